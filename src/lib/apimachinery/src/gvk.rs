@@ -1,0 +1,76 @@
+//! Group, version, kind and resource names.
+
+use std::fmt;
+
+/// Group and version: `apps/v1`, or `v1` for the core group (empty group).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersion {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version, such as `v1`.
+    pub version: String,
+}
+
+impl GroupVersion {
+    /// From its two parts.
+    pub fn new(group: impl Into<String>, version: impl Into<String>) -> Self {
+        Self { group: group.into(), version: version.into() }
+    }
+
+    /// Parses `group/version` or `version`; `None` with more than one slash or an empty version.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (group, version) = text.split_once('/').unwrap_or(("", text));
+        (!version.is_empty() && !version.contains('/')).then(|| Self::new(group, version))
+    }
+}
+
+impl fmt::Display for GroupVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() { f.write_str(&self.version) } else { write!(f, "{}/{}", self.group, self.version) }
+    }
+}
+
+/// Group, version and kind of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersionKind {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The kind, such as `ConfigMap`.
+    pub kind: String,
+}
+
+impl GroupVersionKind {
+    /// From its three parts.
+    pub fn new(group: impl Into<String>, version: impl Into<String>, kind: impl Into<String>) -> Self {
+        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+
+    /// The `apiVersion` that objects of this kind carry.
+    pub fn api_version(&self) -> String {
+        GroupVersion::new(self.group.as_str(), self.version.as_str()).to_string()
+    }
+}
+
+/// Group and plural resource name: how errors name a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The plural name, such as `configmaps`.
+    pub resource: String,
+}
+
+impl GroupResource {
+    /// From its two parts.
+    pub fn new(group: impl Into<String>, resource: impl Into<String>) -> Self {
+        Self { group: group.into(), resource: resource.into() }
+    }
+}
+
+impl fmt::Display for GroupResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() { f.write_str(&self.resource) } else { write!(f, "{}.{}", self.resource, self.group) }
+    }
+}

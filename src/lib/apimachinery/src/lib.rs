@@ -1,0 +1,17 @@
+//! Metadata, names, selectors, quantities, documents and their codecs: the vocabulary of the API.
+//!
+//! Pure: knows no sockets, no storage, no concrete kinds and no clock.
+//! Start reading at [`document`], then [`status`].
+
+pub mod document;
+pub mod field;
+pub mod gvk;
+pub mod json;
+pub mod name;
+pub mod patch;
+pub mod protobuf;
+pub mod quantity;
+pub mod selector;
+pub mod status;
+pub mod time;
+pub mod yaml;

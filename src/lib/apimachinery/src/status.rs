@@ -1,0 +1,269 @@
+//! `Failure`: every error that a client can see, and the one place where its HTTP status is chosen.
+
+use crate::document::{Document, Value, json};
+use crate::field::FieldError;
+use crate::gvk::GroupResource;
+
+/// The machine-readable reason of a failed request (`status.reason`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// 400
+    BadRequest,
+    /// 401
+    Unauthorized,
+    /// 403
+    Forbidden,
+    /// 404
+    NotFound,
+    /// 409: the name is taken.
+    AlreadyExists,
+    /// 409: the object changed, or another manager owns a field.
+    Conflict,
+    /// 410: the resource is gone for good.
+    Gone,
+    /// 410: a resource version or continue token is too old.
+    Expired,
+    /// 422
+    Invalid,
+    /// 500: try again, with the delay in `retry_after_seconds`.
+    ServerTimeout,
+    /// 504
+    Timeout,
+    /// 429
+    TooManyRequests,
+    /// 406
+    NotAcceptable,
+    /// 405
+    MethodNotAllowed,
+    /// 415
+    UnsupportedMediaType,
+    /// 413
+    RequestEntityTooLarge,
+    /// 500
+    InternalError,
+    /// 503
+    ServiceUnavailable,
+    /// 507: the disk below the store is full; reads and deletes go on.
+    InsufficientStorage,
+}
+
+impl Reason {
+    /// The HTTP status of a reason. No other place chooses one.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::NotAcceptable => 406,
+            Self::AlreadyExists | Self::Conflict => 409,
+            Self::Gone | Self::Expired => 410,
+            Self::RequestEntityTooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::Invalid => 422,
+            Self::TooManyRequests => 429,
+            Self::ServerTimeout | Self::InternalError => 500,
+            Self::ServiceUnavailable => 503,
+            Self::Timeout => 504,
+            Self::InsufficientStorage => 507,
+        }
+    }
+
+    /// The API's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BadRequest => "BadRequest",
+            Self::Unauthorized => "Unauthorized",
+            Self::Forbidden => "Forbidden",
+            Self::NotFound => "NotFound",
+            Self::AlreadyExists => "AlreadyExists",
+            Self::Conflict => "Conflict",
+            Self::Gone => "Gone",
+            Self::Expired => "Expired",
+            Self::Invalid => "Invalid",
+            Self::ServerTimeout => "ServerTimeout",
+            Self::Timeout => "Timeout",
+            Self::TooManyRequests => "TooManyRequests",
+            Self::NotAcceptable => "NotAcceptable",
+            Self::MethodNotAllowed => "MethodNotAllowed",
+            Self::UnsupportedMediaType => "UnsupportedMediaType",
+            Self::RequestEntityTooLarge => "RequestEntityTooLarge",
+            Self::InternalError => "InternalError",
+            Self::ServiceUnavailable => "ServiceUnavailable",
+            Self::InsufficientStorage => "InsufficientStorage",
+        }
+    }
+}
+
+/// One cause in `status.details.causes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// The API's word, such as `FieldValueRequired`.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// The field's path; empty when the cause is about no field.
+    pub field: String,
+}
+
+/// `status.details`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The object's name.
+    pub name: String,
+    /// Its API group.
+    pub group: String,
+    /// Its resource (plural), or its kind in an `Invalid` failure.
+    pub kind: String,
+    /// Its uid.
+    pub uid: String,
+    /// What exactly is wrong.
+    pub causes: Vec<Cause>,
+    /// When to try again; 0 for no advice. Also sent as `Retry-After`.
+    pub retry_after_seconds: u32,
+}
+
+/// A failed request as its client sees it. It is safe to show: no secret, no internal chain (log that where it is handled).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// `None`: a failure without a reason (upstream answers a few oddities so).
+    pub reason: Option<Reason>,
+    /// The HTTP status.
+    pub code: u16,
+    /// For people.
+    pub message: String,
+    /// About which object, and why.
+    pub details: Option<Details>,
+    /// `metadata.continue` of an `Expired` list: where an inconsistent list may go on.
+    pub continue_token: Option<String>,
+}
+
+impl Failure {
+    /// A failure with a reason and its usual status.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason: Some(reason), code: reason.code(), message: message.into(), details: None, continue_token: None }
+    }
+
+    /// The same with details.
+    #[must_use]
+    pub fn with_details(mut self, details: Details) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// A failure without a reason.
+    pub fn bare(code: u16, message: impl Into<String>) -> Self {
+        Self { reason: None, code, message: message.into(), details: None, continue_token: None }
+    }
+
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Reason::BadRequest, message)
+    }
+
+    /// 500 with reason `InternalError`. The message must be safe to show.
+    pub fn internal(message: impl Into<String>) -> Self {
+        let message = format!("Internal error occurred: {}", message.into());
+        let cause = Cause { message: message.clone(), ..Cause::default() };
+        Self::new(Reason::InternalError, message).with_details(Details { causes: vec![cause], ..Details::default() })
+    }
+
+    /// 404 for an object.
+    pub fn not_found(resource: &GroupResource, name: &str) -> Self {
+        Self::new(Reason::NotFound, format!("{resource} \"{name}\" not found")).with_details(Details::of(resource, name))
+    }
+
+    /// 409: the name is taken.
+    pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
+        Self::new(Reason::AlreadyExists, format!("{resource} \"{name}\" already exists")).with_details(Details::of(resource, name))
+    }
+
+    /// 409: the precondition does not hold.
+    pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
+        Self::new(Reason::Conflict, format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}")).with_details(Details::of(resource, name))
+    }
+
+    /// 403.
+    pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let subject = if name.is_empty() { resource.to_string() } else { format!("{resource} \"{name}\"") };
+        Self::new(Reason::Forbidden, format!("{subject} is forbidden: {why}")).with_details(Details::of(resource, name))
+    }
+
+    /// 422 with a cause for each field. `kind` is the object's kind, not its resource.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let texts: Vec<String> = errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+        let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
+        let subject = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let causes =
+            errors.iter().map(|error| Cause { reason: error.reason.as_str().to_owned(), message: error.message.clone(), field: error.field.clone() }).collect();
+        let details = Details { name: name.to_owned(), group: group.to_owned(), kind: kind.to_owned(), causes, ..Details::default() };
+        Self::new(Reason::Invalid, format!("{subject} \"{name}\" is invalid: {list}")).with_details(details)
+    }
+
+    /// The `Status` object that answers the request.
+    pub fn to_document(&self) -> Document {
+        let mut status = Document::new();
+        status.set(&["kind"], "Status");
+        status.set(&["apiVersion"], "v1");
+        status.set(&["metadata"], json!({}));
+        if let Some(token) = &self.continue_token {
+            status.set(&["metadata", "continue"], token.as_str());
+        }
+        status.set(&["status"], "Failure");
+        if !self.message.is_empty() {
+            status.set(&["message"], self.message.as_str());
+        }
+        if let Some(reason) = self.reason {
+            status.set(&["reason"], reason.as_str());
+        }
+        if let Some(details) = &self.details {
+            status.set(&["details"], details.to_value());
+        }
+        status.set(&["code"], self.code);
+        status
+    }
+}
+
+impl Details {
+    /// Details that name one object.
+    pub fn of(resource: &GroupResource, name: &str) -> Self {
+        Self { name: name.to_owned(), group: resource.group.clone(), kind: resource.resource.clone(), ..Self::default() }
+    }
+
+    fn to_value(&self) -> Value {
+        let mut out = Document::new();
+        for (field, text) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {
+            if !text.is_empty() {
+                out.set(&[field], text.as_str());
+            }
+        }
+        if !self.causes.is_empty() {
+            out.set(&["causes"], Value::Array(self.causes.iter().map(Cause::to_value).collect()));
+        }
+        if self.retry_after_seconds > 0 {
+            out.set(&["retryAfterSeconds"], self.retry_after_seconds);
+        }
+        out.into_value()
+    }
+}
+
+impl Cause {
+    fn to_value(&self) -> Value {
+        let mut out = Document::new();
+        for (field, text) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
+            if !text.is_empty() {
+                out.set(&[field], text.as_str());
+            }
+        }
+        out.into_value()
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,72 @@
+//! The admission seam: what a write must pass. The steps live in crate `admission`; this is how the pipeline calls them.
+
+use crate::context::{RequestContext, Target};
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_storage::{Guard, Write};
+use std::future::Future;
+use std::pin::Pin;
+
+/// What a write does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A new object (also by apply or PUT).
+    Create,
+    /// A change.
+    Update,
+    /// A deletion (each object of a collection by itself).
+    Delete,
+    /// A computed answer.
+    Connect,
+}
+
+/// A write on its way through admission.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// Who, in which trace.
+    pub context: &'a RequestContext,
+    /// About what; `name` is set (also when it was generated).
+    pub target: &'a Target,
+    /// What it does.
+    pub operation: Operation,
+    /// The stored object, for update and delete.
+    pub old: Option<&'a Document>,
+    /// Nothing will be stored.
+    pub dry_run: bool,
+}
+
+/// What a step wants to happen in the same transaction as the write.
+#[derive(Clone, Debug, Default)]
+pub struct Effects {
+    /// Must hold when the write is accepted (a namespace's phase, a quota's usage).
+    pub guards: Vec<Guard>,
+    /// Written with it (a quota's usage).
+    pub writes: Vec<Write>,
+}
+
+/// What a remote step may answer.
+pub type RemoteFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+
+/// The ordered admission steps of a server. Local steps are synchronous and run inside the key's turn; remote ones run outside it.
+pub trait Admission: Send + Sync {
+    /// Whether a remote step (webhook) takes part in this write; then the pipeline works outside the turn and commits by compare-and-swap.
+    fn is_remote(&self, attributes: &Attributes<'_>) -> bool;
+
+    /// Local mutating steps, in order.
+    ///
+    /// # Errors
+    /// The refusal, as the client sees it.
+    fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure>;
+
+    /// Remote mutating steps, in order. Called only after [`Self::is_remote`].
+    fn mutate_remote<'a>(&'a self, attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document>;
+
+    /// Local validating steps; `object` is `None` for a delete. Quota adds its guards and writes here.
+    ///
+    /// # Errors
+    /// The refusal.
+    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure>;
+
+    /// Remote validating steps, in parallel.
+    fn validate_remote<'a>(&'a self, attributes: Attributes<'a>, object: Option<&'a Document>) -> RemoteFuture<'a, ()>;
+}

@@ -1,0 +1,20 @@
+//! The object pipeline without HTTP: create, update, patch, apply, delete, list and watch of any resource, by one path.
+//!
+//! Must never know HTTP or concrete kinds. Start reading at [`pipeline`].
+//!
+//! ```text
+//! decode -> patch/apply -> default -> mutating admission -> default -> stamp ids -> prune + validate
+//!        -> validating admission -> no-op test -> encode -> commit -> publish -> answer + watchers
+//! ```
+
+pub mod admission;
+pub mod catalog;
+pub mod context;
+pub mod pipeline;
+pub mod read;
+
+pub use admission::{Admission, Attributes, Effects, Operation};
+pub use catalog::{Catalog, Served, Virtual};
+pub use context::{FieldValidation, RequestContext, Target, UserInfo};
+pub use pipeline::{Body, DeleteOptions, Object, Patch, Registry, WriteOptions, Written};
+pub use read::{ListOptions, ListPage, VersionMatch, Watch, WatchItem, WatchOptions};

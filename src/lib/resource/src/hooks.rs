@@ -1,0 +1,120 @@
+//! Behaviour of a resource that data cannot say. Every method has a default; hooks are pure and must not block.
+
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use std::time::SystemTime;
+
+/// The write that a hook takes part in.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The stored object; `None` for a create.
+    pub old: Option<&'a Document>,
+    /// Empty for the object itself; else `status`, `finalize`, `approval`, ...
+    pub subresource: &'a str,
+    /// The version (`v1`) that the object is in.
+    pub version: &'a str,
+    /// Who writes (for hooks that record it).
+    pub user: &'a str,
+    /// The user's groups.
+    pub groups: &'a [String],
+    /// Read once per request.
+    pub now: SystemTime,
+}
+
+/// Behaviour of one resource.
+pub trait Hooks: Send + Sync + std::fmt::Debug {
+    /// Before validation of every create and update, after decoding and patching: fields that this write may not set are put back, derived ones filled in (Secret's `stringData`, generation of kinds that count it, status of a fresh object).
+    fn prepare(&self, _change: &Change<'_>, _object: &mut Document) {}
+
+    /// Everything that is wrong with the object, beyond metadata rules and types.
+    fn validate(&self, _change: &Change<'_>, _object: &Document) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Warnings for the client.
+    fn warnings(&self, _change: &Change<'_>, _object: &Document) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Defaults that are no constants of the schema; runs after those.
+    fn default(&self, _version: &str, _object: &mut Document) {}
+
+    /// What is wrong with a name (after the DNS subdomain rule, which this replaces when it returns `Some`).
+    fn validate_name(&self, _name: &str) -> Option<Vec<String>> {
+        None
+    }
+
+    /// Whether a PUT (or a non-apply PATCH is never allowed to) may create the object.
+    fn allow_create_on_update(&self) -> bool {
+        false
+    }
+
+    /// Whether a PUT without a resourceVersion replaces whatever is there.
+    fn allow_unconditional_update(&self) -> bool {
+        true
+    }
+
+    /// Whether `metadata.generation` is kept: 1 at create, +1 when a spec (anything but metadata and status) changes.
+    fn counts_generation(&self) -> bool {
+        false
+    }
+
+    /// Whether a delete is graceful: seconds that the object stays with a deletionTimestamp; `None` deletes at once (after finalizers).
+    fn grace_seconds(&self, _object: &Document, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// What every new object must not vanish without: finalizers that a delete waits for beyond `metadata.finalizers` (a namespace's `spec.finalizers`).
+    fn has_pending_finalizers(&self, _object: &Document) -> bool {
+        false
+    }
+
+    /// Changes the object when its deletion begins (namespace phase).
+    fn deletion_begins(&self, _object: &mut Document) {}
+
+    /// Whether the write of an object that is being deleted completes its deletion, beyond an emptied `metadata.finalizers`.
+    fn forbids_delete(&self, _object: &Document) -> Option<String> {
+        None
+    }
+
+    /// How long an object lives (events); `None`: for ever.
+    fn ttl(&self, _object: &Document) -> Option<std::time::Duration> {
+        None
+    }
+
+    /// Converts from a served version to the storage version, in place. The default changes `apiVersion` only.
+    fn to_storage(&self, _version: &str, _object: &mut Document) {}
+
+    /// Converts from the storage version to a served one, in place.
+    fn from_storage(&self, _version: &str, _object: &mut Document) {}
+
+    /// Values of the declared selectable fields, in the definition's order; the default reads the paths.
+    fn selectable(&self, paths: &[String], object: &Document) -> Vec<String> {
+        paths
+            .iter()
+            .map(|path| {
+                let segments: Vec<&str> = path.split('.').collect();
+                match object.get(&segments) {
+                    Some(Value::String(text)) => text.clone(),
+                    Some(Value::Bool(flag)) => flag.to_string(),
+                    Some(Value::Number(number)) => number.to_string(),
+                    _ => String::new(),
+                }
+            })
+            .collect()
+    }
+
+    /// The cells of the object's table row, for columns without a JSONPath, in the columns' order.
+    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+        let age = ferrokube_apimachinery::time::parse_rfc3339(object.meta("creationTimestamp"))
+            .and_then(|created| now.duration_since(created).ok())
+            .map_or_else(|| "<unknown>".to_owned(), |age| ferrokube_apimachinery::time::human_age(age.as_secs()));
+        vec![Value::from(object.name()), Value::from(age)]
+    }
+}
+
+/// Hooks that leave everything at its default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Defaulted;
+
+impl Hooks for Defaulted {}

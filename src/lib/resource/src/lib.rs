@@ -1,0 +1,10 @@
+//! What a resource is: its definition (data) and its hooks (a trait, everything defaulted).
+//!
+//! Must never know the registry or HTTP. A new native kind is one file with a [`Definition`] and, if needed, [`Hooks`].
+//! Start reading at [`definition`].
+
+pub mod definition;
+pub mod hooks;
+
+pub use definition::{Column, Definition, Scope, Subresource, Verbs, Version};
+pub use hooks::{Change, Defaulted, Hooks};

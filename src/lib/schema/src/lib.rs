@@ -1,0 +1,13 @@
+//! Structural schemas and everything that they drive: validate, default, prune, strategic merge, apply, OpenAPI rendering.
+//!
+//! Pure: knows no HTTP, no storage and no concrete kinds. Native and custom resources have the same [`Schema`].
+//! Start reading at [`schema`].
+
+pub mod apply;
+pub mod openapi;
+pub mod schema;
+pub mod strategic;
+pub mod tables;
+pub mod validate;
+
+pub use schema::{Kind, ListType, MapType, Schema};
