@@ -4,7 +4,11 @@
 
 pub mod carrier;
 pub mod context;
+pub mod id;
 pub mod log;
+pub mod scope;
 
-pub use carrier::{Carrier, extract, inject};
-pub use context::{InitialTraceId, SpanId, TraceContext, TraceId};
+pub use carrier::{Carrier, INITIAL_TRACE_ID, TRACEPARENT, extract, extract_initial, extract_initial_with, extract_with, inject, inject_with};
+pub use context::TraceContext;
+pub use id::{Hex, IdError, InitialTraceId, SpanId, TraceId};
+pub use scope::{Seam, current, in_scope, request_span, scoped};

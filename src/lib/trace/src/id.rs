@@ -1,0 +1,222 @@
+//! Trace and span ids: text form, parsing, generation.
+
+use std::cell::Cell;
+use std::fmt;
+use std::str::FromStr;
+
+/// 16 bytes, never all zero; 32 lower hex digits in text (W3C Trace Context).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TraceId([u8; 16]);
+
+/// 8 bytes, never all zero; 16 lower hex digits in text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpanId([u8; 8]);
+
+/// The trace id of the request that created the first of a family of related objects (KEP-1668).
+pub type InitialTraceId = TraceId;
+
+/// A text that is not an id: wrong length, other than lower hex digits, or all zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an id of {digits} lower hex digits, at least one of them not zero")]
+pub struct IdError {
+    /// How many digits were wanted.
+    pub digits: usize,
+}
+
+/// An id as text, on the stack.
+#[derive(Clone, Copy)]
+pub struct Hex<const N: usize>([u8; N]);
+
+impl<const N: usize> Hex<N> {
+    /// The digits.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("hex digits are ASCII")
+    }
+}
+
+impl<const N: usize> std::ops::Deref for Hex<N> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl TraceId {
+    /// A new random id.
+    pub fn random() -> Self {
+        let [high, low] = [next(), next()];
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&high.to_be_bytes());
+        bytes[8..].copy_from_slice(&low.max(1).to_be_bytes());
+        Self(bytes)
+    }
+
+    /// `None` when all zero.
+    pub fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
+        (bytes != [0; 16]).then_some(Self(bytes))
+    }
+
+    /// The bytes, in the order of the text.
+    pub fn bytes(&self) -> [u8; 16] {
+        self.0
+    }
+
+    /// The text, without allocating.
+    pub fn hex(&self) -> Hex<32> {
+        Hex(encode(&self.0))
+    }
+}
+
+impl SpanId {
+    /// A new random id.
+    pub fn random() -> Self {
+        Self(next().max(1).to_be_bytes())
+    }
+
+    /// `None` when all zero.
+    pub fn from_bytes(bytes: [u8; 8]) -> Option<Self> {
+        (bytes != [0; 8]).then_some(Self(bytes))
+    }
+
+    /// The bytes, in the order of the text.
+    pub fn bytes(&self) -> [u8; 8] {
+        self.0
+    }
+
+    /// The text, without allocating.
+    pub fn hex(&self) -> Hex<16> {
+        Hex(encode(&self.0))
+    }
+}
+
+impl FromStr for TraceId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        decode(text.as_bytes()).and_then(Self::from_bytes).ok_or(IdError { digits: 32 })
+    }
+}
+
+impl FromStr for SpanId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        decode(text.as_bytes()).and_then(Self::from_bytes).ok_or(IdError { digits: 16 })
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.hex())
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.hex())
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TraceId({self})")
+    }
+}
+
+impl fmt::Debug for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SpanId({self})")
+    }
+}
+
+fn encode<const B: usize, const N: usize>(bytes: &[u8; B]) -> [u8; N] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    const { assert!(N == 2 * B) };
+    let mut text = [0; N];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    text
+}
+
+/// Lower hex digits, exactly as many as fill the bytes.
+pub(crate) fn decode<const B: usize>(text: &[u8]) -> Option<[u8; B]> {
+    if text.len() != 2 * B {
+        return None;
+    }
+    let mut bytes = [0; B];
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+thread_local! {
+    /// xoshiro256++: ids must be unique, not secret, and cost nanoseconds. Seeded from the system once per thread.
+    static GENERATOR: Cell<[u64; 4]> = Cell::new(seed());
+}
+
+fn seed() -> [u64; 4] {
+    let mut state = [0; 4];
+    for word in &mut state {
+        *word = getrandom::u64().expect("the system gives random bytes");
+    }
+    // The one state that the generator cannot leave.
+    if state == [0; 4] { [1, 2, 3, 4] } else { state }
+}
+
+fn next() -> u64 {
+    GENERATOR.with(|cell| {
+        let mut s = cell.get();
+        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let shifted = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= shifted;
+        s[3] = s[3].rotate_left(45);
+        cell.set(s);
+        result
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn l04_text_forms_have_32_and_16_lower_hex_digits() {
+        let trace: TraceId = "4bf92f3577b34da6a3ce929d0e0e4736".parse().unwrap();
+        assert_eq!(trace.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        let span: SpanId = "00f067aa0ba902b7".parse().unwrap();
+        assert_eq!(span.to_string(), "00f067aa0ba902b7");
+        assert_eq!(&*span.hex(), "00f067aa0ba902b7");
+    }
+
+    #[test]
+    fn l22_wrong_texts_are_refused() {
+        for text in ["", "0", "00000000000000000000000000000000", "4BF92F3577B34DA6A3CE929D0E0E4736", "4bf92f3577b34da6a3ce929d0e0e473", "4bf92f3577b34da6a3ce929d0e0e4736a", "4bf92f3577b34da6a3ce929d0e0e473g"] {
+            assert_eq!(text.parse::<TraceId>(), Err(IdError { digits: 32 }), "{text}");
+        }
+        assert!("0000000000000000".parse::<SpanId>().is_err());
+    }
+
+    #[test]
+    fn random_ids_do_not_repeat_over_threads() {
+        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(|| (0..1000).map(|_| TraceId::random()).collect::<Vec<_>>())).collect();
+        let ids: HashSet<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(ids.len(), 4000);
+    }
+}
