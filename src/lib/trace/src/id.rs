@@ -207,7 +207,15 @@ mod tests {
 
     #[test]
     fn l22_wrong_texts_are_refused() {
-        for text in ["", "0", "00000000000000000000000000000000", "4BF92F3577B34DA6A3CE929D0E0E4736", "4bf92f3577b34da6a3ce929d0e0e473", "4bf92f3577b34da6a3ce929d0e0e4736a", "4bf92f3577b34da6a3ce929d0e0e473g"] {
+        for text in [
+            "",
+            "0",
+            "00000000000000000000000000000000",
+            "4BF92F3577B34DA6A3CE929D0E0E4736",
+            "4bf92f3577b34da6a3ce929d0e0e473",
+            "4bf92f3577b34da6a3ce929d0e0e4736a",
+            "4bf92f3577b34da6a3ce929d0e0e473g",
+        ] {
             assert_eq!(text.parse::<TraceId>(), Err(IdError { digits: 32 }), "{text}");
         }
         assert!("0000000000000000".parse::<SpanId>().is_err());
