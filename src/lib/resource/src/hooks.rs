@@ -2,6 +2,7 @@
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 /// The write that a hook takes part in.
@@ -15,8 +16,12 @@ pub struct Change<'a> {
     pub version: &'a str,
     /// Who writes (for hooks that record it).
     pub user: &'a str,
+    /// The user's stable id; may be empty.
+    pub user_uid: &'a str,
     /// The user's groups.
     pub groups: &'a [String],
+    /// The user's extra attributes.
+    pub user_extra: &'a BTreeMap<String, Vec<String>>,
     /// Read once per request.
     pub now: SystemTime,
 }
@@ -38,6 +43,11 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
 
     /// Defaults that are no constants of the schema; runs after those.
     fn default(&self, _version: &str, _object: &mut Document) {}
+
+    /// The group that an `Invalid` failure names when it is not the definition's (`events.k8s.io` answers as the core group).
+    fn invalid_group(&self) -> Option<&'static str> {
+        None
+    }
 
     /// What is wrong with a name (after the DNS subdomain rule, which this replaces when it returns `Some`).
     fn validate_name(&self, _name: &str) -> Option<Vec<String>> {

@@ -270,6 +270,11 @@ impl Store {
         unimplemented!("storage owner")
     }
 
+    /// The pending head of a key, without a turn: what a guard of the next transaction is compared with (admission reads namespaces and quotas so).
+    pub fn pending(&self, _key: &Key) -> Option<Arc<Entry>> {
+        unimplemented!("storage owner")
+    }
+
     /// The published revision.
     pub fn revision(&self) -> Revision {
         unimplemented!("storage owner")

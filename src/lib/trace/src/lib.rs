@@ -2,6 +2,7 @@
 //!
 //! Must never know kinds or HTTP servers. Start reading at [`context`].
 
+pub mod annotation;
 pub mod carrier;
 pub mod context;
 pub mod id;
