@@ -1,6 +1,7 @@
 //! The admission seam: what a write must pass. The steps live in crate `admission`; this is how the pipeline calls them.
 
 use crate::context::{RequestContext, Target};
+use crate::pipeline::{DeleteOptions, WriteOptions};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Guard, Write};
@@ -20,6 +21,21 @@ pub enum Operation {
     Connect,
 }
 
+/// The options of the request, by their kind: what a webhook sees as `request.options`.
+#[derive(Clone, Copy, Debug)]
+pub enum RequestOptions<'a> {
+    /// `CreateOptions`
+    Create(&'a WriteOptions),
+    /// `UpdateOptions`
+    Update(&'a WriteOptions),
+    /// `PatchOptions` (also of an apply that creates)
+    Patch(&'a WriteOptions),
+    /// `DeleteOptions`
+    Delete(&'a DeleteOptions),
+    /// None.
+    Connect,
+}
+
 /// A write on its way through admission.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
@@ -29,8 +45,10 @@ pub struct Attributes<'a> {
     pub target: &'a Target,
     /// What it does.
     pub operation: Operation,
-    /// The stored object, for update and delete.
+    /// The stored object in the version of the target, for update and delete.
     pub old: Option<&'a Document>,
+    /// The request's options.
+    pub options: RequestOptions<'a>,
     /// Nothing will be stored.
     pub dry_run: bool,
 }
@@ -50,6 +68,7 @@ pub type RemoteFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> +
 /// The ordered admission steps of a server. Local steps are synchronous and run inside the key's turn; remote ones run outside it.
 pub trait Admission: Send + Sync {
     /// Whether a remote step (webhook) takes part in this write; then the pipeline works outside the turn and commits by compare-and-swap.
+    /// Asked before the stored object is read: `old` is `None`, and an update or apply that may create asks for both operations.
     fn is_remote(&self, attributes: &Attributes<'_>) -> bool;
 
     /// Local mutating steps, in order.
@@ -58,7 +77,7 @@ pub trait Admission: Send + Sync {
     /// The refusal, as the client sees it.
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure>;
 
-    /// Remote mutating steps, in order. Called only after [`Self::is_remote`].
+    /// Remote mutating steps, in order. Called only after [`Self::is_remote`], never for a delete. May run again when the object changed meanwhile.
     fn mutate_remote<'a>(&'a self, attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document>;
 
     /// Writes the ids (design section 5) into `metadata.annotations`: after the mutating steps and the second defaulting, before validation; never for a delete. The default writes none.
@@ -72,6 +91,6 @@ pub trait Admission: Send + Sync {
     /// The refusal.
     fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure>;
 
-    /// Remote validating steps, in parallel.
+    /// Remote validating steps, in parallel; for a delete also the mutating webhooks that match it.
     fn validate_remote<'a>(&'a self, attributes: Attributes<'a>, object: Option<&'a Document>) -> RemoteFuture<'a, ()>;
 }

@@ -4,6 +4,7 @@ use crate::context::{RequestContext, Target};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::{Definition, Version};
+use ferrokube_storage::Entry;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,6 +23,11 @@ impl Served {
     pub fn version(&self) -> &Version {
         &self.definition.versions[self.version]
     }
+
+    /// Whether an entry's bytes are an object in this version as they stand: no conversion, and for custom resources the same epoch.
+    pub fn is_direct(&self, _entry: &Entry) -> bool {
+        unimplemented!("registry owner")
+    }
 }
 
 /// Behaviour of a resource or subresource that computes its answer instead of storing (reviews, `serviceaccounts/token`).
@@ -33,6 +39,23 @@ pub trait Virtual: Send + Sync {
         target: &'a Target,
         object: Document,
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>>;
+
+    /// For a subresource that shows a part of the stored object as another kind (`scale`): that part. Then GET, PUT and PATCH of it work on the
+    /// projection, and [`Self::inject`] writes it back; `create` is never called.
+    ///
+    /// # Errors
+    /// The object cannot be shown so. The default: no projection (405).
+    fn project(&self, target: &Target, _object: &Document) -> Result<Document, Failure> {
+        Err(Failure::new(ferrokube_apimachinery::status::Reason::MethodNotAllowed, format!("{} cannot be read", target.subresource)))
+    }
+
+    /// Writes a changed projection back into the stored object.
+    ///
+    /// # Errors
+    /// The projection is invalid.
+    fn inject(&self, target: &Target, _projection: &Document, _object: &mut Document) -> Result<(), Failure> {
+        Err(Failure::new(ferrokube_apimachinery::status::Reason::MethodNotAllowed, format!("{} cannot be written", target.subresource)))
+    }
 }
 
 /// The resources that are served now.
@@ -62,6 +85,11 @@ impl Catalog {
 
     /// The computed behaviour, if there is one.
     pub fn find_virtual(&self, _group: &str, _plural: &str, _subresource: &str) -> Option<Arc<dyn Virtual>> {
+        unimplemented!("registry owner")
+    }
+
+    /// The number of [`Self::all`] changed: for loops that follow the catalog (discovery, watches).
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
         unimplemented!("registry owner")
     }
 

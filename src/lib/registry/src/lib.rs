@@ -10,11 +10,15 @@
 pub mod admission;
 pub mod catalog;
 pub mod context;
+pub mod informer;
+pub mod local;
 pub mod pipeline;
 pub mod read;
 
-pub use admission::{Admission, Attributes, Effects, Operation};
+pub use admission::{Admission, Attributes, Effects, Operation, RequestOptions};
 pub use catalog::{Catalog, Served, Virtual};
 pub use context::{FieldValidation, RequestContext, Target, UserInfo};
-pub use pipeline::{Body, DeleteOptions, Object, Patch, Registry, WriteOptions, Written};
+pub use informer::{Informer, Notice};
+pub use local::Local;
+pub use pipeline::{Body, DeleteOptions, Deleted, Object, Patch, Registry, WriteOptions, Written, view};
 pub use read::{ListOptions, ListPage, VersionMatch, Watch, WatchItem, WatchOptions};

@@ -15,7 +15,7 @@ pub struct Body {
     pub document: Document,
     /// Paths of repeated keys.
     pub duplicates: Vec<String>,
-    /// JSON/YAML bodies are field-validated, protobuf ones are not.
+    /// Protobuf bodies are lenient: not field-validated.
     pub lenient: bool,
 }
 
@@ -30,6 +30,8 @@ pub struct WriteOptions {
     pub field_manager: String,
     /// Apply over other managers' fields (PATCH apply only).
     pub force: bool,
+    /// The answer if this update or apply would have to create the object, when its client may not (authorization of verb `create`).
+    pub forbid_create: Option<Failure>,
 }
 
 /// A patch of one of the four types.
@@ -87,6 +89,8 @@ pub enum Deleted {
     Gone(Object),
     /// Marked, waiting for finalizers or grace: the object as it is now.
     Pending(Object),
+    /// Its deletion had begun before and its grace period runs; nothing was written. Answered as `Gone` (a Status for most kinds).
+    AlreadyPending(Object),
 }
 
 /// The pipeline over one store and catalog. Cheap to clone.
@@ -96,6 +100,17 @@ pub struct Registry {}
 impl Registry {
     /// Over a store, the resources that are served and the admission steps.
     pub fn new(_store: Store, _catalog: Arc<Catalog>, _admission: Arc<dyn Admission>) -> Self {
+        unimplemented!("registry owner")
+    }
+
+    /// The same with a key that authenticates continue tokens, so that they survive a restart. Without it the key is this process's own.
+    #[must_use]
+    pub fn with_token_key(self, _key: &[u8; 32]) -> Self {
+        unimplemented!("registry owner")
+    }
+
+    /// Ends all watches, also those to come (shutdown). Writes and reads go on.
+    pub fn end_watches(&self) {
         unimplemented!("registry owner")
     }
 
@@ -144,7 +159,8 @@ impl Registry {
     }
 }
 
-/// Parses an entry's bytes into a document in a served version (converted, and for custom resources pruned and defaulted).
-pub fn view(_entry: &Entry, _target: &crate::catalog::Served, _validation: FieldValidation) -> Document {
+/// Parses an entry's bytes into a document in a served version (converted, and for custom resources of another epoch pruned and defaulted).
+/// Only needed when [`Served::is_direct`](crate::catalog::Served::is_direct) is false, or to look into the object.
+pub fn view(_entry: &Entry, _served: &crate::catalog::Served) -> Document {
     unimplemented!("registry owner")
 }

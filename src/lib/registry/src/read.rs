@@ -18,6 +18,20 @@ pub enum VersionMatch {
     Exact,
     /// `NotOlderThan`
     NotOlderThan,
+    /// Anything else (422).
+    Unsupported,
+}
+
+impl VersionMatch {
+    /// From the query's value; absent and empty are the same.
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "" => Self::Unset,
+            "Exact" => Self::Exact,
+            "NotOlderThan" => Self::NotOlderThan,
+            _ => Self::Unsupported,
+        }
+    }
 }
 
 /// What a list asks for.
@@ -35,6 +49,8 @@ pub struct ListOptions {
     pub resource_version: String,
     /// How it is meant.
     pub version_match: VersionMatch,
+    /// `sendInitialEvents`; `None`: not given (for watches; a list refuses it).
+    pub initial_events: Option<bool>,
 }
 
 /// One page of a list.
@@ -52,12 +68,10 @@ pub struct ListPage {
 /// What a watch asks for.
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
-    /// Selectors and resourceVersion; limit is ignored.
+    /// Selectors, resourceVersion, `sendInitialEvents`; limit is ignored.
     pub list: ListOptions,
     /// `allowWatchBookmarks`
     pub bookmarks: bool,
-    /// `sendInitialEvents`; `None`: not given.
-    pub initial_events: Option<bool>,
     /// When the server ends it.
     pub timeout: Duration,
 }
@@ -69,13 +83,8 @@ pub enum WatchItem {
     Added(Arc<Entry>),
     /// Changed.
     Modified(Arc<Entry>),
-    /// Gone, or gone from the selector: the last matching state. The object shows `at` as its version.
-    Deleted {
-        /// The state to show.
-        entry: Arc<Entry>,
-        /// The revision of the event (differs from the entry's when it only left the selector).
-        at: Revision,
-    },
+    /// Gone, or gone from the selector: the last matching state. Its `revision` and bytes show the revision of this event.
+    Deleted(Arc<Entry>),
     /// Everything up to here was sent.
     Bookmark {
         /// The revision.
@@ -99,6 +108,7 @@ impl Watch {
 
 impl Registry {
     /// GET of one object or subresource. `resource_version` as given (may wait, or answer 504).
+    /// Options are validated here (422, 400), selectors must be parsed before.
     ///
     /// # Errors
     /// As the client sees it; also for all below.

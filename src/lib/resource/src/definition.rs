@@ -112,7 +112,8 @@ pub struct Version {
     pub reset: ResetFields,
     /// Printer columns.
     pub columns: Arc<[Column]>,
-    /// Declared selectable fields beyond `metadata.name` and `metadata.namespace`: dotted paths, in sidecar order.
+    /// Declared selectable fields beyond `metadata.name` and `metadata.namespace`: dotted paths, in sidecar order. Definitions that share a
+    /// storage prefix list them in parallel, with an empty path where a field is not selectable.
     pub selectable: Vec<String>,
     /// The protobuf message (`k8s.io.api.core.v1.ConfigMap`); `None`: no protobuf.
     pub message: Option<String>,
@@ -149,6 +150,9 @@ pub struct Definition {
     pub custom: bool,
     /// Changes when the definition does.
     pub epoch: u32,
+    /// The store's revision since which the resource exists (its CustomResourceDefinition's create revision); 0 for native ones. Watches from
+    /// before it are answered 410.
+    pub since: u64,
     /// Behaviour that data cannot say.
     pub hooks: Arc<dyn Hooks>,
 }
@@ -157,6 +161,11 @@ impl Definition {
     /// How errors name it.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource::new(self.group.as_str(), self.plural.as_str())
+    }
+
+    /// A subresource of one of its versions.
+    pub fn subresource(&self, version: usize, name: &str) -> Option<&Subresource> {
+        self.versions[version].subresources.iter().find(|subresource| subresource.name == name)
     }
 
     /// The kind in one of its versions.

@@ -69,12 +69,23 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether a client's `status` (the version's `reset` fields) survives a create; elsewhere it is dropped before [`Self::prepare`]. (Nodes.)
+    fn keeps_reset_on_create(&self) -> bool {
+        false
+    }
+
+    /// Whether deletes heed propagation policies, by adding `orphan` and `foregroundDeletion` finalizers (not events).
+    fn supports_garbage_collection(&self) -> bool {
+        true
+    }
+
     /// Whether a delete is graceful: seconds that the object stays with a deletionTimestamp; `None` deletes at once (after finalizers).
     fn grace_seconds(&self, _object: &Document, _asked: Option<i64>) -> Option<i64> {
         None
     }
 
-    /// What every new object must not vanish without: finalizers that a delete waits for beyond `metadata.finalizers` (a namespace's `spec.finalizers`).
+    /// Finalizers beyond `metadata.finalizers` that a delete waits for (a namespace's `spec.finalizers`). While true, a delete only sets
+    /// `metadata.deletionTimestamp` (without a grace period) and calls [`Self::deletion_begins`].
     fn has_pending_finalizers(&self, _object: &Document) -> bool {
         false
     }
@@ -82,7 +93,7 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     /// Changes the object when its deletion begins (namespace phase).
     fn deletion_begins(&self, _object: &mut Document) {}
 
-    /// Whether the write of an object that is being deleted completes its deletion, beyond an emptied `metadata.finalizers`.
+    /// Why the object may not be deleted now (403); `None`: it may.
     fn forbids_delete(&self, _object: &Document) -> Option<String> {
         None
     }
@@ -92,13 +103,15 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Converts from a served version to the storage version, in place. The default changes `apiVersion` only.
+    /// Converts from a served version to the storage version, in place. `apiVersion` and `kind` are already those of the storage version; a
+    /// definition that stores as another group's kind (events.k8s.io) sets them itself.
     fn to_storage(&self, _version: &str, _object: &mut Document) {}
 
-    /// Converts from the storage version to a served one, in place.
+    /// Converts from the stored form to a served version, in place; `apiVersion` still is the stored one and is set afterwards.
     fn from_storage(&self, _version: &str, _object: &mut Document) {}
 
-    /// Values of the declared selectable fields, in the definition's order; the default reads the paths.
+    /// Values of the declared selectable fields, in the definition's order; the default reads the paths. The object is in its stored form, and
+    /// of several definitions with one storage prefix the first one that was put computes them.
     fn selectable(&self, paths: &[String], object: &Document) -> Vec<String> {
         paths
             .iter()
