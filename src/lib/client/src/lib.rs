@@ -1,1 +1,15 @@
-//! client
+//! kube-rs as ferrokube's components use it: connections with an identity, the trace ids on every request, leader election.
+//!
+//! Usable by any kube-rs controller. Must never know storage or the API server. Start reading at [`connect`].
+
+pub mod connect;
+pub mod discovery;
+pub mod identity;
+pub mod leader;
+pub mod traced;
+
+pub use connect::{Connection, ConnectionError};
+pub use discovery::{Discovered, DiscoveredResource};
+pub use identity::ServiceAccountIdentity;
+pub use leader::{Elector, Lost};
+pub use traced::traced;

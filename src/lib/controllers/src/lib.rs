@@ -1,1 +1,19 @@
-//! controllers
+//! The controllers that every control plane needs, one module each, and the manager that runs them.
+//!
+//! They reach state only through the HTTP API, each as its own service account. Must never know storage or the API server's crates.
+//! Start reading at [`manager`].
+
+pub mod cluster_role_aggregation;
+pub mod garbage;
+pub mod manager;
+pub mod namespace;
+pub mod queue;
+pub mod resource_quota;
+pub mod root_ca;
+pub mod service_account;
+pub mod token_cleaner;
+mod monitor;
+mod rest;
+mod watching;
+
+pub use manager::{Config, ManagerError, NAMES, run};

@@ -1,0 +1,76 @@
+//! What an API server serves now: one request for the core group, one for all others.
+
+use kube::Client;
+use kube::core::discovery::v2::APIGroupDiscovery;
+use kube::discovery::ApiResource;
+
+/// One listable resource in its preferred version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveredResource {
+    /// Group, version, kind and plural name.
+    pub resource: ApiResource,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// `get`, `list`, ...
+    pub verbs: Vec<String>,
+}
+
+impl DiscoveredResource {
+    /// Whether all of these can be done with it.
+    pub fn has_verbs(&self, verbs: &[&str]) -> bool {
+        verbs.iter().all(|verb| self.verbs.iter().any(|own| own == verb))
+    }
+}
+
+/// The answer of a discovery.
+#[derive(Clone, Debug, Default)]
+pub struct Discovered {
+    /// Each resource once, in its group's preferred version.
+    pub resources: Vec<DiscoveredResource>,
+    /// Group versions that the server could not describe now (an aggregated server that is away): `group/version`.
+    pub unavailable: Vec<String>,
+}
+
+impl Discovered {
+    /// Asks the server.
+    ///
+    /// # Errors
+    /// What the server answered, or that it could not be reached.
+    pub async fn query(client: &Client) -> Result<Self, kube::Error> {
+        let mut discovered = Self::default();
+        for group in client.list_core_api_versions_aggregated().await?.items {
+            discovered.add_group(group);
+        }
+        for group in client.list_api_groups_aggregated().await?.items {
+            discovered.add_group(group);
+        }
+        Ok(discovered)
+    }
+
+    fn add_group(&mut self, group: APIGroupDiscovery) {
+        let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
+        let mut seen: Vec<String> = Vec::new();
+        for version in group.versions {
+            let version_name = version.version.unwrap_or_default();
+            if version.freshness.as_deref() == Some("Stale") {
+                self.unavailable.push(format!("{name}/{version_name}"));
+            }
+            for found in version.resources {
+                let plural = found.resource.unwrap_or_default();
+                if seen.contains(&plural) {
+                    continue;
+                }
+                let kind = found.response_kind.and_then(|gvk| gvk.kind).unwrap_or_default();
+                let gvk = kube::core::GroupVersionKind::gvk(&name, &version_name, &kind);
+                let resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
+                self.resources.push(DiscoveredResource { resource, namespaced: found.scope.as_deref() == Some("Namespaced"), verbs: found.verbs });
+                seen.push(plural);
+            }
+        }
+    }
+
+    /// The resource of a kind, in whatever version it is preferred.
+    pub fn find_kind(&self, group: &str, kind: &str) -> Option<&DiscoveredResource> {
+        self.resources.iter().find(|found| found.resource.group == group && found.resource.kind == kind)
+    }
+}

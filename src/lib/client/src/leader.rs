@@ -1,0 +1,145 @@
+//! Leader election by a Lease: one of several processes acts, and it stops acting before another may begin.
+//!
+//! The holder renews every [`RETRY`]; a candidate takes a lease over when it has seen the same record for longer than its duration by
+//! its own monotonic clock (the holder's wall clock is not believed). A deposed leader's late lease writes fail by resourceVersion.
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a lease holds without renewal.
+const DURATION: Duration = Duration::from_secs(15);
+/// The holder gives up after this long without a successful renewal: before anybody else may take over.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Between two attempts to renew or to take over.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// The lease is lost: everything that was started as leader must stop now.
+#[derive(Debug, thiserror::Error)]
+#[error("the lease {namespace}/{name} could not be renewed in time")]
+pub struct Lost {
+    /// The lease's namespace.
+    pub namespace: String,
+    /// The lease's name.
+    pub name: String,
+}
+
+/// One candidate for one lease.
+pub struct Elector {
+    leases: Api<Lease>,
+    namespace: String,
+    name: String,
+    identity: String,
+    observed: Option<(Lease, Instant)>,
+}
+
+impl Elector {
+    /// `identity` must be unique among the candidates.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: String) -> Self {
+        Self { leases: Api::namespaced(client, namespace), namespace: namespace.to_owned(), name: name.to_owned(), identity, observed: None }
+    }
+
+    /// Waits until this candidate holds the lease. Cancel safe.
+    pub async fn acquire(&mut self) {
+        loop {
+            match self.attempt().await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => tracing::debug!(error = %error, "cannot try for the leader lease"),
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Renews until the lease is lost. Only after [`Self::acquire`].
+    pub async fn hold(&mut self) -> Lost {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(RETRY).await;
+            let left = DEADLINE.saturating_sub(renewed.elapsed());
+            match tokio::time::timeout(left, self.attempt()).await {
+                Ok(Ok(true)) => renewed = Instant::now(),
+                Ok(Ok(false)) => return self.lost(),
+                Ok(Err(error)) => tracing::warn!(error = %error, "cannot renew the leader lease"),
+                Err(_) => return self.lost(),
+            }
+            if renewed.elapsed() >= DEADLINE {
+                return self.lost();
+            }
+        }
+    }
+
+    /// Gives the lease up, so that another candidate need not wait for its end.
+    pub async fn release(&mut self) {
+        let Some((mut lease, _)) = self.observed.take() else { return };
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_deref() != Some(&self.identity) {
+            return;
+        }
+        spec.holder_identity = Some(String::new());
+        spec.lease_duration_seconds = Some(1);
+        if let Err(error) = self.leases.replace(&self.name, &PostParams::default(), &lease).await {
+            tracing::debug!(error = %error, "cannot release the leader lease");
+        }
+    }
+
+    fn lost(&self) -> Lost {
+        Lost { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
+    /// One step: true when the lease is ours after it.
+    async fn attempt(&mut self) -> Result<bool, kube::Error> {
+        let Some(lease) = self.leases.get_opt(&self.name).await? else {
+            return self.create().await;
+        };
+        let same = self.observed.as_ref().filter(|(seen, _)| seen.metadata.resource_version == lease.metadata.resource_version);
+        let since = same.map_or_else(Instant::now, |(_, since)| *since);
+        let spec = lease.spec.clone().unwrap_or_default();
+        let holder = spec.holder_identity.clone().unwrap_or_default();
+        let lasts = Duration::from_secs(u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0));
+        self.observed = Some((lease.clone(), since));
+        if !holder.is_empty() && holder != self.identity && since.elapsed() < lasts {
+            return Ok(false);
+        }
+        self.take(lease, spec, holder == self.identity).await
+    }
+
+    async fn create(&mut self) -> Result<bool, kube::Error> {
+        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+        let lease = Lease { metadata, spec: Some(self.record(&LeaseSpec::default(), false)) };
+        self.keep(self.leases.create(&PostParams::default(), &lease).await)
+    }
+
+    async fn take(&mut self, mut lease: Lease, old: LeaseSpec, ours: bool) -> Result<bool, kube::Error> {
+        lease.spec = Some(self.record(&old, ours));
+        let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await;
+        self.keep(written)
+    }
+
+    /// A conflict means that another candidate was faster.
+    fn keep(&mut self, written: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
+        match written {
+            Ok(lease) => {
+                self.observed = Some((lease, Instant::now()));
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn record(&self, old: &LeaseSpec, ours: bool) -> LeaseSpec {
+        let now = MicroTime(jiff::Timestamp::now());
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            acquire_time: if ours { old.acquire_time.clone() } else { Some(now.clone()) },
+            renew_time: Some(now),
+            lease_transitions: Some(old.lease_transitions.unwrap_or(-1).saturating_add(i32::from(!ours)).max(0)),
+            ..LeaseSpec::default()
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The garbage collector: objects whose owners are gone, foreground deletion, orphaning.
+//!
+//! Nothing is deleted on the word of a cache: an owner is gone only after a live read by kind, namespace and name showed no object with
+//! its uid, and the delete itself is guarded by the dependent's uid and resourceVersion.
+
+mod attempt;
+mod graph;
+
+use crate::monitor::Monitor;
+use crate::queue::Queue;
+use attempt::Collector;
+use graph::Graph;
+use kube::Client;
+use std::sync::Arc;
+
+/// Side by side; the API server is asked at most so many things at a time.
+const WORKERS: usize = 16;
+
+/// The collector's ears and hands: the graph goes to the monitor as a sink, then [`Garbage::run`] works.
+pub(crate) struct Garbage {
+    graph: Arc<Graph>,
+    queue: Queue<graph::Task>,
+}
+
+impl Garbage {
+    pub(crate) fn new() -> Self {
+        let queue = Queue::default();
+        Self { graph: Arc::new(Graph::new(queue.clone())), queue }
+    }
+
+    /// What the monitor feeds.
+    pub(crate) fn sink(&self) -> Arc<dyn crate::monitor::Sink> {
+        self.graph.clone()
+    }
+
+    /// Works until dropped.
+    pub(crate) async fn run(self, client: Client, monitor: Arc<Monitor>) {
+        let collector = Arc::new(Collector::new(client, self.graph, monitor));
+        self.queue
+            .run("garbage-collector", WORKERS, move |task| {
+                let collector = collector.clone();
+                async move { collector.work(task).await }
+            })
+            .await;
+    }
+}

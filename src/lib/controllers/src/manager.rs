@@ -1,0 +1,209 @@
+//! The manager: leadership, one identity for each controller, and their life together.
+
+use crate::garbage::Garbage;
+use crate::monitor::{Monitor, Sink};
+use crate::resource_quota::Quotas;
+use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, service_account, token_cleaner};
+use ferrokube_client::{Connection, ConnectionError, Elector, Lost, ServiceAccountIdentity};
+use kube::Client;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Where the service accounts and the leader lease are.
+const NAMESPACE: &str = "kube-system";
+/// The leader lease's name, as upstream's manager names it: the two never act at once.
+const LEASE: &str = "kube-controller-manager";
+/// Between two attempts to get the identities (the API server may still be starting).
+const RETRY: Duration = Duration::from_millis(200);
+
+/// One controller: its name, its older name, its service account (which its bootstrap role is bound to).
+struct Row {
+    name: &'static str,
+    alias: &'static str,
+    account: &'static str,
+}
+
+/// The controllers, a row each.
+const ROWS: [Row; 7] = [
+    Row { name: "namespace-controller", alias: "namespace", account: "namespace-controller" },
+    Row { name: "garbage-collector-controller", alias: "garbagecollector", account: "generic-garbage-collector" },
+    Row { name: "serviceaccount-controller", alias: "serviceaccount", account: "service-account-controller" },
+    Row { name: "root-ca-certificate-publisher-controller", alias: "root-ca-cert-publisher", account: "root-ca-cert-publisher" },
+    Row { name: "resourcequota-controller", alias: "resourcequota", account: "resourcequota-controller" },
+    Row { name: "clusterrole-aggregation-controller", alias: "clusterrole-aggregation", account: "clusterrole-aggregation-controller" },
+    Row { name: "token-cleaner-controller", alias: "tokencleaner", account: "token-cleaner" },
+];
+
+/// The controllers' names.
+pub const NAMES: [&str; 7] = [ROWS[0].name, ROWS[1].name, ROWS[2].name, ROWS[3].name, ROWS[4].name, ROWS[5].name, ROWS[6].name];
+
+/// How the manager runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The API server, with the manager's own identity.
+    pub connection: Connection,
+    /// Which controllers run: names, `*` for all, `-name` for all but that one; in order, the last word counts.
+    pub controllers: Vec<String>,
+    /// Act only while holding the lease `kube-system/kube-controller-manager`.
+    pub leader_elect: bool,
+    /// Unique among the managers: the lease's holder.
+    pub identity: String,
+    /// The PEM text of the CA that verifies the API server, for the root CA publisher.
+    pub root_ca: Arc<str>,
+}
+
+/// Why the manager ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// `controllers` names one that does not exist.
+    #[error("no controller is called {0:?}; there are {names}", names = NAMES.join(", "))]
+    UnknownController(String),
+    /// No client can be made.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    /// Leadership was lost: the process should end, so that nothing of it acts any more.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+/// Runs until `shutdown` turns true, or until leadership is lost. `leading` is told when the controllers begin.
+///
+/// # Errors
+/// [`ManagerError`].
+pub async fn run(config: Config, mut shutdown: watch::Receiver<bool>, leading: watch::Sender<bool>) -> Result<(), ManagerError> {
+    let chosen = choose(&config.controllers)?;
+    let client = config.connection.client()?;
+    let mut elector = Elector::new(client.clone(), NAMESPACE, LEASE, config.identity.clone());
+    let stopped = async {
+        let _ = shutdown.wait_for(|stop| *stop).await;
+    };
+    tokio::pin!(stopped);
+    if config.leader_elect {
+        tokio::select! {
+            () = &mut stopped => return Ok(()),
+            () = elector.acquire() => tracing::info!(identity = config.identity, "became the leading controller manager"),
+        }
+    }
+    let outcome = tokio::select! {
+        () = &mut stopped => Ok(()),
+        result = controllers(&config, client, &chosen, &leading) => result,
+        lost = elector.hold(), if config.leader_elect => Err(lost.into()),
+    };
+    leading.send_replace(false);
+    if config.leader_elect && outcome.is_ok() {
+        elector.release().await;
+    }
+    outcome
+}
+
+/// The chosen rows' names.
+fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
+    let mut chosen = BTreeSet::new();
+    if words.iter().all(|word| word.starts_with('-')) {
+        chosen.extend(NAMES);
+    }
+    for word in words {
+        let (bare, on) = word.strip_prefix('-').map_or((word.as_str(), true), |bare| (bare, false));
+        let row = ROWS.iter().find(|row| row.name == bare || row.alias == bare);
+        match (bare, row) {
+            ("*", _) if on => chosen.extend(NAMES),
+            (_, Some(row)) if on => drop(chosen.insert(row.name)),
+            (_, Some(row)) => drop(chosen.remove(row.name)),
+            _ => return Err(ManagerError::UnknownController(bare.to_owned())),
+        }
+    }
+    Ok(chosen)
+}
+
+/// Runs the chosen controllers; ends only by being dropped, which ends them all.
+async fn controllers(config: &Config, client: Client, chosen: &BTreeSet<&'static str>, leading: &watch::Sender<bool>) -> Result<(), ManagerError> {
+    let mut tasks: JoinSet<()> = JoinSet::new();
+    let mut clients = Vec::new();
+    for row in ROWS.iter().filter(|row| chosen.contains(row.name)) {
+        let identity = obtain(&client, row.account).await;
+        clients.push((row.name, config.connection.client_as(&identity)?));
+        tasks.spawn(identity.keep_fresh(client.clone()));
+    }
+    let client_of = |name: &str| clients.iter().find(|(own, _)| *own == name).map(|(_, client)| client.clone());
+    start_monitored(&client_of, &mut tasks);
+    let root_ca = config.root_ca.clone();
+    if let Some(client) = client_of(NAMES[0]) {
+        tasks.spawn(namespace::run(client));
+    }
+    if let Some(client) = client_of(NAMES[2]) {
+        tasks.spawn(service_account::run(client));
+    }
+    if let Some(client) = client_of(NAMES[3]) {
+        tasks.spawn(root_ca::run(client, root_ca));
+    }
+    if let Some(client) = client_of(NAMES[5]) {
+        tasks.spawn(cluster_role_aggregation::run(client));
+    }
+    if let Some(client) = client_of(NAMES[6]) {
+        tasks.spawn(token_cleaner::run(client));
+    }
+    leading.send_replace(true);
+    tracing::info!(controllers = chosen.len(), "controllers started");
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(error = %error, "a controller ended");
+        }
+    }
+    std::future::pending().await
+}
+
+/// Garbage collection and quota share one set of metadata watches.
+fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, tasks: &mut JoinSet<()>) {
+    let (collector, counter) = (client_of(NAMES[1]), client_of(NAMES[4]));
+    let Some(watcher) = collector.clone().or_else(|| counter.clone()) else { return };
+    let (garbage, quotas) = (Garbage::new(), Arc::new(Quotas::default()));
+    let mut sinks: Vec<Arc<dyn Sink>> = Vec::new();
+    if counter.is_some() {
+        sinks.push(quotas.clone());
+    }
+    if collector.is_some() {
+        sinks.push(garbage.sink());
+    }
+    let monitor = Arc::new(Monitor::new(watcher, sinks));
+    tasks.spawn(monitor.clone().run());
+    if let Some(client) = collector {
+        tasks.spawn(garbage.run(client, monitor.clone()));
+    }
+    if let Some(client) = counter {
+        tasks.spawn(resource_quota::run(client, quotas, monitor));
+    }
+}
+
+/// The identity of one controller; waits until the API server gives it.
+async fn obtain(client: &Client, account: &str) -> ServiceAccountIdentity {
+    loop {
+        match ServiceAccountIdentity::obtain(client, NAMESPACE, account).await {
+            Ok(identity) => return identity,
+            Err(error) => tracing::debug!(error = %error, account, "no token for a controller yet"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(words: &[&str]) -> Vec<&'static str> {
+        choose(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).unwrap().into_iter().collect()
+    }
+
+    #[test]
+    fn controllers_are_chosen_by_name_alias_star_and_minus() {
+        assert_eq!(chosen(&[]).len(), NAMES.len());
+        assert_eq!(chosen(&["*"]).len(), NAMES.len());
+        assert_eq!(chosen(&["namespace"]), ["namespace-controller"]);
+        assert_eq!(chosen(&["namespace-controller", "tokencleaner"]), ["namespace-controller", "token-cleaner-controller"]);
+        assert!(!chosen(&["*", "-garbagecollector"]).contains(&"garbage-collector-controller"));
+        assert_eq!(chosen(&["-garbagecollector"]).len(), NAMES.len() - 1);
+        assert!(choose(&["nodeipam".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,133 @@
+//! The metadata of everything that can be deleted: one metadata-only watch for each resource, for all who want to know.
+//!
+//! New resources are found by asking discovery again, every [`REDISCOVER`] and when somebody needs a kind that is not known yet.
+
+use ferrokube_client::{Discovered, DiscoveredResource};
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicObject;
+use kube::core::metadata::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Api, Client};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// Between two looks at discovery.
+const REDISCOVER: Duration = Duration::from_secs(30);
+/// At least so long between two looks that somebody asked for.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Collections that nobody owns and that come and go by the thousand.
+const IGNORED: [&str; 2] = ["events", "events.events.k8s.io"];
+
+/// Who is told.
+pub(crate) trait Sink: Send + Sync {
+    /// A full list of the resource begins; what is not seen until [`Self::list_ends`] is gone.
+    fn list_begins(&self, _resource: &DiscoveredResource) {}
+    /// The full list ends.
+    fn list_ends(&self, _resource: &DiscoveredResource) {}
+    /// The object is there, or changed.
+    fn applied(&self, resource: &DiscoveredResource, metadata: ObjectMeta);
+    /// The object is gone.
+    fn deleted(&self, resource: &DiscoveredResource, metadata: ObjectMeta);
+    /// The resource is no longer served: nothing is known about its objects.
+    fn forgotten(&self, _resource: &DiscoveredResource) {}
+}
+
+/// The watches. Shared by the collectors that feed on them.
+pub(crate) struct Monitor {
+    client: Client,
+    sinks: Vec<Arc<dyn Sink>>,
+    known: Mutex<Arc<Discovered>>,
+    wanted: Notify,
+}
+
+impl Monitor {
+    pub(crate) fn new(client: Client, sinks: Vec<Arc<dyn Sink>>) -> Self {
+        Self { client, sinks, known: Mutex::default(), wanted: Notify::new() }
+    }
+
+    /// What discovery said last.
+    pub(crate) fn known(&self) -> Arc<Discovered> {
+        self.known.lock().expect("no panic while held").clone()
+    }
+
+    /// Asks discovery again soon: somebody needs a kind that is not known.
+    pub(crate) fn rediscover(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Watches until dropped.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut tasks: JoinSet<()> = JoinSet::new();
+        let mut watched: HashMap<String, (DiscoveredResource, AbortHandle)> = HashMap::new();
+        loop {
+            match Discovered::query(&self.client).await {
+                Ok(discovered) => self.adjust(Arc::new(discovered), &mut watched, &mut tasks),
+                Err(error) => tracing::debug!(error = %error, "discovery failed"),
+            }
+            tokio::time::sleep(PAUSE).await;
+            let _ = tokio::time::timeout(REDISCOVER, self.wanted.notified()).await;
+        }
+    }
+
+    /// Begins and ends watches so that exactly the served resources are watched.
+    fn adjust(self: &Arc<Self>, discovered: Arc<Discovered>, watched: &mut HashMap<String, (DiscoveredResource, AbortHandle)>, tasks: &mut JoinSet<()>) {
+        *self.known.lock().expect("no panic while held") = discovered.clone();
+        let mut gone: HashMap<String, (DiscoveredResource, AbortHandle)> = std::mem::take(watched);
+        for found in discovered.resources.iter().filter(|found| is_watched(found)) {
+            let name = qualified(found);
+            let entry = match gone.remove(&name) {
+                Some(entry) if entry.0.resource == found.resource => entry,
+                _ => (found.clone(), tasks.spawn(self.clone().watch(found.clone()))),
+            };
+            watched.insert(name, entry);
+        }
+        for (name, (resource, task)) in gone {
+            // A group that cannot be described now is not gone: its watch goes on.
+            if discovered.unavailable.iter().any(|version| *version == resource.resource.api_version) {
+                watched.insert(name, (resource, task));
+                continue;
+            }
+            task.abort();
+            if !watched.contains_key(&name) {
+                self.sinks.iter().for_each(|sink| sink.forgotten(&resource));
+            }
+        }
+    }
+
+    async fn watch(self: Arc<Self>, resource: DiscoveredResource) {
+        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.client.clone(), &resource.resource);
+        let mut events = std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => self.sinks.iter().for_each(|sink| sink.list_begins(&resource)),
+                Ok(Event::InitDone) => self.sinks.iter().for_each(|sink| sink.list_ends(&resource)),
+                Ok(Event::Apply(object) | Event::InitApply(object)) => self.tell(object.metadata, |sink, metadata| sink.applied(&resource, metadata)),
+                Ok(Event::Delete(object)) => self.tell(object.metadata, |sink, metadata| sink.deleted(&resource, metadata)),
+                Err(error) => tracing::debug!(error = %error, resource = qualified(&resource), "a metadata watch ended and is begun again"),
+            }
+        }
+    }
+
+    fn tell(&self, metadata: ObjectMeta, call: impl Fn(&dyn Sink, ObjectMeta)) {
+        let Some((last, others)) = self.sinks.split_last() else { return };
+        for sink in others {
+            call(sink.as_ref(), metadata.clone());
+        }
+        call(last.as_ref(), metadata);
+    }
+}
+
+/// `plural` or `plural.group`.
+pub(crate) fn qualified(resource: &DiscoveredResource) -> String {
+    let resource = &resource.resource;
+    if resource.group.is_empty() { resource.plural.clone() } else { format!("{}.{}", resource.plural, resource.group) }
+}
+
+fn is_watched(resource: &DiscoveredResource) -> bool {
+    resource.has_verbs(&["get", "list", "watch", "delete"]) && !IGNORED.contains(&qualified(resource).as_str())
+}

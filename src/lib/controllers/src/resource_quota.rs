@@ -1,0 +1,128 @@
+//! Resource quota: repairs `status.used` after deletions and edits (admission counts up, race-free, at creation).
+
+use crate::monitor::{Monitor, Sink};
+use crate::queue::{Next, Queue};
+use crate::rest::{self, Ask, code};
+use crate::watching;
+use ferrokube_client::{Discovered, DiscoveredResource};
+use http::Method;
+use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Map, Value, json};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const WORKERS: usize = 2;
+/// Deletions come in bursts: a namespace's quotas are counted again at most this often.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// The core resources that may be counted by their bare plural.
+const LEGACY: [&str; 8] = ["configmaps", "secrets", "services", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "pods", "serviceaccounts"];
+
+/// One quota.
+type Key = (String, String);
+
+/// The controller's ears: told of deletions by the monitor.
+#[derive(Default)]
+pub(crate) struct Quotas {
+    queue: Queue<Key>,
+    /// The quotas that exist.
+    known: Mutex<HashSet<Key>>,
+}
+
+impl Sink for Quotas {
+    fn applied(&self, _resource: &DiscoveredResource, _metadata: ObjectMeta) {}
+
+    fn deleted(&self, _resource: &DiscoveredResource, metadata: ObjectMeta) {
+        let Some(namespace) = metadata.namespace else { return };
+        let known = self.known.lock().expect("no panic while held");
+        for key in known.iter().filter(|(within, _)| *within == namespace) {
+            self.queue.add_after(key.clone(), DEBOUNCE);
+        }
+    }
+}
+
+/// Works until dropped.
+pub(crate) async fn run(client: Client, quotas: Arc<Quotas>, monitor: Arc<Monitor>) {
+    let watch = watching::each(Api::<ResourceQuota>::all(client.clone()), watcher::Config::default(), |quota, gone| {
+        let key = (quota.namespace().unwrap_or_default(), quota.name_any());
+        let mut known = quotas.known.lock().expect("no panic while held");
+        if gone {
+            known.remove(&key);
+        } else {
+            known.insert(key.clone());
+            quotas.queue.add(key);
+        }
+    });
+    let work = quotas.queue.run("resourcequota", WORKERS, move |key| reconcile(client.clone(), monitor.clone(), key));
+    tokio::join!(watch, work);
+}
+
+async fn reconcile(client: Client, monitor: Arc<Monitor>, (namespace, name): Key) -> Result<Next, kube::Error> {
+    let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
+    let Some(mut quota) = rest::get(&client, &path, false).await? else { return Ok(Next::Done) };
+    let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();
+    let mut used = Map::new();
+    for resource in hard.keys() {
+        if let Some(counted) = counted(resource, &monitor.known()) {
+            used.insert(resource.clone(), json!(count(&client, &namespace, counted).await?.to_string()));
+        } else if let Some(known) = quota["status"]["used"].get(resource) {
+            // Somebody else's measure.
+            used.insert(resource.clone(), known.clone());
+        }
+    }
+    let status = json!({"hard": hard, "used": used});
+    if quota["status"] == status {
+        return Ok(Next::Done);
+    }
+    quota["status"] = status;
+    match rest::send(&client, Method::PUT, &format!("{path}/status"), Ask { body: Some(&quota), ..Ask::default() }).await {
+        Err(error) if code(&error) == 404 => Ok(Next::Done),
+        // Admission counted meanwhile: count again.
+        Err(error) if code(&error) == 409 => Ok(Next::After(Duration::from_millis(10))),
+        other => other.map(|_| Next::Done),
+    }
+}
+
+/// The resource whose objects a quota's key counts; `None` for keys that measure something else.
+fn counted<'a>(key: &str, discovered: &'a Discovered) -> Option<&'a DiscoveredResource> {
+    let (plural, group) = match key.strip_prefix("count/") {
+        Some(rest) => rest.split_once('.').unwrap_or((rest, "")),
+        None if LEGACY.contains(&key) => (key, ""),
+        None => return None,
+    };
+    discovered.resources.iter().find(|found| found.resource.plural == plural && found.resource.group == group && found.namespaced)
+}
+
+/// How many there are, by a page of one item.
+async fn count(client: &Client, namespace: &str, resource: &DiscoveredResource) -> Result<u64, kube::Error> {
+    let path = format!("{}?limit=1", rest::path(&resource.resource, Some(namespace), ""));
+    let list = rest::send(client, Method::GET, &path, Ask { metadata_only: true, body: None }).await?;
+    let shown = list["items"].as_array().map_or(0, Vec::len) as u64;
+    Ok(shown + list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::GroupVersionKind;
+    use kube::discovery::ApiResource;
+
+    #[test]
+    fn keys_name_resources() {
+        let found = |group: &str, kind: &str, plural: &str| DiscoveredResource {
+            resource: ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural),
+            namespaced: true,
+            verbs: Vec::new(),
+        };
+        let discovered = Discovered { resources: vec![found("", "ConfigMap", "configmaps"), found("batch", "Job", "jobs")], unavailable: Vec::new() };
+        let plural = |key| counted(key, &discovered).map(|found| found.resource.plural.as_str());
+        assert_eq!(plural("configmaps"), Some("configmaps"));
+        assert_eq!(plural("count/configmaps"), Some("configmaps"));
+        assert_eq!(plural("count/jobs.batch"), Some("jobs"));
+        assert_eq!(plural("jobs.batch"), None);
+        assert_eq!(plural("requests.cpu"), None);
+    }
+}

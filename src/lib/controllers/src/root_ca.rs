@@ -1,0 +1,51 @@
+//! Each namespace has a ConfigMap `kube-root-ca.crt` with the CA that verifies the API server.
+
+use crate::queue::{Next, Queue};
+use crate::rest::code;
+use crate::watching;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const NAME: &str = "kube-root-ca.crt";
+const KEY: &str = "ca.crt";
+const WORKERS: usize = 2;
+
+/// Works until dropped. `ca` is the PEM text.
+pub(crate) async fn run(client: Client, ca: Arc<str>) {
+    let queue: Queue<String> = Queue::default();
+    let namespaces = watching::each(Api::<Namespace>::all(client.clone()), watcher::Config::default(), |namespace, gone| {
+        if !gone && namespace.metadata.deletion_timestamp.is_none() {
+            queue.add(namespace.name_any());
+        }
+    });
+    let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let maps = watching::each(Api::<ConfigMap>::all(client.clone()), only, |map, _| queue.add(map.namespace().unwrap_or_default()));
+    let work = queue.run("root-ca-certificate-publisher", WORKERS, move |namespace| ensure(client.clone(), ca.clone(), namespace));
+    tokio::join!(namespaces, maps, work);
+}
+
+async fn ensure(client: Client, ca: Arc<str>, namespace: String) -> Result<Next, kube::Error> {
+    let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
+    let wanted = BTreeMap::from([(KEY.to_owned(), ca.to_string())]);
+    let outcome = match maps.get_opt(NAME).await? {
+        Some(map) if map.data.as_ref() == Some(&wanted) => return Ok(Next::Done),
+        Some(mut map) => {
+            map.data = Some(wanted);
+            maps.replace(NAME, &PostParams::default(), &map).await
+        }
+        None => {
+            let note = ("kubernetes.io/description".to_owned(), "The CA bundle that verifies the API server, for clients inside the cluster.".to_owned());
+            let metadata = ObjectMeta { name: Some(NAME.to_owned()), annotations: Some(BTreeMap::from([note])), ..ObjectMeta::default() };
+            maps.create(&PostParams::default(), &ConfigMap { metadata, data: Some(wanted), ..ConfigMap::default() }).await
+        }
+    };
+    match outcome {
+        // The namespace is gone or going.
+        Err(error) if matches!(code(&error), 403 | 404) => Ok(Next::Done),
+        other => other.map(|_| Next::Done),
+    }
+}

@@ -1,0 +1,43 @@
+//! Each namespace has a service account `default`.
+
+use crate::queue::{Next, Queue};
+use crate::rest::code;
+use crate::watching;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+
+const NAME: &str = "default";
+const WORKERS: usize = 2;
+
+/// Works until dropped.
+pub(crate) async fn run(client: Client) {
+    let queue: Queue<String> = Queue::default();
+    let namespaces = watching::each(Api::<Namespace>::all(client.clone()), watcher::Config::default(), |namespace, gone| {
+        if !gone && namespace.metadata.deletion_timestamp.is_none() {
+            queue.add(namespace.name_any());
+        }
+    });
+    let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let accounts = watching::each(Api::<ServiceAccount>::all(client.clone()), only, |account, gone| {
+        if gone {
+            queue.add(account.namespace().unwrap_or_default());
+        }
+    });
+    let work = queue.run("serviceaccount", WORKERS, move |namespace| ensure(client.clone(), namespace));
+    tokio::join!(namespaces, accounts, work);
+}
+
+async fn ensure(client: Client, namespace: String) -> Result<Next, kube::Error> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
+    if accounts.get_metadata_opt(NAME).await?.is_some() {
+        return Ok(Next::Done);
+    }
+    let account = ServiceAccount { metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() }, ..ServiceAccount::default() };
+    match accounts.create(&PostParams::default(), &account).await {
+        // Made by somebody else; or the namespace is gone or going.
+        Err(error) if matches!(code(&error), 403 | 404 | 409) => Ok(Next::Done),
+        other => other.map(|_| Next::Done),
+    }
+}
