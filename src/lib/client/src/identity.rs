@@ -84,7 +84,8 @@ async fn create(accounts: &Api<ServiceAccount>, name: &str) -> Result<(), kube::
 }
 
 async fn request_token(accounts: &Api<ServiceAccount>, name: &str) -> Result<HeaderValue, kube::Error> {
-    let request = TokenRequest { spec: Some(TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() }), ..TokenRequest::default() };
+    let request =
+        TokenRequest { spec: Some(TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() }), ..TokenRequest::default() };
     let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
     let token = answer.status.and_then(|status| status.token).unwrap_or_default();
     let mut header = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| kube::Error::Service(error.into()))?;

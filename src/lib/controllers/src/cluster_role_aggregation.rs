@@ -6,7 +6,7 @@ use crate::watching;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::core::Selector;
+use kube::core::{Selector, SelectorExt};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
@@ -44,7 +44,8 @@ async fn aggregate(roles: Api<ClusterRole>) -> Result<Next, kube::Error> {
 fn aggregated(role: &ClusterRole, all: &[ClusterRole]) -> Vec<PolicyRule> {
     let selectors = role.aggregation_rule.iter().flat_map(|rule| rule.cluster_role_selectors.iter().flatten());
     let selectors: Vec<&LabelSelector> = selectors.collect();
-    let mut selected: Vec<&ClusterRole> = all.iter().filter(|other| other.name_any() != role.name_any() && selectors.iter().any(|selector| selects(selector, other))).collect();
+    let mut selected: Vec<&ClusterRole> =
+        all.iter().filter(|other| other.name_any() != role.name_any() && selectors.iter().any(|selector| selects(selector, other))).collect();
     selected.sort_by_key(|other| other.name_any());
     let mut rules: Vec<PolicyRule> = Vec::new();
     for rule in selected.iter().flat_map(|other| other.rules.iter().flatten()) {

@@ -6,14 +6,14 @@
 pub mod cluster_role_aggregation;
 pub mod garbage;
 pub mod manager;
+mod monitor;
 pub mod namespace;
 pub mod queue;
 pub mod resource_quota;
+mod rest;
 pub mod root_ca;
 pub mod service_account;
 pub mod token_cleaner;
-mod monitor;
-mod rest;
 mod watching;
 
 pub use manager::{Config, ManagerError, NAMES, run};

@@ -88,7 +88,7 @@ impl Monitor {
         }
         for (name, (resource, task)) in gone {
             // A group that cannot be described now is not gone: its watch goes on.
-            if discovered.unavailable.iter().any(|version| *version == resource.resource.api_version) {
+            if discovered.unavailable.contains(&resource.resource.api_version) {
                 watched.insert(name, (resource, task));
                 continue;
             }

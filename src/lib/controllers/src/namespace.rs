@@ -74,7 +74,8 @@ async fn reconcile(client: Client, name: String) -> Result<Next, kube::Error> {
 /// Deletes everything in the namespace, pods first (so that policies outlive what they protect: KEP-5080), and counts what stays.
 async fn clear(client: &Client, namespace: &str, discovered: &Discovered, findings: &mut Findings) {
     let deletable = |found: &&DiscoveredResource| found.namespaced && found.has_verbs(&["list", "delete"]);
-    let (first, rest): (Vec<_>, Vec<_>) = discovered.resources.iter().filter(deletable).partition(|found| found.resource.plural == "pods" && found.resource.group.is_empty());
+    let (first, rest): (Vec<_>, Vec<_>) =
+        discovered.resources.iter().filter(deletable).partition(|found| found.resource.plural == "pods" && found.resource.group.is_empty());
     for resource in first {
         clear_resource(client, namespace, resource, findings).await;
     }
@@ -140,16 +141,38 @@ async fn write_conditions(client: &Client, path: &str, mut namespace: Value, fin
 }
 
 fn wanted(findings: &Findings) -> [(&'static str, bool, &'static str, String); 5] {
-    let count = |counts: &BTreeMap<String, u64>, noun: &str| counts.iter().map(|(name, count)| format!("{name} {noun} {count} resource instances")).collect::<Vec<_>>().join(", ");
+    let count = |counts: &BTreeMap<String, u64>, noun: &str| {
+        counts.iter().map(|(name, count)| format!("{name} {noun} {count} resource instances")).collect::<Vec<_>>().join(", ")
+    };
     let pick = |failing: bool, bad: &'static str, good: &'static str| if failing { bad } else { good };
     let (discovery, deletion) = (findings.discovery.is_some(), !findings.deletion.is_empty());
     let (left, held) = (!findings.remaining.is_empty(), !findings.finalizers.is_empty());
     let say = |failing: bool, bad: String, good: &str| if failing { bad } else { good.to_owned() };
     [
-        ("NamespaceDeletionDiscoveryFailure", discovery, pick(discovery, "DiscoveryFailed", "ResourcesDiscovered"), say(discovery, findings.discovery.clone().unwrap_or_default(), "Everything that is served was found")),
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            discovery,
+            pick(discovery, "DiscoveryFailed", "ResourcesDiscovered"),
+            say(discovery, findings.discovery.clone().unwrap_or_default(), "Everything that is served was found"),
+        ),
         ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", "Every group version could be read".to_owned()),
-        ("NamespaceDeletionContentFailure", deletion, pick(deletion, "ContentDeletionFailed", "ContentDeleted"), say(deletion, findings.deletion.join("; "), "Every deletion was accepted")),
-        ("NamespaceContentRemaining", left, pick(left, "SomeResourcesRemain", "ContentRemoved"), say(left, format!("Some resources are remaining: {}", count(&findings.remaining, "has")), "Nothing is left")),
-        ("NamespaceFinalizersRemaining", held, pick(held, "SomeFinalizersRemain", "ContentHasNoFinalizers"), say(held, format!("Some content has finalizers remaining: {}", count(&findings.finalizers, "in")), "Nothing that is left has finalizers")),
+        (
+            "NamespaceDeletionContentFailure",
+            deletion,
+            pick(deletion, "ContentDeletionFailed", "ContentDeleted"),
+            say(deletion, findings.deletion.join("; "), "Every deletion was accepted"),
+        ),
+        (
+            "NamespaceContentRemaining",
+            left,
+            pick(left, "SomeResourcesRemain", "ContentRemoved"),
+            say(left, format!("Some resources are remaining: {}", count(&findings.remaining, "has")), "Nothing is left"),
+        ),
+        (
+            "NamespaceFinalizersRemaining",
+            held,
+            pick(held, "SomeFinalizersRemain", "ContentHasNoFinalizers"),
+            say(held, format!("Some content has finalizers remaining: {}", count(&findings.finalizers, "in")), "Nothing that is left has finalizers"),
+        ),
     ]
 }

@@ -57,8 +57,7 @@ struct State<K> {
 
 impl<K: Key> Default for Queue<K> {
     fn default() -> Self {
-        let state =
-            State { due: BTreeSet::new(), waiting: HashMap::new(), active: HashSet::new(), again: HashSet::new(), failures: HashMap::new(), number: 0 };
+        let state = State { due: BTreeSet::new(), waiting: HashMap::new(), active: HashSet::new(), again: HashSet::new(), failures: HashMap::new(), number: 0 };
         Self { shared: Arc::new(Shared { state: Mutex::new(state), changed: Notify::new() }) }
     }
 }
@@ -255,7 +254,9 @@ mod tests {
                 async move {
                     times.lock().unwrap().push(Instant::now());
                     assert!(times.lock().unwrap().len() < 100);
-                    if times.lock().unwrap().len() % 2 == 0 { panic!("on purpose") }
+                    if times.lock().unwrap().len() % 2 == 0 {
+                        panic!("on purpose")
+                    }
                     Err::<Next, _>("no".to_owned())
                 }
             }

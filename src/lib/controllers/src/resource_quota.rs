@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,8 @@ const WORKERS: usize = 2;
 /// Deletions come in bursts: a namespace's quotas are counted again at most this often.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// The core resources that may be counted by their bare plural.
-const LEGACY: [&str; 8] = ["configmaps", "secrets", "services", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "pods", "serviceaccounts"];
+const LEGACY: [&str; 8] =
+    ["configmaps", "secrets", "services", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "pods", "serviceaccounts"];
 
 /// One quota.
 type Key = (String, String);

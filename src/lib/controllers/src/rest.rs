@@ -22,7 +22,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) body: Option<&'a Value>,
 }
 
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Sends one request and reads the JSON answer.
 ///
