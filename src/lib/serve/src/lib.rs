@@ -2,7 +2,19 @@
 //!
 //! Used by every role that listens. Must never know routes or kinds. Start reading at [`server`].
 
+pub mod body;
+mod connection;
+pub mod files;
+mod guard;
+pub mod kubeconfig;
+pub mod peer;
 pub mod pki;
 pub mod server;
+pub mod shutdown;
+pub mod tls;
 
-pub use server::{Body, Handler, Limits, Peer, Request, Response, Server, ServerError};
+pub use body::{Body, BodyError, boxed, empty, full, read_body, stream};
+pub use peer::Peer;
+pub use server::{CloseConnection, Handler, Limits, Request, Response, Server, ServerError, Stats};
+pub use shutdown::{Shutdown, ShutdownTrigger};
+pub use tls::{Tls, TlsError};

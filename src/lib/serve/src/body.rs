@@ -1,0 +1,159 @@
+//! Bodies: made for answers, read with bounds from requests.
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use std::convert::Infallible;
+use std::io;
+use std::time::Duration;
+
+/// A response body: whole, or streamed frame by frame.
+pub type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// Why a request's body cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// More bytes than allowed: 413.
+    #[error("the request body is larger than {limit_bytes} bytes")]
+    TooLarge {
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// It did not arrive in time: 408.
+    #[error("the request body did not arrive in time")]
+    Slow,
+    /// The connection or its framing broke: 400, if anybody still listens.
+    #[error("the request body broke off")]
+    Broken(#[source] hyper::Error),
+}
+
+/// A body of one piece.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(never).boxed_unsync()
+}
+
+/// No body.
+pub fn empty() -> Body {
+    Empty::new().map_err(never).boxed_unsync()
+}
+
+/// A body of many pieces; an error cuts the connection, so that the client does not take what it got for whole.
+pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Body {
+    StreamBody::new(pieces.map(|piece| piece.map(Frame::data))).boxed_unsync()
+}
+
+/// Any body.
+pub fn boxed(body: impl http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static) -> Body {
+    body.boxed_unsync()
+}
+
+/// Reads a request's body whole; its memory is bounded by `limit_bytes` whatever the client announces. Trailers are ignored.
+///
+/// Dropping the future leaves the rest unread; the connection then closes (HTTP/1.1) or resets the stream (HTTP/2).
+///
+/// # Errors
+/// [`BodyError`].
+pub async fn read_body<B>(body: B, limit_bytes: usize, deadline: Duration) -> Result<Bytes, BodyError>
+where
+    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    let hint = body.size_hint();
+    if hint.lower() > limit_bytes as u64 {
+        return Err(BodyError::TooLarge { limit_bytes });
+    }
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    tokio::time::timeout(deadline, collect(body, limit_bytes)).await.map_err(|_| BodyError::Slow)?
+}
+
+async fn collect<B>(mut body: B, limit_bytes: usize) -> Result<Bytes, BodyError>
+where
+    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    // Most bodies are one frame: then its buffer is the result.
+    let Some(first) = next(&mut body).await? else { return Ok(Bytes::new()) };
+    if first.len() > limit_bytes {
+        return Err(BodyError::TooLarge { limit_bytes });
+    }
+    let Some(second) = next(&mut body).await? else { return Ok(first) };
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let capacity = announced.saturating_add(first.len() + second.len()).min(limit_bytes);
+    let mut whole = BytesMut::with_capacity(capacity);
+    whole.extend_from_slice(&first);
+    let mut piece = second;
+    loop {
+        if piece.len() > limit_bytes - whole.len() {
+            return Err(BodyError::TooLarge { limit_bytes });
+        }
+        whole.extend_from_slice(&piece);
+        match next(&mut body).await? {
+            Some(next) => piece = next,
+            None => return Ok(whole.freeze()),
+        }
+    }
+}
+
+async fn next<B>(body: &mut B) -> Result<Option<Bytes>, BodyError>
+where
+    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    while let Some(frame) = body.frame().await {
+        // Empty frames cost nothing but time, which the deadline bounds.
+        match frame.map_err(BodyError::Broken)?.into_data() {
+            Ok(data) if !data.is_empty() => return Ok(Some(data)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+fn never(never: Infallible) -> io::Error {
+    match never {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body::Body as _;
+    use std::future::poll_fn;
+
+    type Pieces = Vec<&'static str>;
+
+    fn body(pieces: Pieces) -> impl http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin {
+        StreamBody::new(futures::stream::iter(pieces.into_iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes()))))))
+    }
+
+    async fn read(pieces: Pieces, limit_bytes: usize) -> Result<Bytes, BodyError> {
+        read_body(body(pieces), limit_bytes, Duration::from_secs(5)).await
+    }
+
+    #[tokio::test]
+    async fn reads_up_to_the_limit_and_not_a_byte_more() {
+        assert_eq!(read(vec![], 4).await.unwrap(), "");
+        assert_eq!(read(vec!["abcd"], 4).await.unwrap(), "abcd");
+        assert_eq!(read(vec!["", "ab", "", "c", "d"], 4).await.unwrap(), "abcd");
+        for pieces in [vec!["abcde"], vec!["ab", "cde"], vec!["a", "b", "c", "de"]] {
+            assert!(matches!(read(pieces, 4).await, Err(BodyError::TooLarge { limit_bytes: 4 })));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fault_38_a_body_that_does_not_come_ends_at_the_deadline() {
+        let silent = StreamBody::new(futures::stream::poll_fn(|_| std::task::Poll::<Option<Result<Frame<Bytes>, hyper::Error>>>::Pending));
+        assert!(matches!(read_body(silent, 10, Duration::from_secs(30)).await, Err(BodyError::Slow)));
+    }
+
+    #[tokio::test]
+    async fn streams_give_their_pieces_in_order() {
+        let pieces = futures::stream::iter(["a", "b"].map(|piece| Ok(Bytes::from_static(piece.as_bytes()))));
+        let mut body = Box::pin(stream(pieces));
+        let mut text = String::new();
+        while let Some(frame) = poll_fn(|task| body.as_mut().poll_frame(task)).await {
+            text += std::str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap();
+        }
+        assert_eq!(text, "ab");
+    }
+}

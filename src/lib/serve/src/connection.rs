@@ -1,0 +1,223 @@
+//! One connection: handshake, protocol by ALPN, requests, drain.
+
+use crate::body::full;
+use crate::guard::{Activity, CountedBody, HeadTimeout};
+use crate::peer::Shown;
+use crate::server::{CloseConnection, Handler, Limits, Request, Response, Stats};
+use crate::shutdown::Shutdown;
+use crate::tls::Tls;
+use http::StatusCode;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// What all connections of a listener share.
+pub(crate) struct Shared {
+    pub(crate) acceptor: TlsAcceptor,
+    pub(crate) tls: Tls,
+    pub(crate) limits: Limits,
+    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) stats: Arc<Stats>,
+}
+
+/// Serves a connection to its end. Returns early only when it is dropped.
+pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: SocketAddr) {
+    // Small answers must not wait for acknowledgements of earlier ones; a socket that is gone already fails at its first read.
+    let _ = socket.set_nodelay(true);
+    let stream = match tokio::time::timeout(shared.limits.handshake, shared.acceptor.accept(socket)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%address, %error, "TLS handshake failed");
+            return;
+        }
+        Err(_) => {
+            shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%address, "TLS handshake took too long");
+            return;
+        }
+    };
+    let result = requests(&shared, stream, address).await;
+    if let Err(error) = result {
+        tracing::debug!(%address, %error, "connection ended");
+    }
+}
+
+async fn requests(shared: &Arc<Shared>, stream: TlsStream<TcpStream>, address: SocketAddr) -> hyper::Result<()> {
+    let session = stream.get_ref().1;
+    let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let chain = session.peer_certificates().map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect()).unwrap_or_default();
+    let activity = Arc::new(Activity::default());
+    let close = Arc::new(Notify::new());
+    let service = Requests {
+        shared: Arc::clone(shared),
+        shown: Arc::new(Shown::new(address, chain, &shared.tls)),
+        activity: Arc::clone(&activity),
+        close: Arc::clone(&close),
+    };
+    let io = TokioIo::new(HeadTimeout::new(stream, Arc::clone(&activity), shared.limits.header, is_http2));
+    let ending = Ending { shared, activity, close };
+    if is_http2 {
+        ending.drive(http2_builder(&shared.limits).serve_connection(io, service), |connection| connection.graceful_shutdown()).await
+    } else {
+        ending.drive(http1_builder(&shared.limits).serve_connection(io, service).with_upgrades(), |connection| connection.graceful_shutdown()).await
+    }
+}
+
+fn http1_builder(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        // The head's time is kept by `HeadTimeout`, idle time by `Ending`.
+        .header_read_timeout(None)
+        .max_headers(limits.headers)
+        .max_header_size(limits.header_bytes)
+        .max_buf_size(limits.header_bytes.max(64 << 10));
+    builder
+}
+
+fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        // CVE-2023-44487: a client that resets what it just asked for is cut off early.
+        .max_pending_accept_reset_streams(32)
+        .max_local_error_reset_streams(256)
+        .initial_stream_window_size(256 << 10)
+        .initial_connection_window_size(1 << 20)
+        .max_send_buf_size(64 << 10)
+        .keep_alive_interval(limits.ping)
+        .keep_alive_timeout(limits.pong);
+    builder
+}
+
+/// The reasons for which a connection comes to its end in good order.
+struct Ending<'a> {
+    shared: &'a Shared,
+    activity: Arc<Activity>,
+    close: Arc<Notify>,
+}
+
+impl Ending<'_> {
+    async fn drive<C: Future<Output = hyper::Result<()>>>(self, connection: C, end: impl Fn(Pin<&mut C>)) -> hyper::Result<()> {
+        let mut connection = pin!(connection);
+        tokio::select! {
+            biased;
+            result = connection.as_mut() => return result,
+            () = self.reason() => {}
+        }
+        end(connection.as_mut());
+        connection.await
+    }
+
+    /// Resolves when the server drains, a handler wants the connection closed, or nothing was asked for long.
+    async fn reason(&self) {
+        let idle = async {
+            let mut tick = tokio::time::interval(self.shared.limits.idle);
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            tick.tick().await;
+            let mut seen = self.activity.begun();
+            loop {
+                tick.tick().await;
+                let begun = self.activity.begun();
+                if begun == seen && self.activity.is_idle() {
+                    return;
+                }
+                seen = begun;
+            }
+        };
+        tokio::select! {
+            () = self.shared.shutdown.begun() => {}
+            () = self.close.notified() => {}
+            () = idle => {}
+        }
+    }
+}
+
+/// The requests of one connection.
+struct Requests {
+    shared: Arc<Shared>,
+    shown: Arc<Shown>,
+    activity: Arc<Activity>,
+    close: Arc<Notify>,
+}
+
+type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+impl Service<Request> for Requests {
+    type Response = http::Response<CountedBody>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn call(&self, mut request: Request) -> Answering {
+        let in_flight = self.activity.begin();
+        self.shared.stats.requests.fetch_add(1, Ordering::Relaxed);
+        request.extensions_mut().insert(self.shown.peer(&self.shared.tls));
+        let handler = &self.shared.handler;
+        let answer = catch_unwind(AssertUnwindSafe(|| Arc::clone(handler).call(request))).ok();
+        Answering { answer, in_flight: Some(in_flight), shared: Arc::clone(&self.shared), close: Arc::clone(&self.close) }
+    }
+}
+
+/// A handler at work; its panic becomes an answer.
+struct Answering {
+    answer: Option<Answer>,
+    in_flight: Option<crate::guard::InFlight>,
+    shared: Arc<Shared>,
+    close: Arc<Notify>,
+}
+
+impl Future for Answering {
+    type Output = Result<http::Response<CountedBody>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let polled = match &mut this.answer {
+            // The future is dropped after a panic, never polled again; what it shares with others is guarded by locks that poison.
+            Some(answer) => catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(task))).ok(),
+            None => None,
+        };
+        let response = match polled {
+            Some(Poll::Pending) => return Poll::Pending,
+            Some(Poll::Ready(response)) => response,
+            None => this.after_panic(),
+        };
+        this.answer = None;
+        if response.extensions().get::<CloseConnection>().is_some() {
+            this.close.notify_one();
+        }
+        let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
+        Poll::Ready(Ok(response.map(|body| CountedBody { body, _in_flight: in_flight })))
+    }
+}
+
+impl Answering {
+    fn after_panic(&self) -> Response {
+        self.shared.stats.panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!("a request handler panicked");
+        catch_unwind(AssertUnwindSafe(|| self.shared.handler.panicked())).unwrap_or_else(|_| {
+            let mut response = Response::new(full("internal error\n"));
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            response
+        })
+    }
+}
+
+/// The pause after the system refused to give us a connection: file handles do not come back faster.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,186 @@
+//! Files that hold keys: written atomically, readable by their owner only.
+
+use rustix::fs::Mode;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A file or directory that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The system refused.
+    #[error("cannot {what} {path}")]
+    Io {
+        /// The operation.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others may read or write it.
+    #[error("{path} is open to others (mode {mode:04o}): run `chmod go= {path}`")]
+    Open {
+        /// The file or directory.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It belongs to somebody else.
+    #[error("{path} belongs to user {owner}, not to the user of this process")]
+    Foreign {
+        /// The file or directory.
+        path: PathBuf,
+        /// Its owner's number.
+        owner: u32,
+    },
+    /// More bytes than such a file has.
+    #[error("{path} is larger than {limit_bytes} bytes")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        limit_bytes: u64,
+    },
+}
+
+/// Keys, certificates, token files: none is larger.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Makes a directory (and what is missing above it) with mode 0700, or checks that an existing one is ours and closed to others.
+///
+/// # Errors
+/// [`FileError`].
+pub fn private_directory(path: &Path) -> Result<(), FileError> {
+    match fs::DirBuilder::new().recursive(true).mode(0o700).create(path) {
+        Ok(()) => check_private(path),
+        Err(source) => Err(FileError::Io { what: "make the directory", path: path.to_owned(), source }),
+    }
+}
+
+/// Checks that a file or directory belongs to us (or root) and that nobody else may touch it.
+///
+/// # Errors
+/// [`FileError`].
+pub fn check_private(path: &Path) -> Result<(), FileError> {
+    let metadata = fs::metadata(path).map_err(|source| FileError::Io { what: "look at", path: path.to_owned(), source })?;
+    let owner = metadata.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(FileError::Foreign { path: path.to_owned(), owner });
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(FileError::Open { path: path.to_owned(), mode });
+    }
+    Ok(())
+}
+
+/// Reads a file; `Ok(None)` if there is none.
+///
+/// # Errors
+/// [`FileError::Io`], [`FileError::TooLarge`].
+pub fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    let refused = |source| FileError::Io { what: "read", path: path.to_owned(), source };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(refused(error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(refused)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(FileError::TooLarge { path: path.to_owned(), limit_bytes: MAX_FILE_BYTES });
+    }
+    Ok(Some(bytes))
+}
+
+/// Reads a file that holds a secret; `Ok(None)` if there is none.
+///
+/// # Errors
+/// As [`read`] and [`check_private`].
+pub fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    let bytes = read(path)?;
+    if bytes.is_some() {
+        check_private(path)?;
+    }
+    Ok(bytes)
+}
+
+/// Who may read a file that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Its owner: 0600.
+    Private,
+    /// Everybody who can reach it: 0644.
+    Public,
+}
+
+/// Replaces files of one directory: each is old or new, never half, also after a power cut; those given first are durable first.
+///
+/// # Errors
+/// [`FileError::Io`].
+pub fn write_all(directory: &Path, files: &[(&str, &[u8], Access)]) -> Result<(), FileError> {
+    for (name, bytes, access) in files {
+        let (path, temporary) = (directory.join(name), directory.join(format!(".{name}.new")));
+        let refused = |source| FileError::Io { what: "write", path: path.clone(), source };
+        write_synced(&temporary, bytes, *access).map_err(refused)?;
+        fs::rename(&temporary, &path).map_err(refused)?;
+    }
+    let refused = |source| FileError::Io { what: "sync", path: directory.to_owned(), source };
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(refused)
+}
+
+/// Replaces one file; see [`write_all`].
+///
+/// # Errors
+/// [`FileError::Io`].
+pub fn write(path: &Path, bytes: &[u8], access: Access) -> Result<(), FileError> {
+    let refused = || FileError::Io { what: "write", path: path.to_owned(), source: io::ErrorKind::InvalidInput.into() };
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(refused)?;
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    write_all(directory, &[(name, bytes, access)])
+}
+
+fn write_synced(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
+    let mode = match access {
+        Access::Private => 0o600,
+        Access::Public => 0o644,
+    };
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+    // A leftover of a crash may have another mode, and the umask may have taken bits away.
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+    file.write_all(bytes)?;
+    file.sync_data()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn files_are_replaced_with_their_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        assert!(read_private(&path).unwrap().is_none());
+        write(&path, b"one", Access::Private).unwrap();
+        write(&path, b"two", Access::Private).unwrap();
+        assert_eq!(read_private(&path).unwrap().unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        write(&path, b"two", Access::Public).unwrap();
+        assert!(matches!(read_private(&path), Err(FileError::Open { mode: 0o644, .. })));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no leftovers");
+    }
+
+    #[test]
+    fn directories_that_others_can_enter_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b");
+        private_directory(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
+        let message = private_directory(&path).unwrap_err().to_string();
+        assert!(message.contains("chmod go= "), "{message}");
+    }
+}

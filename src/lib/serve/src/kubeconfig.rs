@@ -1,0 +1,1 @@
+//! The kubeconfig file of a client with a certificate.

@@ -1,0 +1,62 @@
+//! The signal that work should come to its end; seen by listeners, handlers and background tasks alike.
+
+use tokio::sync::watch;
+
+/// Starts a shutdown. Dropping it starts it too.
+#[derive(Debug)]
+pub struct ShutdownTrigger(watch::Sender<bool>);
+
+/// Tells whether a shutdown has begun. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Shutdown(watch::Receiver<bool>);
+
+impl ShutdownTrigger {
+    /// A trigger and what it triggers.
+    pub fn new() -> (Self, Shutdown) {
+        let (sender, receiver) = watch::channel(false);
+        (Self(sender), Shutdown(receiver))
+    }
+
+    /// Begins the shutdown; again does nothing.
+    pub fn begin(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Another end for the same shutdown.
+    pub fn shutdown(&self) -> Shutdown {
+        Shutdown(self.0.subscribe())
+    }
+}
+
+impl Shutdown {
+    /// Whether it has begun.
+    pub fn is_begun(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
+
+    /// Resolves once it has begun. Cancel safe.
+    pub async fn begun(&self) {
+        let mut receiver = self.0.clone();
+        // An error means that the trigger is gone, which is a shutdown too.
+        let _ = receiver.wait_for(|begun| *begun).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn begins_once_and_when_the_trigger_is_dropped() {
+        let (trigger, shutdown) = ShutdownTrigger::new();
+        assert!(!shutdown.is_begun());
+        trigger.begin();
+        trigger.begin();
+        shutdown.begun().await;
+        assert!(shutdown.is_begun() && trigger.shutdown().is_begun());
+        let (trigger, shutdown) = ShutdownTrigger::new();
+        drop(trigger);
+        shutdown.begun().await;
+        assert!(shutdown.is_begun());
+    }
+}
