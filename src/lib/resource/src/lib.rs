@@ -1,10 +1,13 @@
 //! What a resource is: its definition (data) and its hooks (a trait, everything defaulted).
 //!
 //! Must never know the registry or HTTP. A new native kind is one file with a [`Definition`] and, if needed, [`Hooks`].
-//! Start reading at [`definition`].
+//! Start reading at [`definition`]; native kinds are made from rows of [`native`].
 
 pub mod definition;
+pub mod encoding;
 pub mod hooks;
+pub mod native;
 
 pub use definition::{Column, Definition, Scope, Subresource, Verbs, Version};
+pub use encoding::{Encoding, Rules};
 pub use hooks::{Change, Defaulted, Hooks};

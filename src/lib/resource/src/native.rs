@@ -1,0 +1,205 @@
+//! Native kinds: a row says what discovery says, a body in the kind's own file says the rest; together with the schema tables they make a [`Definition`].
+
+use crate::definition::{Column, Definition, Scope, Subresource, Verbs, Version};
+use crate::encoding::{Encoding, Rules};
+use crate::hooks::{Defaulted, Hooks};
+use ferrokube_apimachinery::gvk::GroupVersionKind;
+use ferrokube_schema::apply::ResetFields;
+use ferrokube_schema::tables::Tables;
+use std::sync::Arc;
+
+/// A native kind as discovery lists it.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// The version.
+    pub version: &'static str,
+    /// `configmaps`
+    pub plural: &'static str,
+    /// `configmap`
+    pub singular: &'static str,
+    /// `ConfigMap`
+    pub kind: &'static str,
+    /// Whether objects live in namespaces.
+    pub scope: Scope,
+    /// `cm`
+    pub short_names: &'static [&'static str],
+    /// What can be done with it.
+    pub verbs: Verbs,
+    /// Everything else, from the kind's file.
+    pub body: fn() -> Body,
+}
+
+/// Everything about a kind but its discovery row.
+#[derive(Debug)]
+pub struct Body {
+    /// `all`, ...
+    pub categories: &'static [&'static str],
+    /// Subresources, in discovery's order.
+    pub subresources: &'static [Part],
+    /// Fields that a write to the object itself does not change or own.
+    pub reset: &'static [&'static str],
+    /// Printer columns.
+    pub columns: &'static [Printed],
+    /// Selectable fields beyond name and namespace.
+    pub selectable: &'static [&'static str],
+    /// The storage prefix; `None`: nothing is stored.
+    pub storage: Option<&'static str>,
+    /// Its form.
+    pub rules: Rules,
+    /// Its behaviour.
+    pub hooks: Arc<dyn Hooks>,
+    /// A further version that is stored but not served here, when the kind is stored as another group's (events): its name and definition.
+    pub stored_as: Option<(&'static str, &'static str, Rules)>,
+}
+
+/// A subresource of a native kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// `status`, ...
+    pub name: &'static str,
+    /// Group, version and kind when it is not the resource's own.
+    pub kind: Option<(&'static str, &'static str, &'static str)>,
+    /// What can be done.
+    pub verbs: Verbs,
+    /// Fields that a write through it does not change or own.
+    pub reset: &'static [&'static str],
+}
+
+/// A printer column of a native kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Printed {
+    /// The heading.
+    pub name: &'static str,
+    /// `string`, `date`, ...
+    pub kind: &'static str,
+    /// `name` for the name column.
+    pub format: &'static str,
+    /// For people.
+    pub description: &'static str,
+    /// 0: always shown.
+    pub priority: i32,
+}
+
+impl Printed {
+    /// A text column that is always shown.
+    pub const fn text(name: &'static str, description: &'static str) -> Self {
+        Self { name, kind: "string", format: "", description, priority: 0 }
+    }
+
+    /// A text column of wide tables.
+    pub const fn wide(name: &'static str, description: &'static str) -> Self {
+        Self { name, kind: "string", format: "", description, priority: 1 }
+    }
+
+    /// The name column.
+    pub const NAME: Self = Self { name: "Name", kind: "string", format: "name", description: "Unique within its namespace or cluster.", priority: 0 };
+    /// The age column.
+    pub const AGE: Self = Self::text("Age", "How long ago the object was created.");
+    /// The time of creation.
+    pub const CREATED_AT: Self = Self { name: "Created At", kind: "date", format: "", description: "When the object was created.", priority: 0 };
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self {
+            categories: &[],
+            subresources: &[],
+            reset: &[],
+            columns: &[Printed::NAME, Printed::AGE],
+            selectable: &[],
+            storage: None,
+            rules: Rules::default(),
+            hooks: Arc::new(Defaulted),
+            stored_as: None,
+        }
+    }
+}
+
+impl Row {
+    /// The OpenAPI definition, such as `io.k8s.api.core.v1.ConfigMap`.
+    pub fn schema_name(&self) -> String {
+        let group = if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or_default() };
+        format!("io.k8s.api.{group}.{}.{}", self.version, self.kind)
+    }
+
+    /// The definition, with its schema from the tables.
+    ///
+    /// # Errors
+    /// The name of the OpenAPI definition that the tables lack.
+    pub fn definition(&self, tables: &Tables) -> Result<Definition, String> {
+        let body = (self.body)();
+        let mut versions = vec![self.served(&body, tables)?];
+        if let Some(stored) = body.stored_as {
+            let mut version = Self::version(tables, stored.0, stored.1, &stored.2)?;
+            version.served = false;
+            version.selectable = body.selectable.iter().map(|path| (*path).to_owned()).collect();
+            versions.push(version);
+        }
+        let words = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        Ok(Definition {
+            group: self.group.to_owned(),
+            plural: self.plural.to_owned(),
+            singular: self.singular.to_owned(),
+            kind: self.kind.to_owned(),
+            list_kind: format!("{}List", self.kind),
+            short_names: words(self.short_names),
+            categories: words(body.categories),
+            scope: self.scope,
+            verbs: self.verbs,
+            storage_version: versions.len() - 1,
+            versions,
+            storage_prefix: body.storage.map(str::to_owned),
+            custom: false,
+            epoch: 1,
+            hooks: body.hooks,
+        })
+    }
+
+    fn version(tables: &Tables, name: &str, definition: &str, rules: &Rules) -> Result<Version, String> {
+        Ok(Version {
+            name: name.to_owned(),
+            served: true,
+            deprecation: None,
+            schema: tables.get(definition).ok_or_else(|| definition.to_owned())?,
+            subresources: Vec::new(),
+            reset: ResetFields::default(),
+            columns: Arc::default(),
+            selectable: Vec::new(),
+            encoding: Some(Arc::new(Encoding::new(rules))),
+            message: definition.strip_prefix("io.k8s.").map(|rest| format!("k8s.io.{rest}")),
+        })
+    }
+
+    fn served(&self, body: &Body, tables: &Tables) -> Result<Version, String> {
+        let mut version = Self::version(tables, self.version, &self.schema_name(), &body.rules)?;
+        version.reset = reset(body.reset);
+        version.selectable = body.selectable.iter().map(|path| (*path).to_owned()).collect();
+        version.columns = body.columns.iter().map(Column::from).collect();
+        version.subresources = body.subresources.iter().map(|part| self.subresource(part)).collect();
+        Ok(version)
+    }
+
+    fn subresource(&self, part: &Part) -> Subresource {
+        let (group, version, kind) = part.kind.unwrap_or((self.group, self.version, self.kind));
+        Subresource { name: part.name, kind: GroupVersionKind::new(group, version, kind), verbs: part.verbs, reset: reset(part.reset) }
+    }
+}
+
+fn reset(paths: &[&str]) -> ResetFields {
+    ResetFields { paths: paths.iter().map(|path| (*path).to_owned()).collect() }
+}
+
+impl From<&Printed> for Column {
+    fn from(printed: &Printed) -> Self {
+        Self {
+            name: printed.name.into(),
+            kind: printed.kind.into(),
+            format: printed.format.into(),
+            description: printed.description.into(),
+            priority: printed.priority,
+            json_path: "".into(),
+        }
+    }
+}
