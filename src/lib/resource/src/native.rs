@@ -153,6 +153,7 @@ impl Row {
             storage_prefix: body.storage.map(str::to_owned),
             custom: false,
             epoch: 1,
+            since: 0,
             hooks: body.hooks,
         })
     }
