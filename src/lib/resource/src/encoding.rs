@@ -18,10 +18,8 @@ pub struct Rules {
 }
 
 /// Rules that every object's metadata follows.
-const METADATA: Rules = Rules {
-    keep: &["metadata.deletionGracePeriodSeconds", "metadata.ownerReferences.controller", "metadata.ownerReferences.blockOwnerDeletion"],
-    always: &[],
-};
+const METADATA: Rules =
+    Rules { keep: &["metadata.deletionGracePeriodSeconds", "metadata.ownerReferences.controller", "metadata.ownerReferences.blockOwnerDeletion"], always: &[] };
 
 /// [`Rules`], looked up along a path. The default knows no rules; objects of custom resources have no encoding at all.
 #[derive(Clone, Debug, Default)]
