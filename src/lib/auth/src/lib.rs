@@ -1,9 +1,10 @@
 //! Who asks and what they may: authenticators, the RBAC authorizer, the token signer, audit.
 //!
-//! Must never know HTTP routing. Start reading at [`access`].
+//! Must never know HTTP routing. Start reading at [`access`] and [`authenticate`], the two seams; then [`audit`].
 
 pub mod access;
+pub mod audit;
 pub mod authenticate;
 
 pub use access::{Access, AlwaysDeny, Authorizer, Decision, MastersOnly, ResourceAccess};
-pub use authenticate::{Authenticator, Credentials, Identity, Unauthenticated};
+pub use authenticate::{Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock};

@@ -1,9 +1,31 @@
 //! The authentication seam: credentials in, identity out.
+//!
+//! Every authenticator indexes what it needs in memory and answers synchronously. [`Bearer`] joins the ones that know bearer tokens.
+
+mod bearer;
+mod proxy;
+mod token_file;
+mod x509;
+
+pub use bearer::{Bearer, TokenAuthenticator, TokenIdentity};
+pub use proxy::{CaError, FrontProxy, FrontProxyHeaders, check_distinct_cas};
+pub use token_file::{TokenFile, TokenFileError};
+pub use x509::X509;
 
 use ferrokube_registry::UserInfo;
+use std::sync::Arc;
+use std::time::SystemTime;
 
-/// What a client showed.
-#[derive(Clone, Copy, Debug, Default)]
+/// Reads the wall clock; tests give their own.
+pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
+/// The system's clock.
+pub fn system_clock() -> Clock {
+    Arc::new(SystemTime::now)
+}
+
+/// What a client showed. Its `Debug` form hides the token.
+#[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
     /// The client certificate chain (DER, leaf first) that the TLS layer verified against the client CA; empty without one.
     pub certificates: &'a [Vec<u8>],
@@ -13,6 +35,16 @@ pub struct Credentials<'a> {
     pub bearer: Option<&'a str>,
     /// `X-Remote-*` headers, lower-case names; only read with `proxy_certificates`.
     pub remote: &'a [(String, String)],
+}
+
+impl std::fmt::Debug for Credentials<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials")
+            .field("certificates", &self.certificates.len())
+            .field("proxy_certificates", &self.proxy_certificates.len())
+            .field("bearer", &self.bearer.map(|_| "(hidden)"))
+            .finish_non_exhaustive()
+    }
 }
 
 /// Who it is, and how that is known (for the audit).

@@ -1,0 +1,367 @@
+//! One event as one line of JSON, written directly: no document is built.
+
+use super::event::{Event, Level, ObjectRef, Outcome, Payload, TraceIds};
+use super::policy::Plan;
+use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::{json, time};
+use ferrokube_registry::UserInfo;
+
+/// Longest recorded `User-Agent` and request URI, in bytes.
+const MAX_USER_AGENT: usize = 1_024;
+const MAX_URI: usize = 8_192;
+/// Longest recorded message of an outcome.
+const MAX_MESSAGE: usize = 4_096;
+
+/// Appends the event and a line feed. A line longer than `max_bytes` loses its objects and says so in an annotation.
+pub(super) fn write(out: &mut Vec<u8>, event: &Event<'_>, plan: &Plan, max_bytes: usize) {
+    let start = out.len();
+    append(out, event, plan, plan.level >= Level::Request, false);
+    if out.len() - start > max_bytes && plan.level >= Level::Request {
+        out.truncate(start);
+        append(out, event, plan, false, true);
+    }
+    out.push(b'\n');
+}
+
+fn append(out: &mut Vec<u8>, event: &Event<'_>, plan: &Plan, objects: bool, truncated: bool) {
+    out.extend_from_slice(b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",\"level\":\"");
+    out.extend_from_slice(plan.level.as_str().as_bytes());
+    out.push(b'"');
+    field(out, "auditID", event.id);
+    field(out, "stage", event.stage.as_str());
+    uri(out, event.uri);
+    field(out, "verb", event.verb);
+    user(out, "user", event.user);
+    if let Some(impersonated) = event.impersonated {
+        user(out, "impersonatedUser", impersonated);
+    }
+    strings(out, "sourceIPs", event.source_ips);
+    optional(out, "userAgent", cut(event.user_agent, MAX_USER_AGENT));
+    if let Some(object) = &event.object {
+        object_ref(out, object);
+    }
+    if let Some(outcome) = &event.outcome {
+        self::outcome(out, outcome);
+    }
+    if objects {
+        payload(out, "requestObject", event.request, plan);
+        if plan.level >= Level::RequestResponse {
+            payload(out, "responseObject", event.response, plan);
+        }
+    }
+    field(out, "requestReceivedTimestamp", &time::rfc3339_micros(event.received));
+    field(out, "stageTimestamp", &time::rfc3339_micros(event.at));
+    annotations(out, event, truncated);
+    out.push(b'}');
+}
+
+/// The request URI; the values of parameters that carry tokens are replaced.
+fn uri(out: &mut Vec<u8>, uri: &str) {
+    let uri = cut(uri, MAX_URI);
+    let query = uri.split_once('?').map_or("", |(_, query)| query);
+    if !query.contains("token=") {
+        field(out, "requestURI", uri);
+        return;
+    }
+    let path = &uri[..uri.len() - query.len()];
+    let safe: Vec<String> = query.split('&').map(|pair| redact(pair)).collect();
+    field(out, "requestURI", &format!("{path}{}", safe.join("&")));
+}
+
+fn redact(pair: &str) -> String {
+    match pair.split_once('=') {
+        Some((name, _)) if name.to_ascii_lowercase().ends_with("token") => format!("{name}=REDACTED"),
+        _ => pair.to_owned(),
+    }
+}
+
+fn user(out: &mut Vec<u8>, name: &str, user: &UserInfo) {
+    key(out, name);
+    out.push(b'{');
+    optional(out, "username", &user.name);
+    optional(out, "uid", &user.uid);
+    strings(out, "groups", &user.groups);
+    if !user.extra.is_empty() {
+        key(out, "extra");
+        out.push(b'{');
+        for (name, values) in &user.extra {
+            strings_always(out, name, values);
+        }
+        out.push(b'}');
+    }
+    out.push(b'}');
+}
+
+fn object_ref(out: &mut Vec<u8>, object: &ObjectRef<'_>) {
+    key(out, "objectRef");
+    out.push(b'{');
+    for (name, text) in [
+        ("resource", object.resource),
+        ("namespace", object.namespace),
+        ("name", object.name),
+        ("uid", object.uid),
+        ("apiGroup", object.group),
+        ("apiVersion", object.version),
+        ("resourceVersion", object.resource_version),
+        ("subresource", object.subresource),
+    ] {
+        optional(out, name, text);
+    }
+    out.push(b'}');
+}
+
+fn outcome(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
+    key(out, "responseStatus");
+    out.extend_from_slice(b"{\"metadata\":{}");
+    optional(out, "status", outcome.status);
+    optional(out, "message", cut(outcome.message, MAX_MESSAGE));
+    optional(out, "reason", outcome.reason);
+    key(out, "code");
+    out.extend_from_slice(outcome.code.to_string().as_bytes());
+    out.push(b'}');
+}
+
+fn payload(out: &mut Vec<u8>, name: &str, payload: Option<Payload<'_>>, plan: &Plan) {
+    let value = match payload {
+        None => return,
+        Some(Payload::Document(document)) => document.clone().into_value(),
+        Some(Payload::Json(bytes)) => match json::read_value(bytes) {
+            Ok(value) => value,
+            Err(_) => return,
+        },
+    };
+    let value = if plan.omit_managed_fields { without_managed_fields(value) } else { value };
+    key(out, name);
+    out.extend_from_slice(&json::to_vec(&value));
+}
+
+fn without_managed_fields(mut value: Value) -> Value {
+    if let Some(Value::Array(items)) = value.get_mut("items") {
+        for item in items {
+            drop_managed_fields(item);
+        }
+    }
+    drop_managed_fields(&mut value);
+    value
+}
+
+fn drop_managed_fields(value: &mut Value) {
+    if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
+        metadata.remove("managedFields");
+    }
+}
+
+fn annotations(out: &mut Vec<u8>, event: &Event<'_>, truncated: bool) {
+    key(out, "annotations");
+    out.push(b'{');
+    let (decision, reason) = event.decision;
+    if !decision.is_empty() {
+        field(out, "authorization.k8s.io/decision", decision);
+        field(out, "authorization.k8s.io/reason", reason);
+    }
+    optional(out, "authentication.k8s.io/method", event.method);
+    if let Some(trace) = &event.trace {
+        trace_ids(out, trace);
+    }
+    if truncated {
+        field(out, "audit.k8s.io/truncated", "true");
+    }
+    for (name, text) in event.annotations {
+        field(out, name, text);
+    }
+    out.push(b'}');
+}
+
+fn trace_ids(out: &mut Vec<u8>, trace: &TraceIds) {
+    hex(out, "trace.kubernetes.io/trace-id", &trace.trace);
+    hex(out, "trace.kubernetes.io/span-id", &trace.span);
+    if let Some(initial) = &trace.initial {
+        hex(out, "trace.kubernetes.io/initial-trace-id", initial);
+    }
+}
+
+fn hex(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    key(out, name);
+    out.push(b'"');
+    for byte in bytes {
+        out.push(DIGITS[usize::from(byte >> 4)]);
+        out.push(DIGITS[usize::from(byte & 15)]);
+    }
+    out.push(b'"');
+}
+
+fn strings(out: &mut Vec<u8>, name: &str, texts: &[String]) {
+    if !texts.is_empty() {
+        strings_always(out, name, texts);
+    }
+}
+
+fn strings_always(out: &mut Vec<u8>, name: &str, texts: &[String]) {
+    key(out, name);
+    out.push(b'[');
+    for (index, text) in texts.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        string(out, text);
+    }
+    out.push(b']');
+}
+
+fn optional(out: &mut Vec<u8>, name: &str, text: &str) {
+    if !text.is_empty() {
+        field(out, name, text);
+    }
+}
+
+fn field(out: &mut Vec<u8>, name: &str, text: &str) {
+    key(out, name);
+    string(out, text);
+}
+
+/// The name of the next field, with a comma before it unless it is the object's first.
+fn key(out: &mut Vec<u8>, name: &str) {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+    string(out, name);
+    out.push(b':');
+}
+
+fn string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\' || byte == 0x7f) {
+        out.extend_from_slice(&rest[..at]);
+        match rest[at] {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            byte => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+        }
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+    out.push(b'"');
+}
+
+/// At most `max` bytes, cut at a character.
+fn cut(text: &str, max: usize) -> &str {
+    if text.len() <= max {
+        return text;
+    }
+    let mut end = max;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::{Stage, Stages};
+    use std::collections::BTreeMap;
+    use std::time::{Duration, SystemTime};
+
+    fn line(plan: Plan, change: impl FnOnce(&mut Event<'_>)) -> serde_json::Value {
+        let user = UserInfo { name: "a\"li\nce".into(), uid: "u".into(), groups: vec!["g".into()], extra: BTreeMap::from([("k".into(), vec!["v".into()])]) };
+        let ips = ["10.0.0.1".to_owned()];
+        let annotations = BTreeMap::from([("x".to_owned(), "y".to_owned())]);
+        let at = SystemTime::UNIX_EPOCH + Duration::from_micros(1_700_000_000_123_456);
+        let mut event = Event {
+            id: "id-1",
+            stage: Stage::ResponseComplete,
+            uri: "/api/v1/x?token=canary&limit=1",
+            verb: "create",
+            user: &user,
+            impersonated: None,
+            method: "token-file",
+            source_ips: &ips,
+            user_agent: "kubectl",
+            object: Some(ObjectRef { resource: "configmaps", namespace: "n", version: "v1", ..ObjectRef::default() }),
+            outcome: Some(Outcome { code: 201, ..Outcome::default() }),
+            request: Some(Payload::Json(b"{\"metadata\":{\"name\":\"n\",\"managedFields\":[]}}")),
+            response: None,
+            received: at,
+            at,
+            trace: Some(TraceIds { trace: [0xab; 16], span: [1; 8], initial: None }),
+            decision: ("allow", ""),
+            annotations: &annotations,
+        };
+        change(&mut event);
+        let mut out = Vec::new();
+        write(&mut out, &event, &plan, 64 * 1024);
+        assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");
+        serde_json::from_slice(&out).expect("JSON")
+    }
+
+    fn metadata() -> Plan {
+        Plan { level: Level::Metadata, omit: Stages::default(), omit_managed_fields: true }
+    }
+
+    #[test]
+    fn upstream_fields() {
+        let line = line(metadata(), |_| ());
+        assert_eq!(line["kind"], "Event");
+        assert_eq!(line["user"]["username"], "a\"li\nce");
+        assert_eq!(line["user"]["extra"]["k"][0], "v");
+        assert_eq!(line["objectRef"]["resource"], "configmaps");
+        assert_eq!(line["responseStatus"]["code"], 201);
+        assert_eq!(line["requestReceivedTimestamp"], "2023-11-14T22:13:20.123456Z");
+        assert_eq!(line["annotations"]["trace.kubernetes.io/trace-id"], "ab".repeat(16));
+        assert_eq!(line["annotations"]["authentication.k8s.io/method"], "token-file");
+        assert_eq!(line["annotations"]["authorization.k8s.io/decision"], "allow");
+        assert_eq!(line["annotations"]["x"], "y");
+        assert!(line.get("requestObject").is_none());
+    }
+
+    #[test]
+    fn fault_54_token_parameters_are_not_recorded() {
+        assert_eq!(line(metadata(), |_| ())["requestURI"], "/api/v1/x?token=REDACTED&limit=1");
+    }
+
+    #[test]
+    fn request_level_has_the_object_without_managed_fields() {
+        let plan = Plan { level: Level::Request, ..metadata() };
+        let line = line(plan, |_| ());
+        assert_eq!(line["requestObject"], serde_json::json!({"metadata": {"name": "n"}}));
+    }
+
+    #[test]
+    fn fault_55_a_giant_object_is_left_out_and_said_so() {
+        let big = format!("{{\"data\":\"{}\"}}", "x".repeat(100_000));
+        let plan = Plan { level: Level::Request, ..metadata() };
+        let line = line(plan, |event| event.user_agent = "a");
+        assert!(line["annotations"].get("audit.k8s.io/truncated").is_none());
+        let mut out = Vec::new();
+        let user = UserInfo::default();
+        let annotations = BTreeMap::new();
+        let event = Event {
+            id: "i",
+            stage: Stage::ResponseComplete,
+            uri: "/",
+            verb: "create",
+            user: &user,
+            impersonated: None,
+            method: "",
+            source_ips: &[],
+            user_agent: &"u".repeat(100_000),
+            object: None,
+            outcome: None,
+            request: Some(Payload::Json(big.as_bytes())),
+            response: None,
+            received: SystemTime::UNIX_EPOCH,
+            at: SystemTime::UNIX_EPOCH,
+            trace: None,
+            decision: ("", ""),
+            annotations: &annotations,
+        };
+        write(&mut out, &event, &plan, 64 * 1024);
+        assert!(out.len() < 4_096);
+        let line: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        assert_eq!(line["annotations"]["audit.k8s.io/truncated"], "true");
+    }
+}

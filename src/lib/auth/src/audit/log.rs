@@ -1,0 +1,487 @@
+//! The audit log: events are encoded by whoever records them, queued in one bounded buffer and written in groups by a thread of their own.
+
+use super::event::Event;
+use super::line;
+use super::policy::{Plan, Policy, Subject};
+use super::rotate::{Rotating, Rotation, Sink, Stdout};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// How long a write that cannot be recorded is held before it is refused.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a full disk is tried again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What happens while events cannot be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Writes are refused until it works again.
+    #[default]
+    Refuse,
+    /// Events are dropped and counted.
+    Drop,
+}
+
+/// How the audit log is kept.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The file; `-` is standard output.
+    pub path: PathBuf,
+    /// Which requests are recorded how.
+    pub policy: Policy,
+    /// When a new file is begun.
+    pub rotation: Rotation,
+    /// What happens while events cannot be written.
+    pub on_failure: OnFailure,
+    /// Bytes of events that may wait; beyond it as on failure.
+    pub queue_bytes: usize,
+    /// A longer event loses its objects.
+    pub max_event_bytes: usize,
+}
+
+impl Config {
+    /// The defaults, into this file.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            policy: Policy::default(),
+            rotation: Rotation::default(),
+            on_failure: OnFailure::default(),
+            queue_bytes: 16 * 1024 * 1024,
+            max_event_bytes: 512 * 1024,
+        }
+    }
+}
+
+/// Why an event is not in the file.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The file cannot be opened.
+    #[error("cannot open the audit log {path}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Events cannot be written now (full disk, or more than the queue holds).
+    #[error("the audit log cannot be written")]
+    Unavailable,
+    /// The log was closed.
+    #[error("the audit log is closed")]
+    Closed,
+}
+
+/// Counters for metrics; all only grow but `queued_bytes`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Events written.
+    pub written: u64,
+    /// Events dropped by policy.
+    pub dropped: u64,
+    /// Failed attempts to write.
+    pub errors: u64,
+    /// Bytes that wait.
+    pub queued_bytes: u64,
+    /// Whether the last attempt worked.
+    pub healthy: bool,
+}
+
+/// The audit log. Cheap to clone; [`AuditLog::close`] (or the last clone's drop) ends it after everything queued is written.
+#[derive(Clone)]
+pub struct AuditLog {
+    shared: Arc<Shared>,
+    thread: Arc<Thread>,
+}
+
+struct Shared {
+    policy: Policy,
+    on_failure: OnFailure,
+    queue_bytes: usize,
+    max_event_bytes: usize,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    healthy: AtomicBool,
+    written: AtomicU64,
+    dropped: AtomicU64,
+    errors: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    lines: Vec<u8>,
+    /// One for each line, in order.
+    waiters: Vec<oneshot::Sender<Result<(), AuditError>>>,
+    /// Bytes taken by the thread and not yet written.
+    in_flight: usize,
+    closed: bool,
+}
+
+struct Thread {
+    shared: Arc<Shared>,
+    handle: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl std::fmt::Debug for AuditLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuditLog").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl AuditLog {
+    /// Opens the file and starts the writer.
+    ///
+    /// # Errors
+    /// [`AuditError::Open`].
+    pub fn open(config: Config) -> Result<Self, AuditError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| AuditError::Open { path, source }
+        };
+        let sink: Box<dyn Sink> = if config.path == Path::new("-") {
+            Box::new(Stdout)
+        } else {
+            Box::new(Rotating::open(&config.path, config.rotation).map_err(failed(&config.path))?)
+        };
+        let path = config.path.clone();
+        Self::start(config, sink).map_err(failed(&path))
+    }
+
+    /// A log that records nothing.
+    pub fn disabled() -> Self {
+        let shared = Arc::new(Shared::new(Config { policy: Policy::nothing(), ..Config::new("-") }));
+        Self { thread: Arc::new(Thread { shared: Arc::clone(&shared), handle: Mutex::new(None) }), shared }
+    }
+
+    pub(super) fn start(config: Config, sink: Box<dyn Sink>) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(config));
+        let writer = Writer { shared: Arc::clone(&shared), sink };
+        let handle = std::thread::Builder::new().name("audit".into()).spawn(move || writer.run())?;
+        Ok(Self { thread: Arc::new(Thread { shared: Arc::clone(&shared), handle: Mutex::new(Some(handle)) }), shared })
+    }
+
+    /// What is recorded of a request; ask once, keep the answer for all its stages.
+    pub fn plan(&self, subject: &Subject<'_>) -> Plan {
+        self.shared.policy.plan(subject)
+    }
+
+    /// Whether a write with this plan may be executed now.
+    ///
+    /// # Errors
+    /// [`AuditError::Unavailable`] while events cannot be written and the policy is to refuse: answer 500 without executing.
+    pub fn admit(&self, plan: &Plan) -> Result<(), AuditError> {
+        if plan.level == super::Level::None || self.shared.on_failure == OnFailure::Drop || self.shared.healthy.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(AuditError::Unavailable)
+    }
+
+    /// Queues the event (encoded at once, nothing borrowed stays); the future resolves when it is in the file. A stage that the plan omits resolves at once.
+    /// Dropping the future does not take the event back.
+    ///
+    /// # Errors
+    /// [`AuditError::Unavailable`] or [`AuditError::Closed`]: do not acknowledge the write. Never when the policy is to drop.
+    pub fn record(&self, event: &Event<'_>, plan: &Plan) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
+        let queued = if plan.wants(event.stage) { self.shared.queue(event, plan).map(Some) } else { Ok(None) };
+        let drops = self.shared.on_failure == OnFailure::Drop;
+        async move {
+            match queued {
+                Ok(None) => Ok(()),
+                Err(AuditError::Unavailable) if drops => Ok(()),
+                Err(error) => Err(error),
+                Ok(Some(written)) => written.await.unwrap_or(Err(AuditError::Closed)),
+            }
+        }
+    }
+
+    /// Counters for metrics.
+    pub fn stats(&self) -> Stats {
+        let queue = self.shared.lock();
+        Stats {
+            written: self.shared.written.load(Ordering::Relaxed),
+            dropped: self.shared.dropped.load(Ordering::Relaxed),
+            errors: self.shared.errors.load(Ordering::Relaxed),
+            queued_bytes: (queue.lines.len() + queue.in_flight) as u64,
+            healthy: self.shared.healthy.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Writes what is queued and ends the writer. Blocks; later events are refused.
+    pub fn close(&self) {
+        self.shared.close();
+        let handle = self.thread.handle.lock().expect("no panic while held").take();
+        if let Some(handle) = handle {
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Shared {
+    fn new(config: Config) -> Self {
+        Self {
+            policy: config.policy,
+            on_failure: config.on_failure,
+            queue_bytes: config.queue_bytes,
+            max_event_bytes: config.max_event_bytes,
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            healthy: AtomicBool::new(true),
+            written: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no panic while held")
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_one();
+    }
+
+    fn queue(&self, event: &Event<'_>, plan: &Plan) -> Result<oneshot::Receiver<Result<(), AuditError>>, AuditError> {
+        let mut encoded = Vec::with_capacity(1_024);
+        line::write(&mut encoded, event, plan, self.max_event_bytes);
+        let mut queue = self.lock();
+        if queue.closed {
+            return Err(AuditError::Closed);
+        }
+        if queue.lines.len() + queue.in_flight + encoded.len() > self.queue_bytes {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return Err(AuditError::Unavailable);
+        }
+        let (sender, receiver) = oneshot::channel();
+        let idle = queue.lines.is_empty();
+        queue.lines.extend_from_slice(&encoded);
+        queue.waiters.push(sender);
+        drop(queue);
+        if idle {
+            self.wake.notify_one();
+        }
+        Ok(receiver)
+    }
+}
+
+/// The thread's state.
+struct Writer {
+    shared: Arc<Shared>,
+    sink: Box<dyn Sink>,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut lines = Vec::new();
+        let mut waiters = Vec::new();
+        while self.take(&mut lines, &mut waiters) {
+            self.write(&lines, &mut waiters);
+            lines.clear();
+            lines.shrink_to(1024 * 1024);
+            self.shared.lock().in_flight = 0;
+        }
+    }
+
+    /// Waits for events; `false` when the log is closed and drained.
+    fn take(&self, lines: &mut Vec<u8>, waiters: &mut Vec<oneshot::Sender<Result<(), AuditError>>>) -> bool {
+        let mut queue = self.shared.lock();
+        while queue.lines.is_empty() {
+            if queue.closed {
+                return false;
+            }
+            queue = self.shared.wake.wait(queue).expect("no panic while held");
+        }
+        std::mem::swap(&mut queue.lines, lines);
+        std::mem::swap(&mut queue.waiters, waiters);
+        queue.in_flight = lines.len();
+        true
+    }
+
+    /// Writes one group. While that fails: by policy it is dropped at once, or kept and tried again, and after [`PATIENCE`] its waiters are told.
+    fn write(&mut self, lines: &[u8], waiters: &mut Vec<oneshot::Sender<Result<(), AuditError>>>) {
+        let count = waiters.len() as u64;
+        let begun = Instant::now();
+        while let Err(error) = self.sink.append(lines) {
+            self.failed(&error);
+            if self.shared.on_failure == OnFailure::Drop {
+                self.shared.dropped.fetch_add(count, Ordering::Relaxed);
+                waiters.drain(..).for_each(|waiter| drop(waiter.send(Ok(()))));
+                return;
+            }
+            if begun.elapsed() >= PATIENCE {
+                waiters.drain(..).for_each(|waiter| drop(waiter.send(Err(AuditError::Unavailable))));
+            }
+            if !self.pause() && begun.elapsed() >= PATIENCE {
+                self.shared.dropped.fetch_add(count, Ordering::Relaxed);
+                return;
+            }
+        }
+        if !self.shared.healthy.swap(true, Ordering::AcqRel) {
+            tracing::info!("the audit log is written again");
+        }
+        self.shared.written.fetch_add(count, Ordering::Relaxed);
+        waiters.drain(..).for_each(|waiter| drop(waiter.send(Ok(()))));
+    }
+
+    fn failed(&self, error: &io::Error) {
+        self.shared.errors.fetch_add(1, Ordering::Relaxed);
+        if self.shared.healthy.swap(false, Ordering::AcqRel) {
+            tracing::error!(%error, policy = ?self.shared.on_failure, "the audit log cannot be written");
+        }
+    }
+
+    /// Waits a little; `false` when the log is closing.
+    fn pause(&self) -> bool {
+        let queue = self.shared.lock();
+        if queue.closed {
+            drop(queue);
+            std::thread::sleep(RETRY);
+            return false;
+        }
+        let (queue, _) = self.shared.wake.wait_timeout(queue, RETRY).expect("no panic while held");
+        !queue.closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::{Level, Stage, Stages};
+    use ferrokube_registry::UserInfo;
+    use std::collections::BTreeMap;
+    use std::time::SystemTime;
+
+    /// A disk that is full while told so.
+    #[derive(Clone, Default)]
+    struct Disk {
+        full: Arc<AtomicBool>,
+        lines: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Sink for Disk {
+        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+            if self.full.load(Ordering::SeqCst) {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            self.lines.lock().expect("lock").extend_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    const PLAN: Plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: false };
+
+    fn record(log: &AuditLog, id: &str) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
+        let event = Event {
+            id,
+            stage: Stage::ResponseComplete,
+            uri: "/api/v1/namespaces/n/configmaps",
+            verb: "create",
+            user: &UserInfo::default(),
+            impersonated: None,
+            method: "",
+            source_ips: &[],
+            user_agent: "",
+            object: None,
+            outcome: None,
+            request: None,
+            response: None,
+            received: SystemTime::UNIX_EPOCH,
+            at: SystemTime::UNIX_EPOCH,
+            trace: None,
+            decision: ("", ""),
+            annotations: &BTreeMap::new(),
+        };
+        log.record(&event, &PLAN)
+    }
+
+    fn log(disk: &Disk, change: impl FnOnce(&mut Config)) -> AuditLog {
+        let mut config = Config::new("-");
+        change(&mut config);
+        AuditLog::start(config, Box::new(disk.clone())).expect("start")
+    }
+
+    #[tokio::test]
+    async fn fault_55_acknowledged_means_written() {
+        let disk = Disk::default();
+        let log = log(&disk, |_| ());
+        for number in 0..100 {
+            record(&log, &format!("id-{number}-")).await.expect("written");
+            let text = String::from_utf8(disk.lines.lock().expect("lock").clone()).expect("text");
+            assert!(text.contains(&format!("id-{number}-")));
+        }
+        assert_eq!(log.stats().written, 100);
+    }
+
+    #[tokio::test]
+    async fn close_writes_what_is_queued() {
+        let disk = Disk::default();
+        let log = log(&disk, |_| ());
+        let waiting: Vec<_> = (0..1_000).map(|number| record(&log, &number.to_string())).collect();
+        log.close();
+        for written in waiting {
+            written.await.expect("written");
+        }
+        assert_eq!(disk.lines.lock().expect("lock").iter().filter(|&&byte| byte == b'\n').count(), 1_000);
+        assert!(matches!(record(&log, "late").await, Err(AuditError::Closed)));
+    }
+
+    #[tokio::test]
+    async fn fault_55_full_disk_refuses_then_recovers() {
+        let disk = Disk::default();
+        let log = log(&disk, |_| ());
+        disk.full.store(true, Ordering::SeqCst);
+        assert!(matches!(record(&log, "kept").await, Err(AuditError::Unavailable)));
+        assert!(log.admit(&PLAN).is_err());
+        assert!(!log.stats().healthy);
+        disk.full.store(false, Ordering::SeqCst);
+        record(&log, "after").await.expect("written");
+        assert!(log.admit(&PLAN).is_ok());
+        let text = String::from_utf8(disk.lines.lock().expect("lock").clone()).expect("text");
+        assert!(text.find("kept").expect("the refused event is kept") < text.find("after").expect("after"));
+    }
+
+    #[tokio::test]
+    async fn fault_55_full_disk_drops_visibly() {
+        let disk = Disk::default();
+        let log = log(&disk, |config| config.on_failure = OnFailure::Drop);
+        disk.full.store(true, Ordering::SeqCst);
+        record(&log, "lost").await.expect("dropped by policy");
+        assert!(log.admit(&PLAN).is_ok());
+        assert_eq!(log.stats().dropped, 1);
+        assert!(log.stats().errors >= 1);
+    }
+
+    #[tokio::test]
+    async fn fault_55_flood_is_bounded() {
+        let disk = Disk::default();
+        disk.full.store(true, Ordering::SeqCst);
+        let log = log(&disk, |config| config.queue_bytes = 10_000);
+        let waiting: Vec<_> = (0..1_000).map(|number| record(&log, &number.to_string())).collect();
+        assert!(log.stats().queued_bytes <= 10_000);
+        assert!(log.stats().dropped > 900);
+        drop(waiting);
+    }
+
+    #[tokio::test]
+    async fn a_disabled_log_wants_nothing() {
+        let log = AuditLog::disabled();
+        let user = UserInfo::default();
+        assert_eq!(log.plan(&Subject { user: &user, verb: "create", resource: None, path: "/" }), Plan::default());
+        record_nothing(&log).await;
+    }
+
+    async fn record_nothing(log: &AuditLog) {
+        assert!(log.admit(&Plan::default()).is_ok());
+    }
+}

@@ -1,0 +1,258 @@
+//! The policy: which requests are recorded how. Upstream's file format; the first rule that matches decides.
+
+use super::event::{Level, Stage, Stages};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::yaml;
+use ferrokube_registry::UserInfo;
+
+/// Most rules of a policy.
+const MAX_RULES: usize = 1_000;
+/// Most words in one list of a rule.
+const MAX_WORDS: usize = 1_000;
+
+/// A request, as the policy sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Who (before impersonation).
+    pub user: &'a UserInfo,
+    /// The verb.
+    pub verb: &'a str,
+    /// Group, resource, subresource, namespace and name; `None` for a non-resource request.
+    pub resource: Option<crate::access::ResourceAccess<'a>>,
+    /// The path without its query.
+    pub path: &'a str,
+}
+
+/// What the policy says of one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// How much.
+    pub level: Level,
+    /// Stages that make no event.
+    pub omit: Stages,
+    /// Objects are recorded without `metadata.managedFields`.
+    pub omit_managed_fields: bool,
+}
+
+impl Plan {
+    /// Whether this stage is recorded.
+    pub fn wants(&self, stage: Stage) -> bool {
+        self.level != Level::None && !self.omit.has(stage)
+    }
+}
+
+/// Why a policy file is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// Not readable YAML or JSON.
+    #[error("the audit policy cannot be read: {0}")]
+    Syntax(String),
+    /// Well-formed, but not a policy.
+    #[error("the audit policy is not valid at {field}: {what}")]
+    Invalid {
+        /// Where.
+        field: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// The rules in order.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    rules: Vec<Rule>,
+    omit: Stages,
+    omit_managed_fields: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Rule {
+    level: Level,
+    users: Vec<String>,
+    groups: Vec<String>,
+    verbs: Vec<String>,
+    resources: Vec<GroupResources>,
+    namespaces: Vec<String>,
+    urls: Vec<String>,
+    omit: Stages,
+    omit_managed_fields: Option<bool>,
+}
+
+#[derive(Clone, Debug)]
+struct GroupResources {
+    group: String,
+    resources: Vec<String>,
+    names: Vec<String>,
+}
+
+impl Default for Policy {
+    /// Every write at level Metadata, nothing else, and only when it is complete.
+    fn default() -> Self {
+        let verbs = ["create", "update", "patch", "delete", "deletecollection", "post", "put", "proxy", "connect"];
+        let rule = Rule { level: Level::Metadata, verbs: verbs.map(str::to_owned).to_vec(), ..Rule::default() };
+        let mut omit = Stages::default();
+        omit.insert(Stage::RequestReceived);
+        Self { rules: vec![rule], omit, omit_managed_fields: true }
+    }
+}
+
+impl Policy {
+    /// Reads `audit.k8s.io/v1` Policy, YAML or JSON.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; no rule of it is used then.
+    pub fn parse(text: &[u8]) -> Result<Self, PolicyError> {
+        let document = yaml::read(text).map_err(|error| PolicyError::Syntax(error.to_string()))?.document;
+        if document.api_version() != "audit.k8s.io/v1" || document.kind() != "Policy" {
+            return Err(invalid("kind", "want apiVersion audit.k8s.io/v1, kind Policy"));
+        }
+        let items = document.list(&["rules"]);
+        if items.is_empty() || items.len() > MAX_RULES {
+            return Err(invalid("rules", "want between 1 and 1,000 rules"));
+        }
+        let rules = items.iter().enumerate().map(|(index, item)| Rule::parse(item, &format!("rules[{index}]"))).collect::<Result<_, _>>()?;
+        let omit = stages(document.get(&["omitStages"]), "omitStages")?;
+        let omit_managed_fields = document.get(&["omitManagedFields"]).and_then(Value::as_bool).unwrap_or_default();
+        Ok(Self { rules, omit, omit_managed_fields })
+    }
+
+    /// Records nothing.
+    pub fn nothing() -> Self {
+        Self { rules: Vec::new(), omit: Stages::default(), omit_managed_fields: false }
+    }
+
+    /// What is recorded of a request. Whatever the rules say, objects that carry credentials are recorded at level Metadata at most.
+    pub fn plan(&self, subject: &Subject<'_>) -> Plan {
+        let Some(rule) = self.rules.iter().find(|rule| rule.matches(subject)) else {
+            return Plan::default();
+        };
+        let level = if carries_credentials(subject) { rule.level.min(Level::Metadata) } else { rule.level };
+        Plan { level, omit: self.omit.union(rule.omit), omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields) }
+    }
+}
+
+fn carries_credentials(subject: &Subject<'_>) -> bool {
+    subject.resource.is_some_and(|resource| {
+        matches!(
+            (resource.group, resource.resource, resource.subresource),
+            ("", "secrets", _) | ("", "serviceaccounts", "token") | ("authentication.k8s.io", "tokenreviews" | "tokenrequests", _)
+        )
+    })
+}
+
+impl Rule {
+    fn parse(item: &Value, at: &str) -> Result<Self, PolicyError> {
+        let item = Document::from_value(item.clone()).map_err(|_| invalid(at, "not an object"))?;
+        let level =
+            item.str(&["level"]).and_then(Level::parse).ok_or_else(|| invalid(&format!("{at}.level"), "want None, Metadata, Request or RequestResponse"))?;
+        let rule = Self {
+            level,
+            users: words(item.get(&["users"]), &format!("{at}.users"))?,
+            groups: words(item.get(&["userGroups"]), &format!("{at}.userGroups"))?,
+            verbs: words(item.get(&["verbs"]), &format!("{at}.verbs"))?,
+            resources: group_resources(item.list(&["resources"]), at)?,
+            namespaces: words(item.get(&["namespaces"]), &format!("{at}.namespaces"))?,
+            urls: words(item.get(&["nonResourceURLs"]), &format!("{at}.nonResourceURLs"))?,
+            omit: stages(item.get(&["omitStages"]), &format!("{at}.omitStages"))?,
+            omit_managed_fields: item.get(&["omitManagedFields"]).and_then(Value::as_bool),
+        };
+        if !rule.urls.is_empty() && (!rule.resources.is_empty() || !rule.namespaces.is_empty()) {
+            return Err(invalid(&format!("{at}.nonResourceURLs"), "cannot be given together with resources or namespaces"));
+        }
+        if rule.urls.iter().any(|url| url != "*" && (!url.starts_with('/') || url.trim_end_matches('*').contains('*'))) {
+            return Err(invalid(&format!("{at}.nonResourceURLs"), "want * or a path that may end with *"));
+        }
+        Ok(rule)
+    }
+
+    fn matches(&self, subject: &Subject<'_>) -> bool {
+        any_or_empty(&self.users, &subject.user.name)
+            && (self.groups.is_empty() || subject.user.groups.iter().any(|group| self.groups.contains(group)))
+            && any_or_empty(&self.verbs, subject.verb)
+            && self.matches_target(subject)
+    }
+
+    fn matches_target(&self, subject: &Subject<'_>) -> bool {
+        if self.resources.is_empty() && self.namespaces.is_empty() && self.urls.is_empty() {
+            return true;
+        }
+        match &subject.resource {
+            Some(resource) => {
+                self.urls.is_empty()
+                    && any_or_empty(&self.namespaces, resource.namespace)
+                    && (self.resources.is_empty() || self.resources.iter().any(|entry| entry.matches(resource)))
+            }
+            None => self.urls.iter().any(|url| url_matches(url, subject.path)),
+        }
+    }
+}
+
+impl GroupResources {
+    fn matches(&self, resource: &crate::access::ResourceAccess<'_>) -> bool {
+        self.group == resource.group
+            && (self.names.is_empty() || self.names.iter().any(|name| name == resource.name))
+            && (self.resources.is_empty() || self.resources.iter().any(|pattern| resource_matches(pattern, resource)))
+    }
+}
+
+/// `pods`, `pods/log`, `pods/*`, `*/status`, `*`; a bare name does not match subresources, `*` matches everything.
+fn resource_matches(pattern: &str, resource: &crate::access::ResourceAccess<'_>) -> bool {
+    match pattern.split_once('/') {
+        None => pattern == "*" || (pattern == resource.resource && resource.subresource.is_empty()),
+        Some(("*", subresource)) => subresource == resource.subresource,
+        Some((name, "*")) => name == resource.resource,
+        Some((name, subresource)) => name == resource.resource && subresource == resource.subresource,
+    }
+}
+
+fn url_matches(pattern: &str, path: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == path, |prefix| path.starts_with(prefix))
+}
+
+fn any_or_empty(words: &[String], word: &str) -> bool {
+    words.is_empty() || words.iter().any(|candidate| candidate == word)
+}
+
+fn group_resources(items: &[Value], at: &str) -> Result<Vec<GroupResources>, PolicyError> {
+    if items.len() > MAX_WORDS {
+        return Err(invalid(&format!("{at}.resources"), "too many entries"));
+    }
+    items
+        .iter()
+        .enumerate()
+        .map(|(index, item)| {
+            let at = format!("{at}.resources[{index}]");
+            let group = item.get("group").and_then(Value::as_str).unwrap_or_default();
+            if group.contains('/') {
+                return Err(invalid(&format!("{at}.group"), "want a group without a version"));
+            }
+            let names = words(item.get("resourceNames"), &format!("{at}.resourceNames"))?;
+            let resources = words(item.get("resources"), &format!("{at}.resources"))?;
+            if resources.is_empty() && !names.is_empty() {
+                return Err(invalid(&format!("{at}.resourceNames"), "needs resources"));
+            }
+            Ok(GroupResources { group: group.to_owned(), resources, names })
+        })
+        .collect()
+}
+
+fn words(value: Option<&Value>, at: &str) -> Result<Vec<String>, PolicyError> {
+    let items = match value {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(items)) if items.len() <= MAX_WORDS => items,
+        Some(_) => return Err(invalid(at, "want a list of at most 1,000 strings")),
+    };
+    items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(|| invalid(at, "want strings"))).collect()
+}
+
+fn stages(value: Option<&Value>, at: &str) -> Result<Stages, PolicyError> {
+    let mut stages = Stages::default();
+    for word in words(value, at)? {
+        stages.insert(Stage::parse(&word).ok_or_else(|| invalid(at, "unknown stage"))?);
+    }
+    Ok(stages)
+}
+
+fn invalid(field: &str, what: &str) -> PolicyError {
+    PolicyError::Invalid { field: field.to_owned(), what: what.to_owned() }
+}

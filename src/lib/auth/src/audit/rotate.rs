@@ -1,0 +1,187 @@
+//! The audit file: appended, rotated by size, old ones removed by count and age.
+
+use ferrokube_apimachinery::time;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// When a new file is begun and which old ones stay.
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation {
+    /// A file is closed before it would grow beyond this; 0: never.
+    pub max_bytes: u64,
+    /// Closed files that are kept; 0: all.
+    pub max_backups: usize,
+    /// Closed files older than this are removed; zero: none.
+    pub max_age: Duration,
+}
+
+impl Default for Rotation {
+    fn default() -> Self {
+        Self { max_bytes: 100 * 1024 * 1024, max_backups: 10, max_age: Duration::ZERO }
+    }
+}
+
+/// Where lines go; a seam, so that tests inject full disks.
+pub(super) trait Sink: Send {
+    /// Writes all of it or fails; a failed write leaves no torn line behind. `bytes` is whole lines.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// The file, or the process's standard output.
+pub(super) struct Rotating {
+    path: PathBuf,
+    rotation: Rotation,
+    file: File,
+    size: u64,
+}
+
+impl Rotating {
+    /// Opens or makes the file, readable by its owner only; a torn last line (never acknowledged) is cut.
+    pub(super) fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
+        let mut file = open(path)?;
+        let size = cut_torn_line(&mut file)?;
+        Ok(Self { path: path.to_owned(), rotation, file, size })
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        let stamp = time::rfc3339_micros(SystemTime::now()).replace([':', '.'], "-");
+        let (stem, extension) = names(&self.path);
+        fs::rename(&self.path, self.path.with_file_name(format!("{stem}-{stamp}{extension}")))?;
+        self.file = open(&self.path)?;
+        self.size = 0;
+        if let Err(error) = self.remove_old() {
+            tracing::warn!(%error, "old audit files were not removed");
+        }
+        Ok(())
+    }
+
+    fn remove_old(&self) -> io::Result<()> {
+        let (stem, extension) = names(&self.path);
+        let folder = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+        let mut old: Vec<PathBuf> = fs::read_dir(folder)?
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| is_backup(name, &stem, &extension)))
+            .collect();
+        old.sort();
+        let surplus = if self.rotation.max_backups == 0 { 0 } else { old.len().saturating_sub(self.rotation.max_backups) };
+        for (index, path) in old.iter().enumerate() {
+            if index < surplus || self.is_too_old(path) {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_too_old(&self, path: &Path) -> bool {
+        !self.rotation.max_age.is_zero()
+            && fs::metadata(path).and_then(|metadata| metadata.modified()).is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > self.rotation.max_age))
+    }
+}
+
+impl Sink for Rotating {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let length = bytes.len() as u64;
+        if self.rotation.max_bytes > 0 && self.size > 0 && self.size + length > self.rotation.max_bytes {
+            self.rotate()?;
+        }
+        if let Err(error) = self.file.write_all(bytes) {
+            self.file.set_len(self.size)?;
+            return Err(error);
+        }
+        self.size += length;
+        Ok(())
+    }
+}
+
+/// Lines to standard output, for `--audit-log-path=-`.
+pub(super) struct Stdout;
+
+impl Sink for Stdout {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes)?;
+        out.flush()
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).read(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Cuts what follows the last line feed; gives the size.
+fn cut_torn_line(file: &mut File) -> io::Result<u64> {
+    let size = file.seek(SeekFrom::End(0))?;
+    let mut end = size;
+    let mut chunk = vec![0; 64 * 1024];
+    while end > 0 {
+        let begin = end.saturating_sub(chunk.len() as u64);
+        let part = &mut chunk[..usize::try_from(end - begin).expect("at most a chunk")];
+        file.seek(SeekFrom::Start(begin))?;
+        file.read_exact(part)?;
+        if let Some(at) = part.iter().rposition(|&byte| byte == b'\n') {
+            end = begin + at as u64 + 1;
+            break;
+        }
+        end = begin;
+    }
+    if end < size {
+        file.set_len(end)?;
+    }
+    Ok(end)
+}
+
+fn names(path: &Path) -> (String, String) {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
+    (stem, extension)
+}
+
+fn is_backup(name: &str, stem: &str, extension: &str) -> bool {
+    name.strip_prefix(stem)
+        .and_then(|rest| rest.strip_prefix('-'))
+        .and_then(|rest| rest.strip_suffix(extension))
+        .is_some_and(|stamp| stamp.len() == 27 && stamp.ends_with('Z') && stamp.as_bytes()[4] == b'-' && stamp.as_bytes()[10] == b'T')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rotates_by_size_and_keeps_so_many() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("audit.log");
+        let mut file = Rotating::open(&path, Rotation { max_bytes: 100, max_backups: 2, max_age: Duration::ZERO }).expect("open");
+        for _ in 0..10 {
+            file.append(&[b"x".repeat(59), b"\n".to_vec()].concat()).expect("append");
+        }
+        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 3);
+        assert_eq!(fs::metadata(&path).expect("file").len(), 60);
+    }
+
+    #[test]
+    fn fault_55_a_torn_line_is_cut_at_open() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("audit.log");
+        fs::write(&path, [b"{\"a\":1}\n".to_vec(), b"y".repeat(200_000)].concat()).expect("write");
+        let mut file = Rotating::open(&path, Rotation::default()).expect("open");
+        file.append(b"{\"b\":2}\n").expect("append");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "{\"a\":1}\n{\"b\":2}\n");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_file_is_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("audit.log");
+        drop(Rotating::open(&path, Rotation::default()).expect("open"));
+        assert_eq!(fs::metadata(&path).expect("file").permissions().mode() & 0o777, 0o600);
+    }
+}

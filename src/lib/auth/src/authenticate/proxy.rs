@@ -1,0 +1,175 @@
+//! The front proxy (aggregation): `X-Remote-*` headers, believed only from a certificate that its own CA signed.
+
+use super::x509::Subject;
+use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
+use ferrokube_registry::UserInfo;
+use percent_encoding::percent_decode_str;
+use std::collections::{BTreeMap, BTreeSet};
+use x509_parser::pem::Pem;
+
+/// Most headers that are looked at.
+const MAX_HEADERS: usize = 1_000;
+
+/// The header names, lower case.
+#[derive(Clone, Debug)]
+pub struct FrontProxyHeaders {
+    /// Names of the user header, in order of preference.
+    pub user: Vec<String>,
+    /// Names of the uid header.
+    pub uid: Vec<String>,
+    /// Names of the group header.
+    pub group: Vec<String>,
+    /// Prefixes of extra headers.
+    pub extra: Vec<String>,
+}
+
+impl Default for FrontProxyHeaders {
+    fn default() -> Self {
+        let one = |name: &str| vec![name.to_owned()];
+        Self { user: one("x-remote-user"), uid: one("x-remote-uid"), group: one("x-remote-group"), extra: one("x-remote-extra-") }
+    }
+}
+
+/// Authenticates by a front proxy's headers.
+pub struct FrontProxy {
+    headers: FrontProxyHeaders,
+    /// Common names of the certificates that may; empty: all that the CA signed.
+    allowed: Vec<String>,
+    clock: Clock,
+}
+
+impl FrontProxy {
+    /// `allowed`: the common names that may speak for others; empty: every certificate of the proxy CA.
+    pub fn new(headers: FrontProxyHeaders, allowed: Vec<String>, clock: Clock) -> Self {
+        Self { headers, allowed, clock }
+    }
+
+    fn may_speak(&self, leaf: &[u8]) -> bool {
+        let Some(subject) = Subject::parse(leaf, "front-proxy").filter(|subject| subject.is_valid(&self.clock)) else {
+            return false;
+        };
+        let name = subject.identity.map(|identity| identity.user.name).unwrap_or_default();
+        self.allowed.is_empty() || self.allowed.contains(&name)
+    }
+}
+
+impl Authenticator for FrontProxy {
+    fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated> {
+        let remote = credentials.remote;
+        let Some(name) = first(remote, &self.headers.user).filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        let Some(leaf) = credentials.proxy_certificates.first() else {
+            // Without the proxy's certificate the headers are a stranger's text.
+            return Ok(None);
+        };
+        if remote.len() > MAX_HEADERS || !self.may_speak(leaf) {
+            return Err(Unauthenticated);
+        }
+        let groups = remote.iter().filter(|(header, _)| self.headers.group.contains(header)).map(|(_, group)| group.clone()).collect();
+        let uid = first(remote, &self.headers.uid).unwrap_or_default().to_owned();
+        let user = UserInfo { name: name.to_owned(), uid, groups, extra: self.extra(remote) };
+        Ok(Some(Identity { user, method: "front-proxy" }))
+    }
+}
+
+impl FrontProxy {
+    fn extra(&self, remote: &[(String, String)]) -> BTreeMap<String, Vec<String>> {
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (header, value) in remote {
+            if let Some(key) = self.headers.extra.iter().find_map(|prefix| header.strip_prefix(prefix.as_str())) {
+                let key = percent_decode_str(key).decode_utf8_lossy().to_lowercase();
+                extra.entry(key).or_default().push(value.clone());
+            }
+        }
+        extra
+    }
+}
+
+fn first<'a>(remote: &'a [(String, String)], names: &[String]) -> Option<&'a str> {
+    names.iter().find_map(|name| remote.iter().find(|(header, _)| header == name)).map(|(_, value)| value.as_str())
+}
+
+/// Why the server refuses to start.
+#[derive(Debug, thiserror::Error)]
+pub enum CaError {
+    /// Everybody with a client certificate could speak for everybody.
+    #[error("the client CA and the front proxy's CA share a key: every client could pass itself off as anybody")]
+    Shared,
+    /// Not PEM, or no certificate in it.
+    #[error("the {0} CA bundle holds no readable certificate")]
+    Unreadable(&'static str),
+}
+
+/// Checks that no key signs for both the client CA and the front proxy's CA (PEM bundles); the server must not start otherwise.
+///
+/// # Errors
+/// [`CaError`].
+pub fn check_distinct_cas(client: &[u8], proxy: &[u8]) -> Result<(), CaError> {
+    let client = keys(client).ok_or(CaError::Unreadable("client"))?;
+    let proxy = keys(proxy).ok_or(CaError::Unreadable("front proxy"))?;
+    if client.is_disjoint(&proxy) { Ok(()) } else { Err(CaError::Shared) }
+}
+
+fn keys(bundle: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
+    let mut keys = BTreeSet::new();
+    for pem in Pem::iter_from_buffer(bundle) {
+        let pem = pem.ok()?;
+        if pem.label == "CERTIFICATE" {
+            keys.insert(pem.parse_x509().ok()?.public_key().raw.to_vec());
+        }
+    }
+    (!keys.is_empty()).then_some(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authenticate::system_clock;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    fn certificate(name: &str, key: &KeyPair) -> rcgen::Certificate {
+        let mut params = CertificateParams::default();
+        let mut subject = DistinguishedName::new();
+        subject.push(DnType::CommonName, name);
+        params.distinguished_name = subject;
+        params.self_signed(key).expect("certificate")
+    }
+
+    fn remote() -> Vec<(String, String)> {
+        [("x-remote-user", "alice"), ("x-remote-group", "a"), ("x-remote-group", "b"), ("x-remote-extra-example.com%2fscope", "s"), ("x-remote-uid", "u")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec()
+    }
+
+    fn authenticate(allowed: &[&str], credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated> {
+        let allowed = allowed.iter().map(|name| (*name).to_owned()).collect();
+        FrontProxy::new(FrontProxyHeaders::default(), allowed, system_clock()).authenticate(credentials)
+    }
+
+    #[test]
+    fn fault_52_headers_count_only_with_the_proxy_certificate() {
+        let remote = remote();
+        let chain = [certificate("front-proxy", &KeyPair::generate().expect("key")).der().to_vec()];
+        let trusted = Credentials { proxy_certificates: &chain, remote: &remote, ..Credentials::default() };
+        let identity = authenticate(&["front-proxy"], &trusted).expect("valid").expect("known");
+        assert_eq!((identity.user.name.as_str(), identity.user.uid.as_str()), ("alice", "u"));
+        assert_eq!(identity.user.groups, ["a", "b"]);
+        assert_eq!(identity.user.extra["example.com/scope"], ["s"]);
+        assert_eq!(authenticate(&["other"], &trusted), Err(Unauthenticated));
+
+        let ordinary = Credentials { certificates: &chain, remote: &remote, ..Credentials::default() };
+        assert_eq!(authenticate(&[], &ordinary), Ok(None), "an ordinary client's headers are ignored");
+    }
+
+    #[test]
+    fn fault_52_equal_cas_refuse_to_start() {
+        let (one, other) = (KeyPair::generate().expect("key"), KeyPair::generate().expect("key"));
+        let (client, proxy) = (certificate("ca", &one).pem(), certificate("proxy-ca", &other).pem());
+        let renamed = certificate("another name, same key", &one).pem();
+        assert!(check_distinct_cas(client.as_bytes(), proxy.as_bytes()).is_ok());
+        assert!(matches!(check_distinct_cas(client.as_bytes(), client.as_bytes()), Err(CaError::Shared)));
+        assert!(matches!(check_distinct_cas(client.as_bytes(), format!("{proxy}{renamed}").as_bytes()), Err(CaError::Shared)));
+        assert!(matches!(check_distinct_cas(b"", proxy.as_bytes()), Err(CaError::Unreadable("client"))));
+    }
+}

@@ -1,0 +1,162 @@
+//! Client certificates: the common name is the user, organizations are the groups.
+//!
+//! The TLS layer verified the chain against the client CA; validity is checked again here, since connections outlive certificates.
+
+use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
+use ferrokube_registry::UserInfo;
+use ring::digest;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::UNIX_EPOCH;
+use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
+
+/// Most certificates that are remembered.
+const MAX_CACHED: usize = 4_096;
+/// Most organizations of a certificate.
+const MAX_GROUPS: usize = 1_000;
+/// The subject attribute that holds a uid (`1.3.6.1.4.1.57683.2`).
+const UID_OID: &str = "1.3.6.1.4.1.57683.2";
+
+/// Authenticates by client certificate.
+pub struct X509 {
+    clock: Clock,
+    cache: Mutex<HashMap<Box<[u8]>, Arc<Subject>>>,
+}
+
+/// What a certificate says.
+pub(super) struct Subject {
+    /// `None` without a common name: the certificate is nobody's.
+    pub(super) identity: Option<Identity>,
+    not_before: i64,
+    not_after: i64,
+}
+
+impl X509 {
+    /// With the clock that validity is checked against.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, cache: Mutex::default() }
+    }
+
+    fn subject(&self, leaf: &[u8]) -> Result<Arc<Subject>, Unauthenticated> {
+        let mut cache = self.cache.lock().expect("no panic while held");
+        if let Some(known) = cache.get(leaf) {
+            return Ok(Arc::clone(known));
+        }
+        let subject = Arc::new(Subject::parse(leaf, "x509").ok_or(Unauthenticated)?);
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
+        }
+        cache.insert(leaf.into(), Arc::clone(&subject));
+        Ok(subject)
+    }
+}
+
+impl Authenticator for X509 {
+    fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated> {
+        let Some(leaf) = credentials.certificates.first() else {
+            return Ok(None);
+        };
+        let subject = self.subject(leaf)?;
+        if !subject.is_valid(&self.clock) {
+            return Err(Unauthenticated);
+        }
+        Ok(subject.identity.clone())
+    }
+}
+
+impl Subject {
+    /// Reads a certificate; `None` when it is malformed.
+    pub(super) fn parse(der: &[u8], method: &'static str) -> Option<Self> {
+        let (rest, certificate) = X509Certificate::from_der(der).ok()?;
+        if !rest.is_empty() {
+            return None;
+        }
+        let validity = certificate.validity();
+        let (not_before, not_after) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+        let identity = identity(certificate.subject(), der, method)?;
+        Some(Self { identity, not_before, not_after })
+    }
+
+    pub(super) fn is_valid(&self, clock: &Clock) -> bool {
+        let now = clock().duration_since(UNIX_EPOCH).ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or_default();
+        (self.not_before..=self.not_after).contains(&now)
+    }
+}
+
+/// The outer `None`: malformed; the inner: without a common name.
+fn identity(subject: &X509Name<'_>, der: &[u8], method: &'static str) -> Option<Option<Identity>> {
+    let mut names = subject.iter_common_name();
+    let Some(name) = names.next() else {
+        return Some(None);
+    };
+    let name = name.as_str().ok()?;
+    if name.is_empty() {
+        return Some(None);
+    }
+    let groups: Vec<String> = subject.iter_organization().take(MAX_GROUPS).map(|group| group.as_str().map(str::to_owned)).collect::<Result<_, _>>().ok()?;
+    let uid = subject.iter_attributes().find(|attribute| attribute.attr_type().to_id_string() == UID_OID).and_then(|attribute| attribute.as_str().ok());
+    let extra = BTreeMap::from([("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={}", fingerprint(der))])]);
+    let user = UserInfo { name: name.to_owned(), uid: uid.unwrap_or_default().to_owned(), groups, extra };
+    Some(Some(Identity { user, method }))
+}
+
+fn fingerprint(der: &[u8]) -> String {
+    digest::digest(&digest::SHA256, der).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+    use std::time::Duration;
+
+    pub(crate) fn certificate(name: Option<&str>, groups: &[&str]) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        let mut subject = DistinguishedName::new();
+        if let Some(name) = name {
+            subject.push(DnType::CommonName, name);
+        }
+        // rcgen keeps one value per attribute type, so one group is what a fixture can have.
+        for group in groups {
+            subject.push(DnType::OrganizationName, *group);
+        }
+        params.distinguished_name = subject;
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2040, 1, 1);
+        params.self_signed(&KeyPair::generate().expect("key")).expect("certificate").der().to_vec()
+    }
+
+    fn at(seconds: u64) -> Clock {
+        Arc::new(move || UNIX_EPOCH + Duration::from_secs(seconds))
+    }
+
+    fn authenticate(clock: Clock, certificates: &[Vec<u8>]) -> Result<Option<Identity>, Unauthenticated> {
+        X509::new(clock).authenticate(&Credentials { certificates, ..Credentials::default() })
+    }
+
+    #[test]
+    fn common_name_and_organization() {
+        let leaf = certificate(Some("alice"), &["devs"]);
+        let identity = authenticate(at(1_700_000_000), std::slice::from_ref(&leaf)).expect("valid").expect("known");
+        assert_eq!(identity.user.name, "alice");
+        assert_eq!(identity.user.groups, ["devs"]);
+        assert_eq!(identity.method, "x509");
+        assert_eq!(identity.user.extra["authentication.kubernetes.io/credential-id"], [format!("X509SHA256={}", fingerprint(&leaf))]);
+    }
+
+    #[test]
+    fn nobody_without_a_name_or_certificate() {
+        assert_eq!(authenticate(at(1_700_000_000), &[certificate(None, &["devs"])]), Ok(None));
+        assert_eq!(authenticate(at(1_700_000_000), &[]), Ok(None));
+    }
+
+    #[test]
+    fn fault_53_expired_future_and_garbage() {
+        let leaf = certificate(Some("alice"), &[]);
+        assert_eq!(authenticate(at(1_000_000_000), std::slice::from_ref(&leaf)), Err(Unauthenticated));
+        assert_eq!(authenticate(at(4_000_000_000), std::slice::from_ref(&leaf)), Err(Unauthenticated));
+        assert_eq!(authenticate(at(1_700_000_000), &[b"garbage".to_vec()]), Err(Unauthenticated));
+        let trailing = [leaf, vec![0]].concat();
+        assert_eq!(authenticate(at(1_700_000_000), &[trailing]), Err(Unauthenticated));
+    }
+}
