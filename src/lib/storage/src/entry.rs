@@ -2,6 +2,7 @@
 
 use crate::key::{Key, Revision};
 use bytes::Bytes;
+use std::ops::Range;
 
 /// What the writer of a value wants back beside it, without parsing the value: kept in memory and in the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,4 +34,112 @@ pub struct Entry {
     pub bytes: Bytes,
     /// What its writer wanted back; positions after `revision_at` are those of the unspliced value.
     pub sidecar: Sidecar,
+}
+
+const FIELD: &[u8] = b"\"resourceVersion\":\"";
+
+impl Entry {
+    /// Where the spliced revision (with its comma) stands in `bytes`.
+    pub fn spliced(&self) -> Range<usize> {
+        let start = self.sidecar.revision_at as usize;
+        start..start + splice_len(self.sidecar.comma, self.revision)
+    }
+
+    /// The value as it was written: what stands before and after the splice.
+    pub fn value(&self) -> [&[u8]; 2] {
+        let spliced = self.spliced();
+        [&self.bytes[..spliced.start], &self.bytes[spliced.end..]]
+    }
+
+    /// Length of the value as it was written.
+    pub fn value_len(&self) -> usize {
+        self.bytes.len() - self.spliced().len()
+    }
+}
+
+fn digits(revision: Revision) -> usize {
+    revision.0.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+fn splice_len(comma: bool, revision: Revision) -> usize {
+    usize::from(comma) + FIELD.len() + digits(revision) + 1
+}
+
+/// A value with a guessed revision spliced in: built before the lock under which revisions are assigned, so that only digits are left to write there.
+pub(crate) struct Draft {
+    buffer: Vec<u8>,
+    sidecar: Sidecar,
+    guess: Revision,
+}
+
+impl Draft {
+    /// `sidecar.revision_at` must lie in the value (checked by the caller).
+    pub(crate) fn new(value: [&[u8]; 2], sidecar: Sidecar, guess: Revision) -> Self {
+        let len = value[0].len() + value[1].len();
+        let mut buffer = Vec::with_capacity(len + splice_len(sidecar.comma, guess));
+        let at = sidecar.revision_at as usize;
+        if at <= value[0].len() {
+            buffer.extend_from_slice(&value[0][..at]);
+            splice(&mut buffer, sidecar.comma, guess);
+            buffer.extend_from_slice(&value[0][at..]);
+            buffer.extend_from_slice(value[1]);
+        } else {
+            buffer.extend_from_slice(value[0]);
+            let at = at - value[0].len();
+            buffer.extend_from_slice(&value[1][..at]);
+            splice(&mut buffer, sidecar.comma, guess);
+            buffer.extend_from_slice(&value[1][at..]);
+        }
+        Self { buffer, sidecar, guess }
+    }
+
+    /// The entry, once its revision is known.
+    pub(crate) fn finish(mut self, key: Key, revision: Revision, create_revision: Revision) -> Entry {
+        let start = self.sidecar.revision_at as usize + usize::from(self.sidecar.comma) + FIELD.len();
+        let width = digits(self.guess);
+        if width == digits(revision) {
+            let mut rest = revision.0;
+            for digit in self.buffer[start..start + width].iter_mut().rev() {
+                *digit = b'0' + u8::try_from(rest % 10).expect("a decimal digit");
+                rest /= 10;
+            }
+        } else {
+            self.buffer.splice(start..start + width, revision.0.to_string().into_bytes());
+            self.buffer.shrink_to_fit();
+        }
+        Entry { key, revision, create_revision, bytes: self.buffer.into(), sidecar: self.sidecar }
+    }
+}
+
+fn splice(buffer: &mut Vec<u8>, comma: bool, revision: Revision) {
+    use std::io::Write as _;
+    if comma {
+        buffer.push(b',');
+    }
+    buffer.extend_from_slice(FIELD);
+    write!(buffer, "{revision}\"").expect("writing to memory does not fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Prefix;
+
+    #[test]
+    fn a_revision_is_spliced_whatever_was_guessed() {
+        let key = Prefix::new("x").unwrap().key(None, "a").unwrap();
+        for (guess, revision) in [(1, 1), (1, 9), (9, 10), (10, 99), (100, 7), (u64::MAX, 3), (1, u64::MAX)] {
+            for (comma, text) in
+                [(true, format!(r#"{{"a":1,"resourceVersion":"{revision}","b":2}}"#)), (false, format!(r#"{{"a":1"resourceVersion":"{revision}","b":2}}"#))]
+            {
+                let sidecar = Sidecar { revision_at: 6, comma, ..Sidecar::default() };
+                let value = br#"{"a":1,"b":2}"#;
+                let cut: [&[u8]; 2] = if comma { [value, b""] } else { [&value[..3], &value[3..]] };
+                let entry = Draft::new(cut, sidecar, Revision(guess)).finish(key.clone(), Revision(revision), Revision(1));
+                assert_eq!(String::from_utf8_lossy(&entry.bytes), text);
+                assert_eq!(entry.value().concat(), value);
+                assert_eq!(entry.value_len(), value.len());
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Keys and revisions.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -59,6 +60,12 @@ impl Prefix {
     }
 }
 
+impl Borrow<str> for Prefix {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 fn check(segment: &str) -> Result<(), KeyError> {
     if segment.is_empty() || segment == "." || segment == ".." || segment.contains(['/', '\0']) {
         return Err(KeyError { segment: segment.to_owned() });
@@ -74,6 +81,25 @@ pub struct Key {
 }
 
 impl Key {
+    /// A key read back from a journal, which held a valid one; `None` when it cannot be one.
+    pub(crate) fn from_journal(text: &str, prefix: usize) -> Option<Self> {
+        let resource = text.get(..prefix)?.strip_prefix("/registry/")?.strip_suffix('/')?;
+        if resource.is_empty() || text.len() == prefix || text.contains('\0') {
+            return None;
+        }
+        Some(Self { text: text.into(), prefix: u32::try_from(prefix).ok()? })
+    }
+
+    /// Length of the prefix in bytes.
+    pub(crate) fn prefix_len(&self) -> usize {
+        self.prefix as usize
+    }
+
+    /// The prefix as a value.
+    pub(crate) fn to_prefix(&self) -> Prefix {
+        Prefix(self.prefix().into())
+    }
+
     /// The joined bytes.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -100,6 +126,12 @@ impl Key {
     }
 }
 
+// Order, equality and hash are those of the joined bytes, so that maps can be searched by `&str`.
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.text
+    }
+}
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -119,5 +151,33 @@ impl Ord for Key {
 impl std::hash::Hash for Key {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.text.hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_segments_are_refused() {
+        let prefix = Prefix::new("configmaps").unwrap();
+        for bad in ["", ".", "..", "a/b", "a\0b", "../x"] {
+            assert!(prefix.key(Some(bad), "ok").is_err(), "{bad:?} as a namespace");
+            assert!(prefix.key(Some("ok"), bad).is_err(), "{bad:?} as a name");
+            assert!(prefix.key(None, bad).is_err(), "{bad:?} as a cluster-scoped name");
+        }
+        assert!(Prefix::new("a//b").is_err());
+        assert!(Prefix::new("..").is_err());
+    }
+
+    #[test]
+    fn parts_of_a_key() {
+        let key = Prefix::new("example.com/widgets").unwrap().key(Some("ns"), "a").unwrap();
+        assert_eq!(key.as_str(), "/registry/example.com/widgets/ns/a");
+        assert_eq!((key.prefix(), key.rest(), key.namespace(), key.name()), ("/registry/example.com/widgets/", "ns/a", Some("ns"), "a"));
+        let same = Key::from_journal(key.as_str(), key.prefix_len()).unwrap();
+        assert_eq!((same.prefix(), same.rest()), (key.prefix(), key.rest()));
+        assert!(Key::from_journal("/registry/x/", 12).is_none());
+        assert!(Key::from_journal("/elsewhere/x/y", 13).is_none());
     }
 }

@@ -1,15 +1,31 @@
 //! The state core: revisions, current state, one history, committer, preconditions, TTL; journals below it.
 //!
 //! Must never know objects, JSON or HTTP: a value is bytes, and [`Sidecar`] is what its writer wants back beside it.
-//! Start reading at [`store`].
+//! Start reading at [`store`]; a write goes `store` -> `head` -> `committer` -> `journal` -> `published`, a read starts at `published`.
 
+pub mod clock;
+mod committer;
+pub mod config;
+mod core;
+pub mod cursor;
 pub mod entry;
+mod expiry;
+mod head;
 pub mod key;
+mod log;
+mod published;
+pub mod snapshot;
+pub mod stats;
 pub mod store;
+mod sync;
 pub mod testing;
+pub mod txn;
 
+pub use config::{Config, Engine, Limits, OpenError, Parts};
+pub use cursor::{Cursor, WatchError};
 pub use entry::{Entry, Sidecar};
 pub use key::{Key, KeyError, Prefix, Revision};
-pub use store::{
-    CommitError, Committed, Config, Cursor, Engine, Event, Guard, OpenError, Put, Rejected, Snapshot, Store, Ticket, Turn, Txn, WatchError, Write,
-};
+pub use snapshot::Snapshot;
+pub use stats::Stats;
+pub use store::{Store, Ticket, Turn};
+pub use txn::{CommitError, Committed, Event, Guard, Put, Rejected, Txn, Write};

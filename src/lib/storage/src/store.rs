@@ -1,154 +1,37 @@
 //! The store: turns, transactions, snapshots and cursors over one history.
 
-use crate::entry::{Entry, Sidecar};
+use crate::committer::{self, Nowhere, Sink};
+use crate::config::{Config, Engine, OpenError, Parts};
+use crate::core::Core;
+use crate::cursor::{Cursor, WatchError};
+use crate::entry::Entry;
+use crate::expiry::Expiry;
+use crate::head::{Accepted, Outcome};
 use crate::key::{Key, Prefix, Revision};
-use bytes::Bytes;
-use std::path::PathBuf;
-use std::sync::Arc;
+use crate::published::Published;
+use crate::snapshot::Snapshot;
+use crate::stats::{Counters, Stats};
+use crate::sync;
+use crate::txn::{CommitError, Committed, Rejected, Txn};
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
-/// Where durable bytes go.
-#[derive(Clone, Debug)]
-pub enum Engine {
-    /// Nowhere.
-    Memory,
-    /// Our own journal in this directory.
-    Embedded(PathBuf),
-}
-
-/// How a store is opened.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The engine.
-    pub engine: Engine,
-    /// Bytes of history kept in memory over all resources; older events are read from the journal, or gone (memory engine).
-    pub history_bytes: usize,
-}
-
-/// Why a store cannot be opened. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process holds the directory.
-    #[error("{0} is in use by another process")]
-    Locked(PathBuf),
-    /// The directory was written by a newer version.
-    #[error("{path} has format {found}, newer than {supported} which this binary writes")]
-    Newer {
-        /// The directory.
-        path: PathBuf,
-        /// Its format.
-        found: u32,
-        /// Ours.
-        supported: u32,
-    },
-    /// A damaged journal, other than a torn tail of the last segment.
-    #[error("journal {file} is damaged at byte {offset}: {what}")]
-    Damaged {
-        /// The segment.
-        file: PathBuf,
-        /// Where.
-        offset: u64,
-        /// What, with the key when it is known.
-        what: String,
-    },
-    /// The file system refused.
-    #[error("cannot {what} {path}")]
-    Io {
-        /// The operation.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-}
-
-/// A precondition of a transaction, checked against the pending head.
-#[derive(Clone, Debug)]
-pub enum Guard {
-    /// The key has no value.
-    Absent(Key),
-    /// The key has a value written at exactly this revision.
-    At(Key, Revision),
-}
-
-/// A value to write.
-#[derive(Clone, Debug)]
-pub struct Put {
-    /// The key.
-    pub key: Key,
-    /// The value, without its revision.
-    pub value: Bytes,
-    /// What to keep beside it.
-    pub sidecar: Sidecar,
-    /// Delete the key (as an event like every other) after this long; `None` keeps it.
-    pub ttl: Option<Duration>,
-}
-
-/// One change of a transaction.
-#[derive(Clone, Debug)]
-pub enum Write {
-    /// Create or replace.
-    Put(Put),
-    /// Delete; `last` is the value that the DELETED event carries with the deletion's revision (the last value when `None`).
-    Delete {
-        /// The key; must exist.
-        key: Key,
-        /// The last state to show, if it is not the stored one.
-        last: Option<Put>,
-    },
-}
-
-/// Guards and changes that happen together or not at all, at one revision. At most one change per resource.
-#[derive(Clone, Debug, Default)]
-pub struct Txn {
-    /// All must hold.
-    pub guards: Vec<Guard>,
-    /// What to write.
-    pub writes: Vec<Write>,
-}
-
-/// Why a transaction was not accepted; nothing was written.
-#[derive(Debug, thiserror::Error)]
-pub enum Rejected {
-    /// A guard does not hold: compute again on the present head.
-    #[error("{} changed", .0.as_str())]
-    Guard(Key),
-    /// The queue of the committer is full: try later.
-    #[error("the commit queue is full")]
-    Busy,
-    /// The store failed or is closing: no more writes.
-    #[error("the store takes no more writes: {0}")]
-    Closed(String),
-}
-
-/// Why an accepted transaction did not happen.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum CommitError {
-    /// No space below the watermark: nothing was written; deletes still work.
-    #[error("the disk is full")]
-    DiskFull,
-    /// The journal failed; the process must end, and whether the write survived is known after restart.
-    #[error("the journal failed: {0}")]
-    Failed(String),
-}
-
-/// A durable, published transaction.
-#[derive(Clone, Debug)]
-pub struct Committed {
-    /// Its revision.
-    pub revision: Revision,
-    /// One for each write of the transaction, in order; for a delete the last state with the deletion's revision.
-    pub entries: Vec<Arc<Entry>>,
-}
+/// Keys share this many turns. Two keys of one turn only wait for each other's computation.
+const TURNS: usize = 1024;
 
 /// Resolves when a transaction is durable and published, or failed. Dropping it changes nothing: the transaction goes on.
-pub struct Ticket {}
+pub struct Ticket {
+    revision: Revision,
+    entries: Vec<Arc<Entry>>,
+    outcome: oneshot::Receiver<Outcome>,
+}
 
 impl Ticket {
     /// The entries as they will be published (revisions are already final if the commit succeeds).
     pub fn entries(&self) -> &[Arc<Entry>] {
-        unimplemented!("storage owner")
+        &self.entries
     }
 
     /// Waits.
@@ -156,118 +39,103 @@ impl Ticket {
     /// # Errors
     /// [`CommitError`].
     pub async fn committed(self) -> Result<Committed, CommitError> {
-        unimplemented!("storage owner")
+        let outcome = self.outcome.await;
+        outcome.unwrap_or_else(|_| Err(CommitError::Failed("the committer ended".to_owned())))?;
+        Ok(Committed { revision: self.revision, entries: self.entries })
     }
 }
 
-/// The right to compute on a key's pending head: writers of one key take turns. Never held across an await.
+impl From<Accepted> for Ticket {
+    fn from(accepted: Accepted) -> Self {
+        Self { revision: accepted.revision, entries: accepted.entries, outcome: accepted.outcome }
+    }
+}
+
+/// The right to compute on a key's pending head: writers of one key take turns. Never held across an await; a thread holds one at a time.
+///
+/// It orders those who take turns. Who submits without one is stopped by guards alone, so a turn's transaction guards its key too.
 pub struct Turn<'a> {
-    _store: &'a Store,
+    store: &'a Store,
+    _turn: MutexGuard<'a, ()>,
 }
 
 impl Turn<'_> {
     /// The pending head of any key.
-    pub fn pending(&self, _key: &Key) -> Option<Arc<Entry>> {
-        unimplemented!("storage owner")
+    pub fn pending(&self, key: &Key) -> Option<Arc<Entry>> {
+        self.store.0.core.pending(key)
     }
 
     /// Enqueues a transaction and ends the turn; does not wait.
     ///
     /// # Errors
     /// [`Rejected`].
-    pub fn submit(self, _txn: Txn) -> Result<Ticket, Rejected> {
-        unimplemented!("storage owner")
+    pub fn submit(self, txn: Txn) -> Result<Ticket, Rejected> {
+        self.store.submit(txn)
     }
 }
 
-/// One event of the history.
-#[derive(Clone, Debug)]
-pub struct Event {
-    /// The value after the event; for a delete the last state, carrying the deletion's revision.
-    pub entry: Arc<Entry>,
-    /// The value before it; `None` for a create.
-    pub previous: Option<Arc<Entry>>,
-    /// Whether the key is gone.
-    pub deleted: bool,
-}
-
-/// The current state of one resource at one revision; immutable, cheap to clone.
+/// The store. Cheap to clone. Dropping the last clone closes it, without waiting; [`Store::close`] waits.
 #[derive(Clone)]
-pub struct Snapshot {
-    /// Every event up to here is in it.
-    pub revision: Revision,
+pub struct Store(Arc<Handle>);
+
+struct Handle {
+    core: Arc<Core>,
+    turns: Box<[Mutex<()>]>,
+    hasher: std::hash::RandomState,
 }
 
-impl Snapshot {
-    /// Entries in key order, starting after `after` (exclusive, what follows the prefix), within one namespace when given.
-    pub fn range<'a>(&'a self, _namespace: Option<&str>, _after: Option<&str>) -> impl Iterator<Item = &'a Arc<Entry>> + 'a {
-        std::iter::empty()
-    }
-
-    /// How many entries [`Self::range`] would give; not slower than walking keys.
-    pub fn count(&self, _namespace: Option<&str>, _after: Option<&str>) -> usize {
-        unimplemented!("storage owner")
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.refuse("the store is closed");
     }
 }
-
-/// A watcher's place in the history of one resource.
-pub struct Cursor {}
-
-/// Why a watch cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum WatchError {
-    /// The events after this revision are compacted away: 410.
-    #[error("revision {0} is compacted")]
-    Compacted(Revision),
-    /// The store is closing.
-    #[error("the store is closing")]
-    Closed,
-}
-
-impl Cursor {
-    /// Waits for the next events (at least one, at most `max`), in order. Cancel safe.
-    ///
-    /// # Errors
-    /// [`WatchError`].
-    pub async fn next(&mut self, _max: usize) -> Result<Vec<Event>, WatchError> {
-        unimplemented!("storage owner")
-    }
-
-    /// Every event up to this revision was given by [`Self::next`]: what a bookmark may say. Loads the published revision, then needs a drained log.
-    pub fn bookmark(&self) -> Option<Revision> {
-        unimplemented!("storage owner")
-    }
-}
-
-/// The store. Cheap to clone.
-#[derive(Clone)]
-pub struct Store {}
 
 impl Store {
     /// Opens or makes a store; recovers what the engine holds.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(_config: Config) -> Result<Self, OpenError> {
-        unimplemented!("storage owner")
+    pub fn open(config: Config) -> Result<Self, OpenError> {
+        Self::open_with(config, Parts::default())
+    }
+
+    /// Opens a store on other parts than the system's.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_with(config: Config, parts: Parts) -> Result<Self, OpenError> {
+        let published = Arc::new(Published::new(config.history_bytes, parts.limits.replay_events));
+        let counters = Arc::new(Counters::default());
+        let expiry = Expiry::default();
+        let sink: Box<dyn Sink> = match config.engine {
+            Engine::Memory => Box::new(Nowhere),
+            Engine::Embedded(_) => unimplemented!("storage owner"),
+        };
+        let core = Arc::new(Core::new(published, counters, &parts));
+        listen_to_clock(&core);
+        start(&core, sink, expiry)?;
+        let turns = (0..TURNS).map(|_| Mutex::new(())).collect();
+        Ok(Self(Arc::new(Handle { core, turns, hasher: std::hash::RandomState::new() })))
     }
 
     /// Waits for the turn on a key (short, synchronous, bounded by what other turns compute).
-    pub fn turn(&self, _key: &Key) -> Turn<'_> {
-        unimplemented!("storage owner")
+    pub fn turn(&self, key: &Key) -> Turn<'_> {
+        let turns = &self.0.turns;
+        let index = self.0.hasher.hash_one(key.as_str()) as usize % turns.len();
+        Turn { store: self, _turn: sync::lock(&turns[index]) }
     }
 
     /// Submits without a turn: compare-and-swap by guards.
     ///
     /// # Errors
     /// [`Rejected`].
-    pub fn submit(&self, _txn: Txn) -> Result<Ticket, Rejected> {
-        unimplemented!("storage owner")
+    pub fn submit(&self, txn: Txn) -> Result<Ticket, Rejected> {
+        self.0.core.submit(txn).map(Ticket::from)
     }
 
     /// The published value of a key.
-    pub fn get(&self, _key: &Key) -> Option<Arc<Entry>> {
-        unimplemented!("storage owner")
+    pub fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+        self.0.core.published.get(key)
     }
 
     /// The pending head of a key, without a turn: what a guard of the next transaction is compared with (admission reads namespaces and quotas so).
@@ -277,47 +145,113 @@ impl Store {
 
     /// The published revision.
     pub fn revision(&self) -> Revision {
-        unimplemented!("storage owner")
+        self.0.core.published.revision()
     }
 
-    /// Waits until the published revision is at least this.
-    pub async fn wait_for(&self, _revision: Revision) {
-        unimplemented!("storage owner")
+    /// Waits until the published revision is at least this; for ever when it never is.
+    pub async fn wait_for(&self, revision: Revision) {
+        self.0.core.published.wait_for(revision).await;
     }
 
-    /// The published state of a resource.
-    pub fn snapshot(&self, _prefix: &Prefix) -> Snapshot {
-        unimplemented!("storage owner")
+    /// The published state of a resource; empty when it was never written.
+    pub fn snapshot(&self, prefix: &Prefix) -> Snapshot {
+        self.0.core.published.snapshot(prefix)
     }
 
-    /// The state of a resource as it was at a revision.
+    /// The state of a resource as it was at a revision. For one that is not published yet: the present state, with its own revision (see [`Self::wait_for`]).
     ///
     /// # Errors
-    /// [`WatchError::Compacted`] when the history does not reach back that far.
-    pub fn snapshot_at(&self, _prefix: &Prefix, _revision: Revision) -> Result<Snapshot, WatchError> {
-        unimplemented!("storage owner")
+    /// [`WatchError::Compacted`] when the history in memory does not reach back that far.
+    pub fn snapshot_at(&self, prefix: &Prefix, revision: Revision) -> Result<Snapshot, WatchError> {
+        self.0.core.published.snapshot_at(prefix, revision)
     }
 
     /// A cursor that gives the events after a revision (which may lie in the future: earlier events are then not given).
     ///
     /// # Errors
     /// [`WatchError::Compacted`].
-    pub fn watch(&self, _prefix: &Prefix, _after: Revision) -> Result<Cursor, WatchError> {
-        unimplemented!("storage owner")
+    pub fn watch(&self, prefix: &Prefix, after: Revision) -> Result<Cursor, WatchError> {
+        Cursor::new(&self.0.core.published, prefix, after)
     }
 
     /// Drops history up to a revision: watches and lists from before it get [`WatchError::Compacted`].
-    pub fn compact(&self, _revision: Revision) {
-        unimplemented!("storage owner")
+    pub fn compact(&self, revision: Revision) {
+        self.0.core.published.compact(revision);
+    }
+
+    /// The lowest revision whose state and following events may still be asked for, as far as [`Self::compact`] decides.
+    pub fn compacted(&self) -> Revision {
+        self.0.core.published.compacted()
+    }
+
+    /// Figures for `/metrics`. Walks the resources, not their entries.
+    pub fn stats(&self) -> Stats {
+        self.0.core.stats()
+    }
+
+    /// How long accepted writes have waited without progress of the committer; zero when nothing waits. For liveness probes: cheap, takes no lock.
+    pub fn stalled_for(&self) -> Duration {
+        self.0.core.stalled_for()
+    }
+
+    /// Why the journal failed, if it did: the same as [`Self::failed`], without waiting.
+    pub fn failure(&self) -> Option<String> {
+        self.0.core.failure()
     }
 
     /// Resolves with the reason when the journal has failed: the process must then end with an error.
     pub async fn failed(&self) -> String {
-        unimplemented!("storage owner")
+        self.0.core.failed().await
     }
 
     /// Refuses new writes, waits for accepted ones, ends the committer. Watches get [`WatchError::Closed`].
     pub async fn close(&self) {
-        unimplemented!("storage owner")
+        self.0.core.refuse("the store is closed");
+        self.0.core.ended().await;
+    }
+}
+
+fn listen_to_clock(core: &Arc<Core>) {
+    let weak = Arc::downgrade(core);
+    core.clock.on_leap(Arc::new(move || {
+        if let Some(core) = weak.upgrade() {
+            core.head().tick = true;
+            core.work.notify_one();
+        }
+    }));
+}
+
+fn start(core: &Arc<Core>, sink: Box<dyn Sink>, expiry: Expiry) -> Result<(), OpenError> {
+    let shared = core.clone();
+    let spawned = std::thread::Builder::new().name("storage-commit".to_owned()).spawn(move || committer::run(&shared, sink, expiry));
+    spawned.map(drop).map_err(|source| OpenError::Io { what: "start the committer of", path: "the store".into(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Guard, Put, Sidecar, Write};
+
+    #[tokio::test]
+    async fn smoke() {
+        let store = Store::open(Config::memory()).unwrap();
+        let prefix = Prefix::new("configmaps").unwrap();
+        let mut cursor = store.watch(&prefix, Revision(0)).unwrap();
+        for n in 1..=100u64 {
+            let key = prefix.key(Some("ns"), &format!("n{n}")).unwrap();
+            let turn = store.turn(&key);
+            assert!(turn.pending(&key).is_none());
+            let sidecar = Sidecar { revision_at: 1, ..Sidecar::default() };
+            let put = Put { key: key.clone(), value: "{}".into(), sidecar, ttl: None };
+            let ticket = turn.submit(Txn { guards: vec![Guard::Absent(key.clone())], writes: vec![Write::Put(put)] }).unwrap();
+            let done = ticket.committed().await.unwrap();
+            assert_eq!(done.revision, Revision(n));
+            assert_eq!(store.get(&key).unwrap().bytes, format!("{{\"resourceVersion\":\"{n}\"}}"));
+            assert_eq!(cursor.next(10).await.unwrap().len(), 1);
+            assert_eq!(cursor.bookmark(), Some(Revision(n)));
+        }
+        assert_eq!(store.snapshot(&prefix).range(Some("ns"), Some("ns/n5")).count(), 54);
+        assert_eq!(store.snapshot_at(&prefix, Revision(7)).unwrap().count(None, None), 7);
+        store.close().await;
     }
 }

@@ -1,0 +1,185 @@
+//! The committer: one thread that journals, publishes and acknowledges, batch by batch; it also deletes what is due.
+
+use crate::clock;
+use crate::core::Core;
+use crate::expiry::Expiry;
+use crate::head::Job;
+use crate::txn::{Change, CommitError, Guard, Txn, Write};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How many entries are deleted in one go because their time is over.
+const DUE: usize = 1024;
+
+/// Why a batch was not journaled.
+#[derive(Debug)]
+pub(crate) enum AppendError {
+    /// No space; nothing of the batch is in the journal.
+    Full,
+    /// The journal cannot be trusted any more.
+    Fatal(String),
+}
+
+/// Where batches are made durable. Used by one thread.
+pub(crate) trait Sink: Send {
+    /// Makes a batch durable: returns after a sync that followed its last write.
+    fn append(&mut self, batch: &[Job]) -> Result<(), AppendError>;
+
+    /// Whether puts may be accepted: asked after each batch, and when a put was refused (`probe`).
+    fn has_space(&mut self, probe: bool) -> bool;
+}
+
+/// The journal of the memory engine.
+pub(crate) struct Nowhere;
+
+impl Sink for Nowhere {
+    fn append(&mut self, _batch: &[Job]) -> Result<(), AppendError> {
+        Ok(())
+    }
+
+    fn has_space(&mut self, _probe: bool) -> bool {
+        true
+    }
+}
+
+/// Runs until the store is closed or the journal fails.
+pub(crate) fn run(core: &Arc<Core>, sink: Box<dyn Sink>, expiry: Expiry) {
+    let mut committer = Committer { core, sink, expiry };
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| committer.work()));
+    if let Err(reason) = outcome.unwrap_or_else(|_| Err("the committer panicked".to_owned())) {
+        tracing::error!(reason, "the journal failed: no more writes are accepted");
+        core.fail(&reason);
+    }
+    // Frees the directory before anyone is told that the store is closed.
+    drop(committer);
+    core.end();
+}
+
+struct Committer<'a> {
+    core: &'a Arc<Core>,
+    sink: Box<dyn Sink>,
+    expiry: Expiry,
+}
+
+enum Work {
+    Batch(Vec<Job>),
+    Probe,
+    Due,
+    End,
+}
+
+impl Committer<'_> {
+    fn work(&mut self) -> Result<(), String> {
+        loop {
+            match self.wait() {
+                Work::Batch(batch) => self.commit(batch)?,
+                Work::Probe => self.look_for_space(true),
+                Work::Due => self.delete_due(),
+                Work::End => return Ok(()),
+            }
+        }
+    }
+
+    fn wait(&self) -> Work {
+        let core = self.core;
+        let mut head = core.head();
+        loop {
+            let batch = head.take(core.limits.batch_bytes);
+            if !batch.is_empty() {
+                core.progressed(true);
+                return Work::Batch(batch);
+            }
+            core.progressed(false);
+            if std::mem::take(&mut head.probe) {
+                return Work::Probe;
+            }
+            if head.closed.is_some() {
+                return Work::End;
+            }
+            head.tick = false;
+            let wait = self.expiry.wait(clock::monotonic_ms(&*core.clock));
+            if wait == Some(Duration::ZERO) {
+                return Work::Due;
+            }
+            head = match wait {
+                None => core.work.wait(head).unwrap_or_else(std::sync::PoisonError::into_inner),
+                Some(wait) => core.work.wait_timeout(head, wait).unwrap_or_else(std::sync::PoisonError::into_inner).0,
+            };
+        }
+    }
+
+    fn commit(&mut self, batch: Vec<Job>) -> Result<(), String> {
+        match self.sink.append(&batch) {
+            Ok(()) => self.publish(batch),
+            Err(AppendError::Full) => self.refuse(batch),
+            Err(AppendError::Fatal(reason)) => {
+                for job in batch {
+                    self.core.counters.failures.fetch_add(1, Ordering::Relaxed);
+                    job.end(Err(CommitError::Failed(reason.clone())));
+                }
+                return Err(reason);
+            }
+        }
+        self.look_for_space(false);
+        Ok(())
+    }
+
+    /// The batch is durable: shows it, then acknowledges it.
+    fn publish(&mut self, batch: Vec<Job>) {
+        let core = self.core;
+        let last = batch.last().map_or(core.published.revision(), |job| job.revision);
+        let changes = || batch.iter().flat_map(|job| &job.changes);
+        let touched = core.published.publish(changes(), last);
+        core.head().settle(&batch);
+        self.note_deadlines(changes());
+        core.counters.published(batch.len());
+        for job in batch {
+            job.end(Ok(()));
+        }
+        core.published.wake(&touched);
+    }
+
+    fn note_deadlines<'a>(&mut self, changes: impl Iterator<Item = &'a Change>) {
+        let mut now = None;
+        for change in changes {
+            let now_ms = if change.expires.is_some() { *now.get_or_insert_with(|| clock::monotonic_ms(&*self.core.clock)) } else { 0 };
+            self.expiry.published(change, now_ms);
+        }
+        self.core.counters.deadlines.store(self.expiry.len() as u64, Ordering::Relaxed);
+    }
+
+    /// There was no space: the batch and all that was computed on it did not happen.
+    fn refuse(&self, batch: Vec<Job>) {
+        let mut head = self.core.head();
+        head.full = true;
+        let waiting = head.reset(self.core.published.revision());
+        drop(head);
+        for job in batch.into_iter().chain(waiting) {
+            self.core.counters.failures.fetch_add(1, Ordering::Relaxed);
+            job.end(Err(CommitError::DiskFull));
+        }
+    }
+
+    fn look_for_space(&mut self, probe: bool) {
+        let full = !self.sink.has_space(probe);
+        let mut head = self.core.head();
+        if std::mem::replace(&mut head.full, full) != full {
+            drop(head);
+            tracing::warn!(full, "whether the disk is too full for new values changed");
+        }
+    }
+
+    /// Deletes what is due, guarded by the revision that has the deadline. What fails comes again.
+    fn delete_due(&mut self) {
+        let now = clock::monotonic_ms(&*self.core.clock);
+        for key in self.expiry.due(now, DUE) {
+            let Some(entry) = self.core.published.get(&key) else { continue };
+            let txn = Txn { guards: vec![Guard::At(key.clone(), entry.revision)], writes: vec![Write::Delete { key, last: None }] };
+            if let Err(error) = self.core.submit(txn) {
+                tracing::debug!(%error, "an entry whose time is over is deleted later");
+            }
+        }
+    }
+}

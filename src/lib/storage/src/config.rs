@@ -1,0 +1,109 @@
+//! How a store is opened.
+
+use crate::clock::{Clock, SystemClock};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where durable bytes go.
+#[derive(Clone, Debug)]
+pub enum Engine {
+    /// Nowhere.
+    Memory,
+    /// Our own journal in this directory.
+    Embedded(PathBuf),
+}
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The engine.
+    pub engine: Engine,
+    /// Bytes of history kept in memory over all resources; older events are read from the journal, or gone (memory engine).
+    pub history_bytes: usize,
+}
+
+impl Config {
+    /// A store without a disk.
+    pub fn memory() -> Self {
+        Self { engine: Engine::Memory, history_bytes: 64 << 20 }
+    }
+
+    /// A store in a directory.
+    pub fn embedded(directory: impl Into<PathBuf>) -> Self {
+        Self { engine: Engine::Embedded(directory.into()), history_bytes: 64 << 20 }
+    }
+}
+
+/// What a store is built on. Production uses the default; tests exchange the parts.
+#[derive(Clone)]
+pub struct Parts {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { clock: Arc::new(SystemClock::default()), limits: Limits::default() }
+    }
+}
+
+/// Bounds of a store.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Transactions that may wait for the committer; more are [`crate::Rejected::Busy`].
+    pub queue_txns: usize,
+    /// Their bytes.
+    pub queue_bytes: usize,
+    /// Bytes that one batch takes from the queue (at least one transaction).
+    pub batch_bytes: usize,
+    /// The longest value, in bytes.
+    pub value_bytes: usize,
+    /// Events of a resource between two kept snapshots: the most that a list at an older revision replays.
+    pub replay_events: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { queue_txns: 8192, queue_bytes: 64 << 20, batch_bytes: 8 << 20, value_bytes: 32 << 20, replay_events: 2048 }
+    }
+}
+
+/// Why a store cannot be opened. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process holds the directory.
+    #[error("{0} is in use by another process")]
+    Locked(PathBuf),
+    /// The directory was written by a newer version.
+    #[error("{path} has format {found}, newer than {supported} which this binary writes")]
+    Newer {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// Ours.
+        supported: u32,
+    },
+    /// A damaged journal, other than a torn tail of the last segment.
+    #[error("journal {file} is damaged at byte {offset}: {what}")]
+    Damaged {
+        /// The segment.
+        file: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What, with the key when it is known.
+        what: String,
+    },
+    /// The file system refused.
+    #[error("cannot {what} {path}")]
+    Io {
+        /// The operation.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,160 @@
+//! What the store's handle, its turns and its committer share.
+
+use crate::clock::{self, Clock};
+use crate::config::{Limits, Parts};
+use crate::head::{Accepted, Head, Plan};
+use crate::key::{Key, Revision};
+use crate::published::Published;
+use crate::stats::{Counters, Stats};
+use crate::sync;
+use crate::txn::{CommitError, Rejected, Txn};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The store without its handle.
+pub(crate) struct Core {
+    pub(crate) published: Arc<Published>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Limits,
+    head: Mutex<Head>,
+    /// Wakes the committer.
+    pub(crate) work: Condvar,
+    /// The revision that the next transaction will probably get.
+    guess: AtomicU64,
+    /// When the oldest unfinished transaction began to wait, in milliseconds of the clock plus one; 0: none waits.
+    waiting_since: AtomicU64,
+    /// Why the journal failed.
+    failure: watch::Sender<Option<String>>,
+    /// The committer has ended.
+    ended: watch::Sender<bool>,
+}
+
+impl Core {
+    pub(crate) fn new(published: Arc<Published>, counters: Arc<Counters>, parts: &Parts) -> Self {
+        let head = Head::new(published.revision());
+        Self {
+            guess: AtomicU64::new(head.next().0),
+            head: Mutex::new(head),
+            published,
+            counters,
+            clock: parts.clock.clone(),
+            limits: parts.limits.clone(),
+            work: Condvar::new(),
+            waiting_since: AtomicU64::new(0),
+            failure: watch::Sender::new(None),
+            ended: watch::Sender::new(false),
+        }
+    }
+
+    pub(crate) fn head(&self) -> MutexGuard<'_, Head> {
+        sync::lock(&self.head)
+    }
+
+    /// The pending value of a key.
+    pub(crate) fn pending(&self, key: &Key) -> Option<Arc<crate::Entry>> {
+        self.head().pending(&self.published, key)
+    }
+
+    /// Accepts a transaction.
+    pub(crate) fn submit(&self, txn: Txn) -> Result<Accepted, Rejected> {
+        let plan = Plan::new(txn, &self.limits, &*self.clock, Revision(self.guess.load(Ordering::Relaxed)))?;
+        let mut head = self.head();
+        let accepted = head.accept(plan, &self.limits, &self.published)?;
+        self.guess.store(head.next().0, Ordering::Relaxed);
+        if head.queued().0 == 1 || head.probe {
+            if self.waiting_since.load(Ordering::Relaxed) == 0 {
+                self.progressed(true);
+            }
+            drop(head);
+            self.work.notify_one();
+        }
+        Ok(accepted)
+    }
+
+    /// The committer begins a batch, or found nothing to do. Called with the head locked.
+    pub(crate) fn progressed(&self, more: bool) {
+        let since = if more { clock::monotonic_ms(&*self.clock).saturating_add(1) } else { 0 };
+        self.waiting_since.store(since, Ordering::Relaxed);
+    }
+
+    /// How long the committer has made no progress with what waits for it.
+    pub(crate) fn stalled_for(&self) -> Duration {
+        let since = self.waiting_since.load(Ordering::Relaxed);
+        if since == 0 {
+            return Duration::ZERO;
+        }
+        Duration::from_millis(clock::monotonic_ms(&*self.clock).saturating_sub(since - 1))
+    }
+
+    /// No more transactions: `reason` is what callers are told.
+    pub(crate) fn refuse(&self, reason: &str) {
+        self.head().closed.get_or_insert_with(|| reason.to_owned());
+        self.work.notify_one();
+    }
+
+    /// The journal failed: nothing more is accepted, and nothing that waits will be acknowledged.
+    pub(crate) fn fail(&self, reason: &str) {
+        let mut head = self.head();
+        head.closed = Some(reason.to_owned());
+        let waiting = head.reset(self.published.revision());
+        drop(head);
+        for job in waiting {
+            self.counters.failures.fetch_add(1, Ordering::Relaxed);
+            job.end(Err(CommitError::Failed(reason.to_owned())));
+        }
+        self.failure.send_if_modified(|failure| {
+            let first = failure.is_none();
+            failure.get_or_insert_with(|| reason.to_owned());
+            first
+        });
+    }
+
+    /// Why the journal failed, if it did.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+
+    /// Resolves when the journal has failed.
+    pub(crate) async fn failed(&self) -> String {
+        let mut failure = self.failure.subscribe();
+        match failure.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(reason)) => reason.clone(),
+            // The sender lives in `self`.
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// The committer is gone, and with it the journal.
+    pub(crate) fn end(&self) {
+        self.refuse("the store is closed");
+        self.published.close();
+        self.ended.send_replace(true);
+    }
+
+    /// Waits for [`Self::end`].
+    pub(crate) async fn ended(&self) {
+        let mut ended = self.ended.subscribe();
+        // An error would mean that the sender is gone, which lives in `self`.
+        let _ = ended.wait_for(|ended| *ended).await;
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let (queue, queue_bytes, disk_full) = {
+            let head = self.head();
+            (head.queued().0, head.queued().1, head.full)
+        };
+        let mut stats = Stats { revision: self.published.revision(), queue, queue_bytes, disk_full, ..self.counters.stats() };
+        stats.history_bytes = self.published.retained_bytes();
+        stats.live_bytes = self.published.live_bytes();
+        for resource in self.published.resources().values() {
+            let state = sync::read(&resource.state);
+            stats.history_events += state.log.len();
+            stats.entries.push((resource.prefix.clone(), state.map.len()));
+        }
+        stats.entries.sort();
+        stats
+    }
+}

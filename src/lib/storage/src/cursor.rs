@@ -1,0 +1,94 @@
+//! A watcher's place in the history. It holds no queue: ten thousand of them cost ten thousand positions.
+
+use crate::key::{Prefix, Revision};
+use crate::log::Read;
+use crate::published::{Published, Resource};
+use crate::sync;
+use crate::txn::Event;
+use std::sync::Arc;
+
+/// Why a watch cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// The events after this revision are compacted away: 410.
+    #[error("revision {0} is compacted")]
+    Compacted(Revision),
+    /// The store is closing.
+    #[error("the store is closing")]
+    Closed,
+}
+
+/// A watcher's place in the history of one resource.
+pub struct Cursor {
+    published: Arc<Published>,
+    resource: Arc<Resource>,
+    position: Revision,
+}
+
+impl Cursor {
+    pub(crate) fn new(published: &Arc<Published>, prefix: &Prefix, after: Revision) -> Result<Self, WatchError> {
+        let resource = published.resource(prefix);
+        let floor = sync::read(&resource.state).log.floor();
+        let in_archive = || published.archive().is_some_and(|archive| archive.floor() <= after);
+        if after < published.compacted() || (after < floor && !in_archive()) {
+            return Err(WatchError::Compacted(after));
+        }
+        Ok(Self { published: published.clone(), resource, position: after })
+    }
+
+    /// Every event up to here was given, or was not wanted.
+    pub fn position(&self) -> Revision {
+        self.position
+    }
+
+    /// Waits for the next events (at least one, at most `max`), in order. Cancel safe.
+    ///
+    /// # Errors
+    /// [`WatchError`]; `Closed` only when no event is left.
+    pub async fn next(&mut self, max: usize) -> Result<Vec<Event>, WatchError> {
+        let resource = self.resource.clone();
+        loop {
+            // Before the log is read: what is published after that wakes it.
+            let changed = resource.changed.notified();
+            let closed = self.published.is_closed();
+            let read = sync::read(&resource.state).log.read(self.position, max);
+            match read {
+                Read::Events(events) if !events.is_empty() => return Ok(self.give(events)),
+                Read::Events(_) if closed => return Err(WatchError::Closed),
+                Read::Events(_) => changed.await,
+                Read::Lagging(floor) => {
+                    let events = self.older(floor, max).await?;
+                    if !events.is_empty() {
+                        return Ok(self.give(events));
+                    }
+                }
+            }
+        }
+    }
+
+    fn give(&mut self, events: Vec<Event>) -> Vec<Event> {
+        self.position = events.last().map_or(self.position, Event::revision);
+        events
+    }
+
+    /// Reads from the archive, off the async threads; moves on where it has nothing for this resource.
+    async fn older(&mut self, until: Revision, max: usize) -> Result<Vec<Event>, WatchError> {
+        let (after, gone) = (self.position, WatchError::Compacted(self.position));
+        let Some(archive) = self.published.archive().cloned().filter(|_| after >= self.published.compacted()) else {
+            return Err(gone);
+        };
+        let prefix = self.resource.prefix.clone();
+        let read = tokio::task::spawn_blocking(move || archive.events(prefix.as_str(), after, until, max.max(1)));
+        let older = read.await.map_err(|_| gone)??;
+        if older.events.is_empty() {
+            self.position = older.reached;
+        }
+        Ok(older.events)
+    }
+
+    /// Every event up to this revision was given by [`Self::next`]: what a bookmark may say. Loads the published revision, then needs a drained log.
+    pub fn bookmark(&self) -> Option<Revision> {
+        let published = self.published.revision();
+        (self.position <= published && sync::read(&self.resource.state).log.drained(self.position)).then_some(published)
+    }
+}

@@ -1,0 +1,279 @@
+//! The pending head: what preconditions see. It assigns revisions and holds the queue of the committer, under one short lock.
+
+use crate::clock::{self, Clock};
+use crate::config::Limits;
+use crate::entry::{Draft, Entry, Sidecar};
+use crate::key::{Key, Revision};
+use crate::published::Published;
+use crate::txn::{Change, CommitError, Event, Expires, Guard, Put, Rejected, Txn, Write};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How a transaction ended, for its ticket.
+pub(crate) type Outcome = Result<(), CommitError>;
+
+/// What a transaction costs in the queue beside its bytes.
+const JOB_OVERHEAD: usize = 256;
+
+/// An accepted transaction on its way to the journal.
+pub(crate) struct Job {
+    pub(crate) revision: Revision,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) bytes: usize,
+    ticket: oneshot::Sender<Outcome>,
+}
+
+impl Job {
+    /// Tells its ticket. The ticket may be gone.
+    pub(crate) fn end(self, outcome: Outcome) {
+        let _ = self.ticket.send(outcome);
+    }
+}
+
+struct Pending {
+    revision: Revision,
+    entry: Option<Arc<Entry>>,
+}
+
+/// What the lock of the head protects.
+pub(crate) struct Head {
+    next: Revision,
+    /// Keys that are written by transactions which are not published yet.
+    overlay: HashMap<Key, Pending>,
+    queue: VecDeque<Job>,
+    queue_bytes: usize,
+    /// Why no more is accepted.
+    pub(crate) closed: Option<String>,
+    /// Puts are refused for lack of space.
+    pub(crate) full: bool,
+    /// A put was refused: look whether there is space again.
+    pub(crate) probe: bool,
+    /// The clock was changed by hand.
+    pub(crate) tick: bool,
+}
+
+/// What [`Head::accept`] hands back.
+pub(crate) struct Accepted {
+    pub(crate) revision: Revision,
+    pub(crate) entries: Vec<Arc<Entry>>,
+    pub(crate) outcome: oneshot::Receiver<Outcome>,
+}
+
+impl Head {
+    pub(crate) fn new(published: Revision) -> Self {
+        Self {
+            next: Revision(published.0 + 1),
+            overlay: HashMap::new(),
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            closed: None,
+            full: false,
+            probe: false,
+            tick: false,
+        }
+    }
+
+    /// The revision that the next transaction gets.
+    pub(crate) fn next(&self) -> Revision {
+        self.next
+    }
+
+    /// Transactions that wait, and their bytes.
+    pub(crate) fn queued(&self) -> (usize, usize) {
+        (self.queue.len(), self.queue_bytes)
+    }
+
+    /// The pending value of a key. Looks at what is pending first: a key leaves the overlay only after it was published.
+    pub(crate) fn pending(&self, published: &Published, key: &Key) -> Option<Arc<Entry>> {
+        match self.overlay.get(key) {
+            Some(pending) => pending.entry.clone(),
+            None => published.get(key),
+        }
+    }
+
+    /// Checks a transaction, assigns its revision and enqueues it; on a full disk its ticket says so at once.
+    pub(crate) fn accept(&mut self, plan: Plan, limits: &Limits, published: &Published) -> Result<Accepted, Rejected> {
+        if let Some(reason) = &self.closed {
+            return Err(Rejected::Closed(reason.clone()));
+        }
+        if !self.queue.is_empty() && (self.queue.len() >= limits.queue_txns || self.queue_bytes + plan.bytes > limits.queue_bytes) {
+            return Err(Rejected::Busy);
+        }
+        self.check(&plan, published)?;
+        let refused = self.full && plan.puts;
+        let revision = self.next;
+        let mut changes = Vec::with_capacity(plan.writes.len());
+        for write in plan.writes {
+            let previous = self.pending(published, write.key());
+            changes.push(write.change(revision, previous).map_err(Rejected::Guard)?);
+        }
+        let entries = changes.iter().map(|change| change.event.entry.clone()).collect();
+        let (ticket, outcome) = oneshot::channel();
+        let job = Job { revision, changes, bytes: plan.bytes, ticket };
+        if refused {
+            self.probe = true;
+            job.end(Err(CommitError::DiskFull));
+        } else {
+            self.enqueue(job);
+        }
+        Ok(Accepted { revision, entries, outcome })
+    }
+
+    fn check(&self, plan: &Plan, published: &Published) -> Result<(), Rejected> {
+        for guard in &plan.guards {
+            let holds = match (guard, self.pending(published, guard.key())) {
+                (Guard::Absent(_), present) => present.is_none(),
+                (Guard::At(_, revision), present) => present.is_some_and(|entry| entry.revision == *revision),
+            };
+            if !holds {
+                return Err(Rejected::Guard(guard.key().clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, job: Job) {
+        self.next = Revision(job.revision.0 + 1);
+        for Change { event, .. } in &job.changes {
+            let entry = (!event.deleted).then(|| event.entry.clone());
+            self.overlay.insert(event.entry.key.clone(), Pending { revision: job.revision, entry });
+        }
+        self.queue_bytes += job.bytes;
+        self.queue.push_back(job);
+    }
+
+    /// The next batch, in order; empty when nothing waits.
+    pub(crate) fn take(&mut self, batch_bytes: usize) -> Vec<Job> {
+        let (mut bytes, mut count) = (0, 0);
+        for job in &self.queue {
+            if bytes >= batch_bytes {
+                break;
+            }
+            bytes += job.bytes;
+            count += 1;
+        }
+        let batch: Vec<Job> = self.queue.drain(..count).collect();
+        self.queue_bytes -= bytes;
+        batch
+    }
+
+    /// A batch was published: readers find its values there.
+    pub(crate) fn settle(&mut self, batch: &[Job]) {
+        for job in batch {
+            for change in &job.changes {
+                let key = &change.event.entry.key;
+                if self.overlay.get(key).is_some_and(|pending| pending.revision == job.revision) {
+                    self.overlay.remove(key);
+                }
+            }
+        }
+    }
+
+    /// A batch failed: everything that was computed on it goes with it. Returns what waited.
+    pub(crate) fn reset(&mut self, published: Revision) -> VecDeque<Job> {
+        self.next = Revision(published.0 + 1);
+        self.overlay.clear();
+        self.queue_bytes = 0;
+        std::mem::take(&mut self.queue)
+    }
+}
+
+/// A transaction as far as it can be prepared before the lock is taken.
+pub(crate) struct Plan {
+    guards: Vec<Guard>,
+    writes: Vec<Planned>,
+    bytes: usize,
+    puts: bool,
+}
+
+enum Planned {
+    Put { key: Key, draft: Draft, expires: Option<Expires> },
+    Delete { key: Key, last: Option<Draft> },
+}
+
+impl Plan {
+    /// Checks the form of a transaction and builds its values with `guess` as their revision.
+    pub(crate) fn new(txn: Txn, limits: &Limits, clock: &dyn Clock, guess: Revision) -> Result<Self, Rejected> {
+        let Txn { guards, writes } = txn;
+        check_resources(&writes)?;
+        let mut bytes = JOB_OVERHEAD;
+        let mut puts = false;
+        let mut planned = Vec::with_capacity(writes.len());
+        for write in writes {
+            puts |= matches!(write, Write::Put(_));
+            planned.push(Planned::new(write, limits, clock, guess, &mut bytes)?);
+        }
+        Ok(Self { guards, writes: planned, bytes, puts })
+    }
+}
+
+fn check_resources(writes: &[Write]) -> Result<(), Rejected> {
+    if writes.is_empty() {
+        return Err(Rejected::Invalid("it changes nothing"));
+    }
+    let twice = |(index, write): (usize, &Write)| writes[..index].iter().any(|other| other.key().prefix() == write.key().prefix());
+    if writes.iter().enumerate().any(twice) {
+        return Err(Rejected::Invalid("two changes of one resource"));
+    }
+    Ok(())
+}
+
+impl Planned {
+    fn new(write: Write, limits: &Limits, clock: &dyn Clock, guess: Revision, bytes: &mut usize) -> Result<Self, Rejected> {
+        *bytes += JOB_OVERHEAD + write.key().as_str().len();
+        Ok(match write {
+            Write::Put(Put { key, value, sidecar, ttl }) => {
+                *bytes += value.len();
+                let draft = draft(&value, sidecar, limits, guess)?;
+                Self::Put { key, draft, expires: ttl.map(|ttl| expires(clock, ttl)) }
+            }
+            Write::Delete { key, last: None } => Self::Delete { key, last: None },
+            Write::Delete { key, last: Some(last) } if last.key == key => {
+                *bytes += last.value.len();
+                Self::Delete { key, last: Some(draft(&last.value, last.sidecar, limits, guess)?) }
+            }
+            Write::Delete { .. } => return Err(Rejected::Invalid("the last state of another key")),
+        })
+    }
+
+    fn key(&self) -> &Key {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key, .. } => key,
+        }
+    }
+
+    /// The change at its revision; a delete of nothing gives the key back.
+    fn change(self, revision: Revision, previous: Option<Arc<Entry>>) -> Result<Change, Key> {
+        match self {
+            Self::Put { key, draft, expires } => {
+                let created = previous.as_ref().map_or(revision, |previous| previous.create_revision);
+                let entry = Arc::new(draft.finish(key, revision, created));
+                Ok(Change { event: Event { entry, previous, deleted: false }, own_last: false, expires })
+            }
+            Self::Delete { key, last } => {
+                let Some(previous) = previous else { return Err(key) };
+                let own_last = last.is_some();
+                let last = last.unwrap_or_else(|| Draft::new(previous.value(), previous.sidecar.clone(), revision));
+                let entry = Arc::new(last.finish(key, revision, previous.create_revision));
+                Ok(Change { event: Event { entry, previous: Some(previous), deleted: true }, own_last, expires: None })
+            }
+        }
+    }
+}
+
+fn draft(value: &[u8], sidecar: Sidecar, limits: &Limits, guess: Revision) -> Result<Draft, Rejected> {
+    if value.len() > limits.value_bytes {
+        return Err(Rejected::Invalid("a value over the limit"));
+    }
+    if sidecar.revision_at as usize > value.len() {
+        return Err(Rejected::Invalid("a splice outside of its value"));
+    }
+    Ok(Draft::new([value, b""], sidecar, guess))
+}
+
+fn expires(clock: &dyn Clock, ttl: Duration) -> Expires {
+    let ttl_ms = clock::millis(ttl);
+    Expires { ttl_ms, wall_ms: clock::wall_ms(clock).saturating_add(ttl_ms) }
+}

@@ -1,0 +1,340 @@
+//! What readers see: the state and history of every resource, published batch by batch.
+//!
+//! A batch becomes visible at once over all resources: their write locks are taken together, everything is applied, the published revision moves,
+//! and only then are they released. (Swapped immutable maps were rejected: with a reference held by the swap every write copies a path of the tree,
+//! several microseconds of reference counting; under the lock the tree is changed in place unless a list still holds it.)
+
+use crate::cursor::WatchError;
+use crate::entry::Entry;
+use crate::key::{Key, Prefix, Revision};
+use crate::log::{Log, Map};
+use crate::snapshot::Snapshot;
+use crate::sync;
+use crate::txn::{Change, Event};
+use arc_swap::ArcSwap;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockWriteGuard};
+use tokio::sync::Notify;
+
+/// What an event costs beside its bytes, roughly: the entry, its key, its place in the log.
+const EVENT_OVERHEAD: usize = 256;
+
+/// Reads events that are no longer in memory.
+pub(crate) trait Archive: Send + Sync {
+    /// It has every event after this revision.
+    fn floor(&self) -> Revision;
+
+    /// The next events of a resource in `after < revision <= until`; blocks.
+    ///
+    /// # Errors
+    /// [`WatchError::Compacted`] when `after` is below the floor by now, or what was there cannot be read.
+    fn events(&self, prefix: &str, after: Revision, until: Revision, max: usize) -> Result<Older, WatchError>;
+}
+
+/// A piece of the archive.
+pub(crate) struct Older {
+    /// The events found.
+    pub(crate) events: Vec<Event>,
+    /// There are no others up to here.
+    pub(crate) reached: Revision,
+}
+
+/// One resource.
+pub(crate) struct Resource {
+    pub(crate) prefix: Prefix,
+    pub(crate) state: RwLock<State>,
+    /// Woken after events were published.
+    pub(crate) changed: Notify,
+}
+
+/// What the lock of a resource protects.
+pub(crate) struct State {
+    pub(crate) map: Map,
+    pub(crate) log: Log,
+}
+
+impl State {
+    fn apply(&mut self, event: &Event, replay_events: usize) {
+        if event.deleted {
+            self.map.remove(&event.entry.key);
+        } else {
+            self.map.insert(event.entry.key.clone(), event.entry.clone());
+        }
+        self.log.push(event.clone(), &self.map, replay_events);
+    }
+}
+
+/// The events in memory over all resources, oldest first.
+#[derive(Default)]
+struct Retention {
+    queue: VecDeque<Retained>,
+    bytes: usize,
+}
+
+struct Retained {
+    revision: Revision,
+    resource: Arc<Resource>,
+    cost: usize,
+}
+
+/// All resources.
+pub(crate) struct Published {
+    resources: ArcSwap<HashMap<Prefix, Arc<Resource>>>,
+    making: Mutex<()>,
+    revision: AtomicU64,
+    compacted: AtomicU64,
+    /// Events up to here were never in memory.
+    origin: AtomicU64,
+    live_bytes: AtomicU64,
+    retention: Mutex<Retention>,
+    retained_bytes: AtomicUsize,
+    history_bytes: usize,
+    replay_events: usize,
+    moved: Notify,
+    closed: AtomicBool,
+    archive: OnceLock<Arc<dyn Archive>>,
+}
+
+impl Published {
+    pub(crate) fn new(history_bytes: usize, replay_events: usize) -> Self {
+        Self {
+            resources: ArcSwap::default(),
+            making: Mutex::default(),
+            revision: AtomicU64::new(0),
+            compacted: AtomicU64::new(0),
+            origin: AtomicU64::new(0),
+            live_bytes: AtomicU64::new(0),
+            retention: Mutex::default(),
+            retained_bytes: AtomicUsize::new(0),
+            history_bytes,
+            replay_events: replay_events.max(1),
+            moved: Notify::new(),
+            closed: AtomicBool::new(false),
+            archive: OnceLock::new(),
+        }
+    }
+
+    /// The published revision.
+    pub(crate) fn revision(&self) -> Revision {
+        Revision(self.revision.load(Ordering::Acquire))
+    }
+
+    /// Bytes of the values of all present entries.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that count against the bound of the history.
+    pub(crate) fn retained_bytes(&self) -> usize {
+        self.retained_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Where older events are read; set once, while opening.
+    pub(crate) fn set_archive(&self, archive: Arc<dyn Archive>) {
+        // A second archive would be a mistake of `Store::open`, which calls this once.
+        let _ = self.archive.set(archive);
+    }
+
+    /// Where older events are read.
+    pub(crate) fn archive(&self) -> Option<&Arc<dyn Archive>> {
+        self.archive.get()
+    }
+
+    /// Everything up to here was compacted away by request.
+    pub(crate) fn compacted(&self) -> Revision {
+        Revision(self.compacted.load(Ordering::Acquire))
+    }
+
+    /// Every resource that was ever named, with its lock.
+    pub(crate) fn resources(&self) -> Arc<HashMap<Prefix, Arc<Resource>>> {
+        self.resources.load_full()
+    }
+
+    fn find(&self, prefix: &str) -> Option<Arc<Resource>> {
+        self.resources.load().get(prefix).cloned()
+    }
+
+    /// The resource, made when it is new.
+    pub(crate) fn resource(&self, prefix: &Prefix) -> Arc<Resource> {
+        if let Some(resource) = self.find(prefix.as_str()) {
+            return resource;
+        }
+        let _making = sync::lock(&self.making);
+        if let Some(resource) = self.find(prefix.as_str()) {
+            return resource;
+        }
+        let origin = Revision(self.origin.load(Ordering::Acquire));
+        let state = RwLock::new(State { map: Map::new(), log: Log::new(origin) });
+        let resource = Arc::new(Resource { prefix: prefix.clone(), state, changed: Notify::new() });
+        let mut resources = HashMap::clone(&self.resources.load());
+        resources.insert(prefix.clone(), resource.clone());
+        self.resources.store(Arc::new(resources));
+        resource
+    }
+
+    /// The published value of a key.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+        let resources = self.resources.load();
+        let resource = resources.get(key.prefix())?;
+        sync::read(&resource.state).map.get(key).cloned()
+    }
+
+    /// Makes a batch visible; `revision` is its last one. Returns the resources to wake.
+    pub(crate) fn publish<'a>(&self, changes: impl Iterator<Item = &'a Change>, revision: Revision) -> Vec<Arc<Resource>> {
+        let touched = self.by_resource(changes);
+        let mut retention = sync::lock(&self.retention);
+        let mut states: Vec<RwLockWriteGuard<'_, State>> = touched.iter().map(|touched| sync::write(&touched.resource.state)).collect();
+        for (state, touched) in states.iter_mut().zip(&touched) {
+            for change in &touched.changes {
+                state.apply(&change.event, self.replay_events);
+            }
+        }
+        self.revision.store(revision.0, Ordering::Release);
+        drop(states);
+        self.account(&mut retention, &touched);
+        drop(retention);
+        touched.into_iter().map(|touched| touched.resource).collect()
+    }
+
+    fn by_resource<'a>(&self, changes: impl Iterator<Item = &'a Change>) -> Vec<Touched<'a>> {
+        let mut touched: Vec<Touched<'a>> = Vec::new();
+        for change in changes {
+            let prefix = change.event.entry.key.prefix();
+            match touched.iter_mut().find(|touched| touched.resource.prefix.as_str() == prefix) {
+                Some(touched) => touched.changes.push(change),
+                None => touched.push(Touched { resource: self.resource(&change.event.entry.key.to_prefix()), changes: vec![change] }),
+            }
+        }
+        touched
+    }
+
+    fn account(&self, retention: &mut Retention, touched: &[Touched<'_>]) {
+        let mut live = 0i64;
+        let mut added: Vec<Retained> = Vec::new();
+        for Touched { resource, changes } in touched {
+            for Change { event, .. } in changes {
+                let (len, previous) = (event.entry.bytes.len(), event.previous.as_ref().map_or(0, |previous| previous.bytes.len()));
+                live += if event.deleted { 0 } else { i64::try_from(len).unwrap_or(i64::MAX) };
+                live -= i64::try_from(previous).unwrap_or(i64::MAX);
+                let cost = EVENT_OVERHEAD + len + if event.deleted { previous } else { 0 };
+                added.push(Retained { revision: event.revision(), resource: resource.clone(), cost });
+            }
+        }
+        added.sort_by_key(|retained| retained.revision);
+        retention.bytes += added.iter().map(|retained| retained.cost).sum::<usize>();
+        retention.queue.extend(added);
+        self.live_bytes.fetch_add(live.cast_unsigned(), Ordering::Relaxed);
+        self.evict_while(retention, |retention, _| retention.bytes > self.history_bytes);
+    }
+
+    /// Drops events from the front of the history while `more` says so.
+    fn evict_while(&self, retention: &mut Retention, more: impl Fn(&Retention, &Retained) -> bool) {
+        let mut counts: Vec<(Arc<Resource>, usize)> = Vec::new();
+        while let Some(front) = retention.queue.front() {
+            if !more(retention, front) {
+                break;
+            }
+            let front = retention.queue.pop_front().expect("its front was just seen");
+            retention.bytes -= front.cost;
+            match counts.iter_mut().find(|(resource, _)| Arc::ptr_eq(resource, &front.resource)) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((front.resource, 1)),
+            }
+        }
+        for (resource, count) in counts {
+            let gone = sync::write(&resource.state).log.evict(count);
+            drop(gone);
+        }
+        self.retained_bytes.store(retention.bytes, Ordering::Relaxed);
+    }
+
+    /// Drops the history up to a revision.
+    pub(crate) fn compact(&self, revision: Revision) {
+        let revision = revision.min(self.revision());
+        let mut retention = sync::lock(&self.retention);
+        self.compacted.fetch_max(revision.0, Ordering::AcqRel);
+        self.evict_while(&mut retention, |_, front| front.revision <= revision);
+    }
+
+    /// Puts a recovered entry into the state, without an event: the history begins after `origin`.
+    pub(crate) fn restore(&self, entry: Arc<Entry>) {
+        self.live_bytes.fetch_add(entry.bytes.len() as u64, Ordering::Relaxed);
+        let resource = self.resource(&entry.key.to_prefix());
+        let mut state = sync::write(&resource.state);
+        state.map.insert(entry.key.clone(), entry);
+    }
+
+    /// The history begins after this revision; called before anything is restored.
+    pub(crate) fn set_origin(&self, revision: Revision) {
+        self.origin.store(revision.0, Ordering::Release);
+        self.revision.store(revision.0, Ordering::Release);
+    }
+
+    /// Wakes the watchers of these resources, and who waits for the revision.
+    pub(crate) fn wake(&self, resources: &[Arc<Resource>]) {
+        self.moved.notify_waiters();
+        for resource in resources {
+            resource.changed.notify_waiters();
+        }
+    }
+
+    /// Waits until the published revision is at least this.
+    pub(crate) async fn wait_for(&self, revision: Revision) {
+        loop {
+            let moved = self.moved.notified();
+            if self.revision() >= revision {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    /// No more events will come: watchers that are at the end are told.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for resource in self.resources().values() {
+            resource.changed.notify_waiters();
+        }
+    }
+
+    /// Whether no more events will come.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// The present state of a resource. Taken under its lock, under which the published revision cannot move past its events.
+    pub(crate) fn snapshot(&self, prefix: &Prefix) -> Snapshot {
+        let Some(resource) = self.find(prefix.as_str()) else {
+            return Snapshot::new(self.revision(), prefix.clone(), Map::new());
+        };
+        let state = sync::read(&resource.state);
+        Snapshot::new(self.revision(), prefix.clone(), state.map.clone())
+    }
+
+    /// The state of a resource at a revision.
+    pub(crate) fn snapshot_at(&self, prefix: &Prefix, revision: Revision) -> Result<Snapshot, WatchError> {
+        let resource = self.resource(prefix);
+        let replay = {
+            let state = sync::read(&resource.state);
+            let published = self.revision();
+            if revision >= published {
+                return Ok(Snapshot::new(published, prefix.clone(), state.map.clone()));
+            }
+            if revision < self.compacted() || revision < state.log.floor() {
+                return Err(WatchError::Compacted(revision));
+            }
+            state.log.replay(revision, &state.map)
+        };
+        let (map, worked) = replay.run();
+        if worked {
+            sync::write(&resource.state).log.remember(revision, map.clone());
+        }
+        Ok(Snapshot::new(revision, prefix.clone(), map))
+    }
+}
+
+struct Touched<'a> {
+    resource: Arc<Resource>,
+    changes: Vec<&'a Change>,
+}

@@ -1,0 +1,67 @@
+//! The state of one resource at one revision.
+
+use crate::entry::Entry;
+use crate::key::{Prefix, Revision};
+use crate::log::Map;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// The current state of one resource at one revision; immutable, cheap to clone.
+#[derive(Clone)]
+pub struct Snapshot {
+    /// Every event up to here is in it, none after. Counts over all resources.
+    pub revision: Revision,
+    prefix: Prefix,
+    map: Map,
+}
+
+impl Snapshot {
+    pub(crate) fn new(revision: Revision, prefix: Prefix, map: Map) -> Self {
+        Self { revision, prefix, map }
+    }
+
+    /// Entries in key order, starting after `after` (exclusive, what follows the prefix), within one namespace when given.
+    pub fn range<'a>(&'a self, namespace: Option<&str>, after: Option<&str>) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        let (start, end) = self.bounds(namespace, after);
+        // A start behind the end would be an invalid range for the map.
+        let empty = end.as_ref().is_some_and(|end| bound(&start) >= end.as_str());
+        let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (!empty).then(|| self.map.range::<_, str>((start.as_ref().map(String::as_str), end)));
+        range.into_iter().flatten().map(|(_, entry)| entry)
+    }
+
+    /// How many entries [`Self::range`] would give; not slower than walking keys.
+    pub fn count(&self, namespace: Option<&str>, after: Option<&str>) -> usize {
+        if namespace.is_none() && after.is_none() {
+            return self.map.len();
+        }
+        self.range(namespace, after).count()
+    }
+
+    /// One entry, by what follows the prefix.
+    pub fn get(&self, rest: &str) -> Option<&Arc<Entry>> {
+        self.map.get(format!("{}{rest}", self.prefix.as_str()).as_str())
+    }
+
+    fn bounds(&self, namespace: Option<&str>, after: Option<&str>) -> (Bound<String>, Option<String>) {
+        let prefix = self.prefix.as_str();
+        let after = after.map(|after| format!("{prefix}{after}"));
+        let Some(namespace) = namespace else {
+            return (after.map_or(Bound::Unbounded, Bound::Excluded), None);
+        };
+        let first = format!("{prefix}{namespace}/");
+        // '0' follows '/': the first key that is not in the namespace.
+        let end = format!("{prefix}{namespace}0");
+        match after {
+            Some(after) if after >= first => (Bound::Excluded(after), Some(end)),
+            _ => (Bound::Included(first), Some(end)),
+        }
+    }
+}
+
+fn bound(bound: &Bound<String>) -> &str {
+    match bound {
+        Bound::Included(text) | Bound::Excluded(text) => text,
+        Bound::Unbounded => "",
+    }
+}

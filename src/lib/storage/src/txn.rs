@@ -1,0 +1,144 @@
+//! What is written: guards, changes, transactions, and how they end.
+
+use crate::entry::{Entry, Sidecar};
+use crate::key::{Key, Revision};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A precondition of a transaction, checked against the pending head.
+#[derive(Clone, Debug)]
+pub enum Guard {
+    /// The key has no value.
+    Absent(Key),
+    /// The key has a value written at exactly this revision.
+    At(Key, Revision),
+}
+
+impl Guard {
+    /// The key that it is about.
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Absent(key) | Self::At(key, _) => key,
+        }
+    }
+}
+
+/// A value to write.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// The key.
+    pub key: Key,
+    /// The value, without its revision.
+    pub value: Bytes,
+    /// What to keep beside it.
+    pub sidecar: Sidecar,
+    /// Delete the key (as an event like every other) after this long; `None` keeps it.
+    pub ttl: Option<Duration>,
+}
+
+/// One change of a transaction.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// Create or replace.
+    Put(Put),
+    /// Delete; `last` is the value that the DELETED event carries with the deletion's revision (the last value when `None`).
+    Delete {
+        /// The key; must exist (else [`Rejected::Guard`]).
+        key: Key,
+        /// The last state to show, if it is not the stored one; its key is the same, its ttl is not used.
+        last: Option<Put>,
+    },
+}
+
+impl Write {
+    /// The key that it changes.
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Put(put) => &put.key,
+            Self::Delete { key, .. } => key,
+        }
+    }
+}
+
+/// Guards and changes that happen together or not at all, at one revision. At most one change per resource, at least one change.
+#[derive(Clone, Debug, Default)]
+pub struct Txn {
+    /// All must hold.
+    pub guards: Vec<Guard>,
+    /// What to write.
+    pub writes: Vec<Write>,
+}
+
+/// Why a transaction was not accepted; nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum Rejected {
+    /// A guard does not hold: compute again on the present head.
+    #[error("{} changed", .0.as_str())]
+    Guard(Key),
+    /// The queue of the committer is full: try later.
+    #[error("the commit queue is full")]
+    Busy,
+    /// The store failed or is closing: no more writes.
+    #[error("the store takes no more writes: {0}")]
+    Closed(String),
+    /// The caller's mistake (no change, two changes of one resource, a splice outside of the value, a value over the limit).
+    #[error("not a transaction: {0}")]
+    Invalid(&'static str),
+}
+
+/// Why an accepted transaction did not happen.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CommitError {
+    /// No space below the watermark: nothing was written; deletes still work.
+    #[error("the disk is full")]
+    DiskFull,
+    /// The journal failed; the process must end, and whether the write survived is known after restart.
+    #[error("the journal failed: {0}")]
+    Failed(String),
+}
+
+/// A durable, published transaction.
+#[derive(Clone, Debug)]
+pub struct Committed {
+    /// Its revision.
+    pub revision: Revision,
+    /// One for each write of the transaction, in order; for a delete the last state with the deletion's revision.
+    pub entries: Vec<Arc<Entry>>,
+}
+
+/// One event of the history.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The value after the event; for a delete the last state, carrying the deletion's revision.
+    pub entry: Arc<Entry>,
+    /// The value before it; `None` for a create.
+    pub previous: Option<Arc<Entry>>,
+    /// Whether the key is gone.
+    pub deleted: bool,
+}
+
+impl Event {
+    /// The revision of the event.
+    pub fn revision(&self) -> Revision {
+        self.entry.revision
+    }
+}
+
+/// When an entry goes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expires {
+    /// How long it was to live, in milliseconds.
+    pub(crate) ttl_ms: u64,
+    /// The end by the wall clock, in milliseconds since 1970: what the journal holds.
+    pub(crate) wall_ms: u64,
+}
+
+/// An event on its way to the journal and to the history.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) event: Event,
+    /// A delete that shows another state than the previous one: the journal must hold it.
+    pub(crate) own_last: bool,
+    pub(crate) expires: Option<Expires>,
+}
