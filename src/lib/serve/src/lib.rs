@@ -9,6 +9,7 @@ mod guard;
 pub mod kubeconfig;
 pub mod peer;
 pub mod pki;
+pub mod reload;
 pub mod server;
 pub mod shutdown;
 pub mod tls;

@@ -1,0 +1,113 @@
+//! Certificate files of the user, read again when they change.
+
+use crate::files::{self, FileError};
+use crate::shutdown::Shutdown;
+use crate::tls::{Tls, TlsError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The files behind a listener's TLS. What is `None` is not from a file.
+#[derive(Clone, Debug, Default)]
+pub struct TlsFiles {
+    /// The serving certificate chain and its key.
+    pub serving: Option<(PathBuf, PathBuf)>,
+    /// CAs that verify clients.
+    pub client_ca: Option<PathBuf>,
+    /// CAs that verify clients too, not from a file.
+    pub client_ca_pem: Vec<u8>,
+    /// CAs that verify front proxies.
+    pub proxy_ca: Option<PathBuf>,
+}
+
+/// Why files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// Reading one.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// One is not there.
+    #[error("{0} does not exist")]
+    Missing(PathBuf),
+    /// What they hold.
+    #[error("cannot use {files}")]
+    Tls {
+        /// Their names.
+        files: String,
+        /// Why.
+        source: TlsError,
+    },
+}
+
+/// What the files held when they were last put to use.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    serving: Option<(Vec<u8>, Vec<u8>)>,
+    client_ca: Option<Vec<u8>>,
+    proxy_ca: Option<Vec<u8>>,
+}
+
+impl TlsFiles {
+    /// Reads the serving pair; `None` if it is not from files.
+    ///
+    /// # Errors
+    /// [`ReloadError::File`], [`ReloadError::Missing`].
+    pub fn read_serving(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, ReloadError> {
+        let Some((chain, key)) = &self.serving else { return Ok(None) };
+        let key_bytes = files::read_private(key)?.ok_or_else(|| ReloadError::Missing(key.clone()))?;
+        Ok(Some((read(chain)?, key_bytes)))
+    }
+
+    /// Puts what has changed since `before` to use.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; what could not be used stays as it was.
+    pub fn apply(&self, tls: &Tls, before: &Loaded) -> Result<Loaded, ReloadError> {
+        let loaded = Loaded { serving: self.read_serving()?, client_ca: self.client_ca.as_deref().map(read).transpose()?, proxy_ca: self.proxy_ca.as_deref().map(read).transpose()? };
+        let refused = |path: &Path| {
+            let files = path.display().to_string();
+            move |source| ReloadError::Tls { files, source }
+        };
+        if let (Some((chain, key)), Some((path, _))) = (&loaded.serving, &self.serving)
+            && loaded.serving != before.serving
+        {
+            tls.replace_serving(chain, key).map_err(refused(path))?;
+        }
+        if let (Some(pem), Some(path)) = (&loaded.client_ca, &self.client_ca)
+            && loaded.client_ca != before.client_ca
+        {
+            let all = [pem.as_slice(), b"\n", &self.client_ca_pem].concat();
+            tls.replace_client_ca(&all).map_err(refused(path))?;
+        } else if self.client_ca.is_none() && !self.client_ca_pem.is_empty() && *before == Loaded::default() {
+            tls.replace_client_ca(&self.client_ca_pem).map_err(refused(Path::new("the CA")))?;
+        }
+        if let (Some(pem), Some(path)) = (&loaded.proxy_ca, &self.proxy_ca)
+            && loaded.proxy_ca != before.proxy_ca
+        {
+            tls.replace_proxy_ca(pem).map_err(refused(path))?;
+        }
+        Ok(loaded)
+    }
+
+    /// Looks at the files every `period` until the shutdown; files that cannot be used are logged and leave what was.
+    pub async fn watch(self, tls: Tls, mut loaded: Loaded, period: Duration, shutdown: Shutdown) {
+        loop {
+            tokio::select! {
+                () = shutdown.begun() => return,
+                () = tokio::time::sleep(period) => {}
+            }
+            match self.apply(&tls, &loaded) {
+                Ok(now) => {
+                    if now != loaded {
+                        tracing::info!("certificate files reloaded");
+                    }
+                    loaded = now;
+                }
+                Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "cannot reload certificate files"),
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ReloadError> {
+    files::read(path)?.ok_or_else(|| ReloadError::Missing(path.to_owned()))
+}
