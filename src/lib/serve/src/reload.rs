@@ -62,7 +62,11 @@ impl TlsFiles {
     /// # Errors
     /// [`ReloadError`]; what could not be used stays as it was.
     pub fn apply(&self, tls: &Tls, before: &Loaded) -> Result<Loaded, ReloadError> {
-        let loaded = Loaded { serving: self.read_serving()?, client_ca: self.client_ca.as_deref().map(read).transpose()?, proxy_ca: self.proxy_ca.as_deref().map(read).transpose()? };
+        let loaded = Loaded {
+            serving: self.read_serving()?,
+            client_ca: self.client_ca.as_deref().map(read).transpose()?,
+            proxy_ca: self.proxy_ca.as_deref().map(read).transpose()?,
+        };
         let refused = |path: &Path| {
             let files = path.display().to_string();
             move |source| ReloadError::Tls { files, source }
