@@ -1,0 +1,131 @@
+//! Connections that cost the client little: one hyper connection each, bodies read and dropped or kept.
+
+use crate::target::Target;
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Either protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// HTTP/1.1
+    Http1,
+    /// HTTP/2
+    Http2,
+}
+
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+/// One connection; on HTTP/1.1 one request at a time.
+pub struct Connection {
+    sender: Sender,
+    authority: String,
+    authorization: Option<String>,
+}
+
+/// A request to send.
+#[derive(Clone, Default)]
+pub struct Ask {
+    /// `GET`, ...
+    pub method: &'static str,
+    /// With the query.
+    pub path: String,
+    /// `Accept`; empty for the server's default.
+    pub accept: &'static str,
+    /// `Content-Type`; empty without a body.
+    pub content_type: &'static str,
+    /// Ask for gzip.
+    pub gzip: bool,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Ask {
+    /// A GET.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self { method: "GET", path: path.into(), ..Self::default() }
+    }
+
+    /// A write with a JSON body of some type.
+    pub fn write(method: &'static str, path: impl Into<String>, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        Self { method, path: path.into(), content_type, body: body.into(), ..Self::default() }
+    }
+}
+
+impl Connection {
+    /// Connects.
+    pub async fn open(target: &Target, protocol: Protocol) -> anyhow::Result<Self> {
+        let mut tls = target.tls.clone();
+        tls.alpn_protocols = vec![if protocol == Protocol::Http1 { b"http/1.1".to_vec() } else { b"h2".to_vec() }];
+        let tcp = TcpStream::connect(&target.authority).await.with_context(|| format!("cannot connect to {}", target.authority))?;
+        tcp.set_nodelay(true)?;
+        let stream = TlsConnector::from(Arc::new(tls)).connect(target.server_name.clone(), tcp).await?;
+        let io = TokioIo::new(stream);
+        let sender = match protocol {
+            Protocol::Http1 => {
+                let (sender, connection) = http1::handshake(io).await?;
+                tokio::spawn(connection);
+                Sender::Http1(sender)
+            }
+            Protocol::Http2 => {
+                let (sender, connection) = http2::Builder::new(TokioExecutor::new()).initial_stream_window_size(1 << 20).handshake(io).await?;
+                tokio::spawn(connection);
+                Sender::Http2(sender)
+            }
+        };
+        Ok(Self { sender, authority: target.authority.clone(), authorization: target.authorization.clone() })
+    }
+
+    /// Sends and gives the response head with its body to read.
+    pub async fn start(&mut self, ask: &Ask) -> anyhow::Result<http::Response<Incoming>> {
+        let mut request = http::Request::builder().method(ask.method);
+        request = match &self.sender {
+            Sender::Http1(_) => request.uri(&ask.path).header("host", &self.authority),
+            Sender::Http2(_) => request.uri(format!("https://{}{}", self.authority, ask.path)),
+        };
+        for (name, value) in [("accept", ask.accept), ("content-type", ask.content_type), ("accept-encoding", if ask.gzip { "gzip" } else { "" })] {
+            if !value.is_empty() {
+                request = request.header(name, value);
+            }
+        }
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        let request = request.body(Full::new(ask.body.clone()))?;
+        Ok(match &mut self.sender {
+            Sender::Http1(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await?
+            }
+            Sender::Http2(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await?
+            }
+        })
+    }
+
+    /// Sends, reads the whole answer, and demands a 2xx; gives the body's size.
+    pub async fn send(&mut self, ask: &Ask) -> anyhow::Result<usize> {
+        let response = self.start(ask).await?;
+        let status = response.status();
+        let mut body = response.into_body();
+        if !status.is_success() {
+            let text = body.collect().await?.to_bytes();
+            bail!("{} {} answered {status}: {}", ask.method, ask.path, String::from_utf8_lossy(&text[..text.len().min(300)]));
+        }
+        let mut size = 0;
+        while let Some(frame) = body.frame().await {
+            size += frame?.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(size)
+    }
+}
