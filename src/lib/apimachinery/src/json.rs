@@ -1,9 +1,21 @@
 //! JSON: one reader that finds duplicate keys and bounds depth in one pass, and the canonical writer.
 
+pub mod forms;
+mod reader;
+pub mod scan;
+mod text;
+mod writer;
+
 use crate::document::{Document, Value};
 
 /// How deep objects and arrays may nest in any body or stored value.
-pub const MAX_DEPTH: usize = 256;
+///
+/// Real objects stay below 40; clients do store 500 (parity case `deep-nesting-stored`). Every walk over a value may recurse, because no reader or patch
+/// makes a deeper one.
+pub const MAX_DEPTH: usize = 512;
+
+/// How many repeated keys are reported.
+pub(crate) const MAX_DUPLICATES: usize = 10;
 
 /// A body that was read.
 #[derive(Debug)]
@@ -11,6 +23,15 @@ pub struct Decoded {
     /// The last of several equal keys wins, as in upstream's decoder.
     pub document: Document,
     /// Paths of repeated keys, such as `metadata.name`, first repeat first; bounded to the first 10.
+    pub duplicates: Vec<String>,
+}
+
+/// Any JSON value that was read, with its repeated keys.
+#[derive(Debug)]
+pub struct DecodedValue {
+    /// The value.
+    pub value: Value,
+    /// As in [`Decoded`].
     pub duplicates: Vec<String>,
 }
 
@@ -37,23 +58,52 @@ pub enum DecodeError {
 ///
 /// # Errors
 /// [`DecodeError`]; nothing is partially read.
-pub fn read(_body: &[u8]) -> Result<Decoded, DecodeError> {
-    unimplemented!("apimachinery owner")
+pub fn read(body: &[u8]) -> Result<Decoded, DecodeError> {
+    into_object(read_any(body)?)
 }
 
 /// Reads any JSON value (for patches).
 ///
 /// # Errors
 /// As [`read`], without `NotObject`.
-pub fn read_value(_body: &[u8]) -> Result<Value, DecodeError> {
-    unimplemented!("apimachinery owner")
+pub fn read_value(body: &[u8]) -> Result<Value, DecodeError> {
+    Ok(read_any(body)?.value)
 }
 
-/// Positions in a canonical encoding, so that other forms of an object are slices of its bytes.
+/// Reads any JSON value with the paths of its repeated keys (for patches under strict field validation).
+///
+/// # Errors
+/// As [`read`], without `NotObject`.
+pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
+    match std::str::from_utf8(body) {
+        Ok(text) => reader::parse(text),
+        Err(_) => reader::parse(&text::replace_invalid(body)),
+    }
+}
+
+/// Takes the value as an object or says what else it is.
+pub(crate) fn into_object(decoded: DecodedValue) -> Result<Decoded, DecodeError> {
+    let document = Document::from_value(decoded.value).map_err(|value| DecodeError::NotObject(type_name(&value)))?;
+    Ok(Decoded { document, duplicates: decoded.duplicates })
+}
+
+/// The JSON type of a value, in JSON's own words.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Positions in a canonical encoding, so that other forms of an object are slices of its bytes (see [`forms`]).
 ///
 /// ```text
-/// {"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","labels":{..}},"data":{..}}
-///                                       ^type_end  ^metadata    ^labels     ^revision_at (before the brace)
+/// {"kind":"ConfigMap","apiVersion":"v1","metadata":{"labels":{..},"name":"a"},"data":{..}}
+///                                       ^type_end  ^metadata ^labels        ^revision_at
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
@@ -67,19 +117,53 @@ pub struct Layout {
     pub revision_at: u32,
 }
 
+impl Layout {
+    /// From the three marks that the store keeps (`type_end`, `metadata`, `labels`) and the splice position.
+    pub fn from_marks(marks: [u32; 3], revision_at: u32) -> Self {
+        Self { type_end: marks[0], metadata: marks[1], labels: marks[2], revision_at }
+    }
+
+    /// `type_end`, `metadata`, `labels`: what the store keeps.
+    pub fn marks(&self) -> [u32; 3] {
+        [self.type_end, self.metadata, self.labels]
+    }
+
+    /// Whether the spliced resourceVersion needs a comma before it.
+    pub fn comma(&self) -> bool {
+        self.revision_at > self.metadata + 1
+    }
+}
+
 /// The canonical bytes of an object: kind, apiVersion, metadata, then the other fields in key order; no white space, no newline at the end.
 ///
 /// `metadata.resourceVersion` is left out: the store splices it in. Objects without metadata get an empty one.
-pub fn write(_document: &Document) -> (Vec<u8>, Layout) {
-    unimplemented!("apimachinery owner")
+pub fn write(document: &Document) -> (Vec<u8>, Layout) {
+    writer::canonical(document)
 }
 
 /// Any value as compact JSON, fields in key order.
-pub fn to_vec(_value: &Value) -> Vec<u8> {
-    unimplemented!("apimachinery owner")
+pub fn to_vec(value: &Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    writer::compact(&mut out, value);
+    out
+}
+
+/// Appends a value as compact JSON, fields in key order.
+pub fn append(out: &mut Vec<u8>, value: &Value) {
+    writer::compact(out, value);
+}
+
+/// Appends a text as a JSON string, with its quotes.
+pub fn append_string(out: &mut Vec<u8>, text: &str) {
+    text::write_string(out, text);
 }
 
 /// Any value as JSON indented by two spaces, for `?pretty` and people.
-pub fn to_vec_pretty(_value: &Value) -> Vec<u8> {
-    unimplemented!("apimachinery owner")
+pub fn to_vec_pretty(value: &Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    writer::pretty(&mut out, value, 0);
+    out
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

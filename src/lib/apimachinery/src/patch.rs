@@ -1,9 +1,16 @@
 //! JSON patch (RFC 6902 with upstream's leniency) and JSON merge patch (RFC 7386). Strategic merge and apply need a schema: crate `schema`.
 
-use crate::document::Value;
+mod json_patch;
+mod pointer;
+
+use crate::document::{Map, Value};
+pub use json_patch::json_patch;
 
 /// At most so many operations in one JSON patch.
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
+
+/// At most so many bytes of JSON copied by all `copy` operations of one patch together.
+pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
 /// Why a patch cannot be applied.
 #[derive(Debug, thiserror::Error)]
@@ -14,20 +21,54 @@ pub enum PatchError {
     /// It does not fit the object: a failed `test`, a path that is absent (422).
     #[error("the patch cannot be applied: {0}")]
     DoesNotApply(String),
-    /// Too many operations or too much copied (413).
+    /// Too many operations or too much work (413).
     #[error("the patch is too large: {0}")]
     TooLarge(String),
 }
 
-/// Applies a JSON patch. Returns warnings for the client.
+/// Applies a merge patch: null removes, objects merge, everything else replaces.
 ///
-/// # Errors
-/// [`PatchError`]; `target` is then in an unspecified state and must be dropped.
-pub fn json_patch(_target: &mut Value, _patch: &Value) -> Result<Vec<String>, PatchError> {
-    unimplemented!("apimachinery owner")
+/// Nulls inside new objects are dropped, and also inside objects of a list that replaces something other than an object, as upstream does.
+/// Both values are at most [`crate::json::MAX_DEPTH`] deep, and so is the result.
+pub fn merge_patch(target: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *target = if target.is_object() { patch.clone() } else { without_nulls(patch) };
+        return;
+    };
+    if !target.is_object() {
+        *target = without_nulls(patch);
+        return;
+    }
+    if let Value::Object(fields) = target {
+        merge_objects(fields, changes);
+    }
 }
 
-/// Applies a merge patch: null removes, objects merge, everything else replaces.
-pub fn merge_patch(_target: &mut Value, _patch: &Value) {
-    unimplemented!("apimachinery owner")
+fn merge_objects(fields: &mut Map<String, Value>, changes: &Map<String, Value>) {
+    for (name, change) in changes {
+        if change.is_null() {
+            fields.remove(name);
+            continue;
+        }
+        match fields.get_mut(name) {
+            Some(field) => merge_patch(field, change),
+            None => {
+                fields.insert(name.clone(), without_nulls(change));
+            }
+        }
+    }
 }
+
+/// A copy without object fields that are null, at any depth.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            Value::Object(map.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.clone(), without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
+        scalar => scalar.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

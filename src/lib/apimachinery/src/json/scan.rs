@@ -1,0 +1,141 @@
+//! Finding single values in canonical bytes without parsing the rest.
+//!
+//! The bytes are what [`super::write`] wrote: compact and well-formed. On other bytes the answers are wrong or `None`, never a panic.
+
+use super::text;
+use std::borrow::Cow;
+
+/// The fields of the object that `bytes` begin with, in their order; bytes behind the object are not looked at.
+pub fn fields(bytes: &[u8]) -> Fields<'_> {
+    let at = if bytes.first() == Some(&b'{') { 1 } else { bytes.len() };
+    Fields { bytes, at }
+}
+
+/// Iterates over an object's fields: see [`fields`].
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Iterator for Fields<'a> {
+    /// The key between its quotes (escapes as written) and the value's bytes.
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let bytes = self.bytes;
+        let key_end = string_end(bytes, self.at)?;
+        let value_at = key_end + 1;
+        let value_end = value_end(bytes, value_at)?;
+        let item = (bytes.get(self.at + 1..key_end - 1)?, bytes.get(value_at..value_end)?);
+        self.at = if bytes.get(value_end) == Some(&b',') { value_end + 1 } else { bytes.len() };
+        Some(item)
+    }
+}
+
+/// The bytes of the value at a path of field names.
+pub fn field<'a>(object: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
+    path.iter().try_fold(object, |value, name| Some(fields(value).find(|(key, _)| key_is(key, name))?.1))
+}
+
+/// The string at a path of field names; `None` when absent or of another type.
+pub fn str_field<'a>(object: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
+    string(field(object, path)?)
+}
+
+/// A label's value, from bytes that begin with the labels object.
+pub fn label<'a>(labels: &'a [u8], key: &str) -> Option<Cow<'a, str>> {
+    str_field(labels, &[key])
+}
+
+/// All labels, from bytes that begin with the labels object.
+pub fn labels(labels: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    fields(labels).filter_map(|(key, value)| Some((unescape(key)?, string(value)?)))
+}
+
+/// The items of the array that `bytes` begin with.
+pub fn items(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut at = if bytes.first() == Some(&b'[') && bytes.get(1) != Some(&b']') { 1 } else { bytes.len() };
+    std::iter::from_fn(move || {
+        let end = value_end(bytes, at)?;
+        let item = bytes.get(at..end)?;
+        at = if bytes.get(end) == Some(&b',') { end + 1 } else { bytes.len() };
+        Some(item)
+    })
+}
+
+/// A string from its bytes with quotes; `None` for another type.
+pub fn string(value: &[u8]) -> Option<Cow<'_, str>> {
+    unescape(value.strip_prefix(b"\"")?.strip_suffix(b"\"")?)
+}
+
+fn unescape(raw: &[u8]) -> Option<Cow<'_, str>> {
+    if memchr::memchr(b'\\', raw).is_none() {
+        return std::str::from_utf8(raw).ok().map(Cow::Borrowed);
+    }
+    let mut out = String::with_capacity(raw.len());
+    let mut at = 0;
+    while at < raw.len() {
+        let end = memchr::memchr(b'\\', &raw[at..]).map_or(raw.len(), |offset| at + offset);
+        out.push_str(std::str::from_utf8(&raw[at..end]).ok()?);
+        at = end;
+        if at < raw.len() {
+            let (char, after) = text::read_escape(raw, at).ok()?;
+            out.push(char);
+            at = after;
+        }
+    }
+    Some(Cow::Owned(out))
+}
+
+fn key_is(raw: &[u8], name: &str) -> bool {
+    raw == name.as_bytes() || (raw.contains(&b'\\') && unescape(raw).is_some_and(|key| key == name))
+}
+
+/// The position after the string that begins at `at`.
+fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    if bytes.get(at) != Some(&b'"') {
+        return None;
+    }
+    let mut at = at + 1;
+    loop {
+        at = text::plain_end(bytes, at);
+        match bytes.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// The position after the value that begins at `at`.
+fn value_end(bytes: &[u8], at: usize) -> Option<usize> {
+    match bytes.get(at)? {
+        b'"' => string_end(bytes, at),
+        b'{' | b'[' => container_end(bytes, at),
+        _ => {
+            let length = bytes[at..].iter().position(|byte| matches!(byte, b',' | b'}' | b']'));
+            Some(length.map_or(bytes.len(), |length| at + length))
+        }
+    }
+}
+
+fn container_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut at = at;
+    loop {
+        match bytes.get(at)? {
+            b'"' => {
+                at = string_end(bytes, at)?;
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}

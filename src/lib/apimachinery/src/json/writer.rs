@@ -1,0 +1,137 @@
+//! The writers. They recurse: a value is never deeper than [`super::MAX_DEPTH`].
+
+use super::{Layout, text};
+use crate::document::{Document, Map, Number, Value};
+
+/// See [`super::write`].
+pub(super) fn canonical(document: &Document) -> (Vec<u8>, Layout) {
+    let fields = document.fields();
+    let mut out = Vec::with_capacity(1024);
+    out.push(b'{');
+    for name in ["kind", "apiVersion"] {
+        if let Some(value) = fields.get(name) {
+            field(&mut out, name, value);
+            out.push(b',');
+        }
+    }
+    let layout = metadata(&mut out, fields.get("metadata").and_then(Value::as_object));
+    for (name, value) in fields {
+        if !matches!(name.as_str(), "kind" | "apiVersion" | "metadata") {
+            out.push(b',');
+            field(&mut out, name, value);
+        }
+    }
+    out.push(b'}');
+    (out, layout)
+}
+
+fn metadata(out: &mut Vec<u8>, fields: Option<&Map<String, Value>>) -> Layout {
+    let mut layout = Layout { type_end: position(out), ..Layout::default() };
+    out.extend_from_slice(b"\"metadata\":");
+    layout.metadata = position(out);
+    out.push(b'{');
+    let kept = fields.into_iter().flatten().filter(|(name, _)| *name != "resourceVersion");
+    for (index, (name, value)) in kept.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        if name == "labels" && value.is_object() {
+            layout.labels = position(out) + "\"labels\":".len() as u32;
+        }
+        field(out, name, value);
+    }
+    layout.revision_at = position(out);
+    out.push(b'}');
+    layout
+}
+
+fn position(out: &[u8]) -> u32 {
+    u32::try_from(out.len()).expect("bodies are bounded far below 4 GiB")
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &Value) {
+    text::write_string(out, name);
+    out.push(b':');
+    compact(out, value);
+}
+
+/// Compact JSON.
+pub(super) fn compact(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Array(items) => {
+            out.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                compact(out, item);
+            }
+            out.push(b']');
+        }
+        Value::Object(map) => {
+            out.push(b'{');
+            for (index, (name, value)) in map.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                field(out, name, value);
+            }
+            out.push(b'}');
+        }
+        scalar => self::scalar(out, scalar),
+    }
+}
+
+/// JSON on many lines, indented by two spaces for each level.
+pub(super) fn pretty(out: &mut Vec<u8>, value: &Value, level: usize) {
+    match value {
+        Value::Array(items) if !items.is_empty() => {
+            for (index, item) in items.iter().enumerate() {
+                out.push(if index == 0 { b'[' } else { b',' });
+                new_line(out, level + 1);
+                pretty(out, item, level + 1);
+            }
+            new_line(out, level);
+            out.push(b']');
+        }
+        Value::Object(map) if !map.is_empty() => {
+            for (index, (name, value)) in map.iter().enumerate() {
+                out.push(if index == 0 { b'{' } else { b',' });
+                new_line(out, level + 1);
+                text::write_string(out, name);
+                out.extend_from_slice(b": ");
+                pretty(out, value, level + 1);
+            }
+            new_line(out, level);
+            out.push(b'}');
+        }
+        Value::Array(_) => out.extend_from_slice(b"[]"),
+        Value::Object(_) => out.extend_from_slice(b"{}"),
+        scalar => self::scalar(out, scalar),
+    }
+}
+
+fn new_line(out: &mut Vec<u8>, level: usize) {
+    out.push(b'\n');
+    out.resize(out.len() + 2 * level, b' ');
+}
+
+fn scalar(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::String(string) => text::write_string(out, string),
+        Value::Number(number) => self::number(out, number),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        _ => out.extend_from_slice(b"null"),
+    }
+}
+
+fn number(out: &mut Vec<u8>, number: &Number) {
+    if let Some(integer) = number.as_i64() {
+        out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes());
+    } else if let Some(integer) = number.as_u64() {
+        out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes());
+    } else {
+        serde_json::to_writer(out, number).expect("writing a number to memory cannot fail");
+    }
+}

@@ -1,0 +1,273 @@
+//! JSON patch. What a client sends is hostile until proven otherwise: work, copies and depth are bounded over the whole patch.
+
+use super::pointer::{Pointer, index};
+use super::{MAX_COPIED_BYTES, MAX_JSON_PATCH_OPERATIONS, PatchError};
+use crate::document::{Map, Value};
+use crate::json::MAX_DEPTH;
+
+/// At most so many array elements shifted and nodes walked by one patch: about 50 ms.
+const MAX_WORK: usize = 20_000_000;
+
+/// Applies a JSON patch. Returns warnings for the client.
+///
+/// Lenient where upstream is: `replace` of an absent key adds it, `copy` from an absent key and `add` without a value put null, negative positions count from
+/// the end, a pointer's text before its first slash is dropped.
+///
+/// # Errors
+/// [`PatchError`]; `target` is then in an unspecified state and must be dropped.
+pub fn json_patch(target: &mut Value, patch: &Value) -> Result<Vec<String>, PatchError> {
+    let operations = match patch {
+        Value::Array(operations) => operations.as_slice(),
+        Value::Null => &[],
+        _ => return Err(PatchError::Malformed("a JSON patch is a list of operations".to_owned())),
+    };
+    let mut parsed = Vec::with_capacity(operations.len().min(MAX_JSON_PATCH_OPERATIONS));
+    for operation in operations {
+        parsed.push(match operation {
+            Value::Object(fields) => Operation { fields: Some(fields) },
+            Value::Null => Operation { fields: None },
+            _ => return Err(PatchError::Malformed("an operation of a JSON patch is an object".to_owned())),
+        });
+    }
+    if parsed.len() > MAX_JSON_PATCH_OPERATIONS {
+        return Err(PatchError::TooLarge(format!("{} operations, at most {MAX_JSON_PATCH_OPERATIONS} are allowed", parsed.len())));
+    }
+    let mut patcher = Patcher { top: target, copied: 0, work: 0 };
+    for operation in &parsed {
+        patcher.apply(operation)?;
+    }
+    Ok(Vec::new())
+}
+
+struct Operation<'a> {
+    fields: Option<&'a Map<String, Value>>,
+}
+
+impl<'a> Operation<'a> {
+    fn field(&self, name: &str) -> Option<&'a Value> {
+        self.fields?.get(name)
+    }
+
+    fn kind(&self) -> &'a str {
+        self.field("op").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn text(&self, name: &str) -> Result<&'a str, PatchError> {
+        self.field(name).and_then(Value::as_str).ok_or_else(|| refuse(format!("the operation '{}' has no string '{name}'", self.kind())))
+    }
+
+    /// The value that an operation puts; absent is null.
+    fn value(&self) -> &'a Value {
+        self.field("value").unwrap_or(&Value::Null)
+    }
+}
+
+struct Patcher<'t> {
+    top: &'t mut Value,
+    copied: usize,
+    work: usize,
+}
+
+impl Patcher<'_> {
+    fn apply(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+        match operation.kind() {
+            "add" => self.put(operation.text("path")?, operation.value().clone()),
+            "remove" => self.take(operation.text("path")?).map(drop),
+            "replace" => self.replace(operation),
+            "move" => {
+                let value = self.take(operation.text("from")?)?;
+                self.put(operation.text("path")?, value)
+            }
+            "copy" => self.copy(operation),
+            "test" => self.test(operation),
+            _ => Err(refuse("an operation is one of add, remove, replace, move, copy, test")),
+        }
+    }
+
+    /// Adds a value to an object or inserts it into an array.
+    fn put(&mut self, path: &str, value: Value) -> Result<(), PatchError> {
+        let pointer = pointer(path)?;
+        self.check_depth(&pointer, &value)?;
+        match container(self.top, &pointer)? {
+            Value::Object(map) => {
+                map.insert(pointer.key().into_owned(), value);
+            }
+            Value::Array(items) => {
+                let key = pointer.key();
+                let at = if key == "-" { Some(items.len()) } else { index(&key, items.len() + 1) };
+                let at = at.filter(|at| *at <= items.len()).ok_or_else(|| no_position(path))?;
+                let shifted = items.len() - at;
+                items.insert(at, value);
+                self.charge(shifted)?;
+            }
+            _ => return Err(missing(path)),
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, path: &str) -> Result<Value, PatchError> {
+        let pointer = pointer(path)?;
+        match container(self.top, &pointer)? {
+            Value::Object(map) => map.remove(pointer.key().as_ref()).ok_or_else(|| missing(path)),
+            Value::Array(items) => {
+                let at = index(&pointer.key(), items.len()).filter(|at| *at < items.len()).ok_or_else(|| no_position(path))?;
+                let shifted = items.len() - at;
+                let value = items.remove(at);
+                self.charge(shifted)?;
+                Ok(value)
+            }
+            _ => Err(missing(path)),
+        }
+    }
+
+    fn replace(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+        let (path, value) = (operation.text("path")?, operation.value());
+        if path.is_empty() {
+            if !value.is_object() && !value.is_array() {
+                return Err(refuse("the whole object can be replaced by an object or a list only"));
+            }
+            *self.top = value.clone();
+            return Ok(());
+        }
+        let pointer = pointer(path)?;
+        self.check_depth(&pointer, value)?;
+        match container(self.top, &pointer)? {
+            Value::Object(map) => {
+                map.insert(pointer.key().into_owned(), value.clone());
+            }
+            Value::Array(items) => {
+                let slot = index(&pointer.key(), items.len()).and_then(|at| items.get_mut(at));
+                *slot.ok_or_else(|| no_position(path))? = value.clone();
+            }
+            _ => return Err(missing(path)),
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+        let from = operation.text("from")?;
+        let source = get(self.top, from)?;
+        if let Some(source) = source {
+            self.copied += json_length(source, MAX_COPIED_BYTES);
+            if self.copied > MAX_COPIED_BYTES {
+                // 422 like every patch that does not apply, as upstream answers (parity case `json-patch-bomb`).
+                return Err(refuse(format!("it copies more than {MAX_COPIED_BYTES} bytes")));
+            }
+        }
+        let value = source.cloned().unwrap_or_default();
+        self.put(operation.text("path")?, value)
+    }
+
+    fn test(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+        let path = operation.text("path")?;
+        let wanted = operation.field("value").filter(|value| !value.is_null());
+        let found = if path.is_empty() { Some(&*self.top) } else { get(self.top, path)? };
+        if same(found, wanted) { Ok(()) } else { Err(refuse(format!("the test of \"{}\" failed", shorten(path)))) }
+    }
+
+    /// Refuses to make a value deeper than any reader would. Walking it counts as work.
+    fn check_depth(&mut self, pointer: &Pointer<'_>, value: &Value) -> Result<(), PatchError> {
+        if !value.is_object() && !value.is_array() {
+            return Ok(());
+        }
+        let mut nodes = 0;
+        let depth = depth(value, &mut nodes);
+        self.charge(4 * nodes)?;
+        if pointer.depth() + depth > MAX_DEPTH { Err(refuse(format!("the object would nest deeper than {MAX_DEPTH}"))) } else { Ok(()) }
+    }
+
+    fn charge(&mut self, work: usize) -> Result<(), PatchError> {
+        self.work += work;
+        if self.work > MAX_WORK { Err(PatchError::TooLarge("its operations move too much".to_owned())) } else { Ok(()) }
+    }
+}
+
+/// The value at a path: `None` for an absent key and for null, an error where the path leads nowhere.
+fn get<'v>(top: &'v mut Value, path: &str) -> Result<Option<&'v Value>, PatchError> {
+    let pointer = pointer(path)?;
+    let found = match container(top, &pointer)? {
+        Value::Object(map) => map.get(pointer.key().as_ref()),
+        Value::Array(items) => {
+            let at = index(&pointer.key(), items.len()).filter(|at| *at < items.len()).ok_or_else(|| no_position(path))?;
+            items.get(at)
+        }
+        _ => None,
+    };
+    Ok(found.filter(|value| !value.is_null()))
+}
+
+fn pointer(path: &str) -> Result<Pointer<'_>, PatchError> {
+    Pointer::parse(path).ok_or_else(|| missing(path))
+}
+
+fn container<'v>(top: &'v mut Value, pointer: &Pointer<'_>) -> Result<&'v mut Value, PatchError> {
+    pointer.container(top).ok_or_else(|| refuse("a path leads through something that is not there"))
+}
+
+/// Equality by value: 1 and 1.0 are the same number.
+fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
+    match (one, other) {
+        (Some(Value::Number(one)), Some(Value::Number(other))) => one == other || one.as_f64() == other.as_f64(),
+        (Some(Value::Array(one)), Some(Value::Array(other))) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(Some(one), Some(other)))
+        }
+        (Some(Value::Object(one)), Some(Value::Object(other))) => {
+            one.len() == other.len() && one.iter().zip(other).all(|((name, one), (key, other))| name == key && same(Some(one), Some(other)))
+        }
+        (one, other) => one == other,
+    }
+}
+
+fn depth(value: &Value, nodes: &mut usize) -> usize {
+    *nodes += 1;
+    match value {
+        Value::Array(items) => 1 + items.iter().map(|item| depth(item, nodes)).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(|item| depth(item, nodes)).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// About the length of the value's JSON; stops counting soon after `enough`.
+fn json_length(value: &Value, enough: usize) -> usize {
+    let mut length = 0;
+    add_json_length(value, &mut length, enough);
+    length
+}
+
+fn add_json_length(value: &Value, length: &mut usize, enough: usize) {
+    if *length > enough {
+        return;
+    }
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => *length += 5,
+        Value::String(text) => *length += text.len() + 3,
+        Value::Array(items) => {
+            *length += 2;
+            items.iter().for_each(|item| add_json_length(item, length, enough));
+        }
+        Value::Object(map) => {
+            *length += 2;
+            for (name, value) in map {
+                *length += name.len() + 4;
+                add_json_length(value, length, enough);
+            }
+        }
+    }
+}
+
+fn refuse(why: impl Into<String>) -> PatchError {
+    PatchError::DoesNotApply(why.into())
+}
+
+fn missing(path: &str) -> PatchError {
+    refuse(format!("nothing is at \"{}\"", shorten(path)))
+}
+
+fn no_position(path: &str) -> PatchError {
+    refuse(format!("\"{}\" ends with no position of its list", shorten(path)))
+}
+
+/// Paths of clients go into messages only in part.
+fn shorten(path: &str) -> String {
+    if path.chars().count() <= 100 { path.to_owned() } else { path.chars().take(100).chain("...".chars()).collect() }
+}

@@ -1,0 +1,118 @@
+//! Field selectors.
+
+use super::{MAX_TERMS, SelectorError};
+use std::fmt;
+
+/// A parsed field selector: exact matches only, as the API defines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector {
+    /// All must hold.
+    pub terms: Vec<FieldTerm>,
+}
+
+/// One term of a field selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldTerm {
+    /// Such as `metadata.name`.
+    pub field: String,
+    /// The value.
+    pub value: String,
+    /// `!=` instead of `=`.
+    pub negated: bool,
+}
+
+impl FieldSelector {
+    /// Parses the query form (`a=b,c!=d`, with `\` escapes).
+    ///
+    /// # Errors
+    /// A malformed selector or more than 1,000 terms.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let mut terms = Vec::new();
+        for part in (Parts { rest: Some(text) }).filter(|part| !part.is_empty()) {
+            if terms.len() == MAX_TERMS {
+                return Err(SelectorError(format!("more than {MAX_TERMS} terms")));
+            }
+            terms.push(FieldTerm::parse(part)?);
+        }
+        Ok(Self { terms })
+    }
+
+    /// Whether it matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Whether an object is selected; `get` gives a declared field's value (`""` when the object has none).
+    pub fn matches<'a>(&self, get: impl Fn(&str) -> &'a str) -> bool {
+        self.terms.iter().all(|term| (get(&term.field) == term.value) != term.negated)
+    }
+
+    /// The value that `field` must have, if an `=` term asks for one.
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        self.terms.iter().find(|term| !term.negated && term.field == field).map(|term| term.value.as_str())
+    }
+}
+
+impl FieldTerm {
+    fn parse(part: &str) -> Result<Self, SelectorError> {
+        let at = part.find('=').ok_or_else(|| SelectorError(format!("a term without '=' or '!=' ({} bytes)", part.len())))?;
+        let negated = part[..at].ends_with('!');
+        let field = &part[..at - usize::from(negated)];
+        let after = &part[at + 1..];
+        // `==` is `=`; `!=` takes no second sign.
+        let value = if negated { after } else { after.strip_prefix('=').unwrap_or(after) };
+        Ok(Self { field: field.to_owned(), value: unescape(value)?, negated })
+    }
+}
+
+impl fmt::Display for FieldSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, term) in self.terms.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            let operator = if term.negated { "!=" } else { "=" };
+            write!(f, "{comma}{}{operator}{}", term.field, escape(&term.value))?;
+        }
+        Ok(())
+    }
+}
+
+/// The terms between commas that no backslash escapes.
+struct Parts<'a> {
+    rest: Option<&'a str>,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let rest = self.rest?;
+        let mut escaped = false;
+        let comma = rest.bytes().position(|byte| {
+            let ends = byte == b',' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            ends
+        });
+        self.rest = comma.map(|comma| &rest[comma + 1..]);
+        Some(comma.map_or(rest, |comma| &rest[..comma]))
+    }
+}
+
+fn unescape(value: &str) -> Result<String, SelectorError> {
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
+                _ => return Err(SelectorError("a backslash in a value may only stand before '\\', ',' or '='".to_owned())),
+            },
+            ',' | '=' => return Err(SelectorError(format!("'{char}' in a value needs a backslash before it"))),
+            other => out.push(other),
+        }
+    }
+    Ok(out)
+}
+
+fn escape(value: &str) -> String {
+    value.chars().flat_map(|char| matches!(char, '\\' | ',' | '=').then_some('\\').into_iter().chain([char])).collect()
+}

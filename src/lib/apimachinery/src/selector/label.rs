@@ -1,0 +1,357 @@
+//! Label selectors: the query form, the object form (`matchLabels`, `matchExpressions`) and matching.
+
+use super::lexer::{Lexer, Token};
+use super::{MAX_TERMS, SelectorError};
+use crate::document::Value;
+use crate::json::scan;
+use crate::name;
+use std::borrow::Cow;
+use std::fmt;
+
+/// A parsed label selector; the empty selector matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector {
+    /// All must hold.
+    pub requirements: Vec<LabelRequirement>,
+}
+
+/// One requirement on one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelRequirement {
+    /// The label's key.
+    pub key: String,
+    /// What must hold for it.
+    pub operator: LabelOperator,
+}
+
+/// What a requirement asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LabelOperator {
+    /// `k`
+    Exists,
+    /// `!k`
+    DoesNotExist,
+    /// `k=v`, `k==v`, `k in (v, w)`
+    In(Vec<String>),
+    /// `k!=v`, `k notin (v, w)`; also holds without the label.
+    NotIn(Vec<String>),
+    /// `k>1`: holds when both are integers.
+    GreaterThan(i64),
+    /// `k<1`
+    LessThan(i64),
+}
+
+impl LabelSelector {
+    /// Parses the query form (`a=b,c in (d,e),!f`).
+    ///
+    /// # Errors
+    /// A malformed selector, key or value, or more than 1,000 terms.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        Parser { lexer: Lexer::new(text), values: 0 }.selector()
+    }
+
+    /// The object form, a `metav1.LabelSelector`. A null selects nothing, an empty object everything.
+    ///
+    /// # Errors
+    /// Another type, an unknown operator, a malformed key or value, or more than 1,000 terms.
+    pub fn from_document(value: &Value) -> Result<Self, SelectorError> {
+        let selector = match value {
+            Value::Null => return Ok(Self::nothing()),
+            Value::Object(selector) => selector,
+            _ => return Err(refuse("a label selector must be an object")),
+        };
+        let mut requirements = Vec::new();
+        match selector.get("matchLabels") {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(labels)) => {
+                for (key, value) in labels {
+                    let value = value.as_str().ok_or_else(|| refuse("matchLabels must hold strings"))?;
+                    requirements.push(LabelRequirement::new(key, LabelOperator::In(vec![value.to_owned()]))?);
+                }
+            }
+            Some(_) => return Err(refuse("matchLabels must be an object")),
+        }
+        match selector.get("matchExpressions") {
+            None | Some(Value::Null) => {}
+            Some(Value::Array(expressions)) => {
+                for expression in expressions {
+                    requirements.push(from_expression(expression)?);
+                }
+            }
+            Some(_) => return Err(refuse("matchExpressions must be a list")),
+        }
+        Self { requirements }.bounded()
+    }
+
+    /// A selector that matches no object.
+    pub fn nothing() -> Self {
+        Self { requirements: vec![LabelRequirement { key: String::new(), operator: LabelOperator::In(Vec::new()) }] }
+    }
+
+    /// Whether it matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether an object with these labels is selected; `get` looks one label up.
+    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.requirements.iter().all(|requirement| requirement.operator.holds(get(&requirement.key)))
+    }
+
+    /// Whether an object with these labels is selected: a `metadata.labels` value, absent or null for none.
+    pub fn matches_value(&self, labels: Option<&Value>) -> bool {
+        self.matches(|key| labels?.get(key)?.as_str())
+    }
+
+    /// Whether an object is selected, by the canonical bytes that begin with its labels object ([`crate::json::forms::labels`]); nothing is parsed.
+    pub fn matches_bytes(&self, labels: Option<&[u8]>) -> bool {
+        let get = |key: &str| -> Option<Cow<'_, str>> { scan::label(labels?, key) };
+        self.requirements.iter().all(|requirement| requirement.operator.holds(get(&requirement.key).as_deref()))
+    }
+
+    /// Sorts by key and checks the bounds.
+    fn bounded(mut self) -> Result<Self, SelectorError> {
+        let values: usize = self.requirements.iter().map(|requirement| requirement.operator.values().len()).sum();
+        if self.requirements.len() > MAX_TERMS || values > MAX_TERMS {
+            return Err(too_many());
+        }
+        self.requirements.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(self)
+    }
+}
+
+impl LabelRequirement {
+    /// A requirement with a valid key and valid values, which are sorted.
+    ///
+    /// # Errors
+    /// A malformed key or value, or no value where one is needed.
+    pub fn new(key: &str, operator: LabelOperator) -> Result<Self, SelectorError> {
+        check_key(key)?;
+        let operator = match operator {
+            LabelOperator::In(values) => LabelOperator::In(checked_values(key, values)?),
+            LabelOperator::NotIn(values) => LabelOperator::NotIn(checked_values(key, values)?),
+            other => other,
+        };
+        Ok(Self { key: key.to_owned(), operator })
+    }
+}
+
+impl LabelOperator {
+    fn holds(&self, value: Option<&str>) -> bool {
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        match self {
+            Self::Exists => value.is_some(),
+            Self::DoesNotExist => value.is_none(),
+            Self::In(values) => value.is_some_and(|value| values.iter().any(|wanted| wanted == value)),
+            Self::NotIn(values) => value.is_none_or(|value| values.iter().all(|unwanted| unwanted != value)),
+            Self::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
+            Self::LessThan(bound) => number().is_some_and(|number| number < *bound),
+        }
+    }
+
+    fn values(&self) -> &[String] {
+        match self {
+            Self::In(values) | Self::NotIn(values) => values,
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, requirement) in self.requirements.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            requirement.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for LabelRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match &self.operator {
+            LabelOperator::Exists => f.write_str(key),
+            LabelOperator::DoesNotExist => write!(f, "!{key}"),
+            LabelOperator::In(values) => match values.as_slice() {
+                [value] => write!(f, "{key}={value}"),
+                values => write!(f, "{key} in ({})", values.join(",")),
+            },
+            LabelOperator::NotIn(values) => match values.as_slice() {
+                [value] => write!(f, "{key}!={value}"),
+                values => write!(f, "{key} notin ({})", values.join(",")),
+            },
+            LabelOperator::GreaterThan(bound) => write!(f, "{key}>{bound}"),
+            LabelOperator::LessThan(bound) => write!(f, "{key}<{bound}"),
+        }
+    }
+}
+
+impl std::str::FromStr for LabelSelector {
+    type Err = SelectorError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
+        Self::parse(text)
+    }
+}
+
+fn refuse(why: impl Into<String>) -> SelectorError {
+    SelectorError(why.into())
+}
+
+fn too_many() -> SelectorError {
+    refuse(format!("more than {MAX_TERMS} requirements or values"))
+}
+
+fn unexpected(found: Token<'_>, wanted: &str) -> SelectorError {
+    refuse(format!("found '{}', expected {wanted}", shorten(found.text())))
+}
+
+/// Client texts go into messages only in part.
+fn shorten(text: &str) -> String {
+    if text.chars().count() <= 80 { text.to_owned() } else { text.chars().take(80).chain("...".chars()).collect() }
+}
+
+fn check_key(key: &str) -> Result<(), SelectorError> {
+    let errors = name::qualified_name(key);
+    if errors.is_empty() { Ok(()) } else { Err(refuse(format!("invalid label key \"{}\": {}", shorten(key), errors.join("; ")))) }
+}
+
+/// The values sorted, without repetitions.
+fn checked_values(key: &str, mut values: Vec<String>) -> Result<Vec<String>, SelectorError> {
+    if values.is_empty() {
+        return Err(refuse(format!("the requirement on \"{}\" needs a value", shorten(key))));
+    }
+    for value in &values {
+        let errors = name::label_value(value);
+        if !errors.is_empty() {
+            return Err(refuse(format!("invalid label value \"{}\" for \"{}\": {}", shorten(value), shorten(key), errors.join("; "))));
+        }
+    }
+    values.sort_unstable();
+    values.dedup();
+    Ok(values)
+}
+
+fn from_expression(expression: &Value) -> Result<LabelRequirement, SelectorError> {
+    let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or_default();
+    let values = match expression.get("values") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(values)) => {
+            let strings: Option<Vec<String>> = values.iter().map(|value| value.as_str().map(str::to_owned)).collect();
+            strings.ok_or_else(|| refuse("values must be strings"))?
+        }
+        Some(_) => return Err(refuse("values must be a list")),
+    };
+    let operator = match text("operator") {
+        "In" => LabelOperator::In(values),
+        "NotIn" => LabelOperator::NotIn(values),
+        "Exists" | "DoesNotExist" if !values.is_empty() => return Err(refuse("Exists and DoesNotExist take no values")),
+        "Exists" => LabelOperator::Exists,
+        "DoesNotExist" => LabelOperator::DoesNotExist,
+        other => return Err(refuse(format!("\"{}\" is not a label selector operator", shorten(other)))),
+    };
+    LabelRequirement::new(text("key"), operator)
+}
+
+struct Parser<'a> {
+    lexer: Lexer<'a>,
+    values: usize,
+}
+
+impl Parser<'_> {
+    fn selector(mut self) -> Result<LabelSelector, SelectorError> {
+        let mut requirements = Vec::new();
+        if self.lexer.peek() == Token::End {
+            return Ok(LabelSelector::default());
+        }
+        loop {
+            requirements.push(self.requirement()?);
+            if requirements.len() > MAX_TERMS {
+                return Err(too_many());
+            }
+            match self.lexer.next() {
+                Token::End => return LabelSelector { requirements }.bounded(),
+                Token::Comma => {}
+                other => return Err(unexpected(other, "',' or the end")),
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<LabelRequirement, SelectorError> {
+        let negated = self.lexer.peek() == Token::Not;
+        if negated {
+            self.lexer.next();
+        }
+        let key = match self.lexer.next() {
+            Token::Word(word) => word,
+            other => return Err(unexpected(other, "a label key")),
+        };
+        check_key(key)?;
+        let operator = match self.lexer.peek() {
+            _ if negated => LabelOperator::DoesNotExist,
+            Token::End | Token::Comma => LabelOperator::Exists,
+            _ => self.operator()?,
+        };
+        LabelRequirement::new(key, operator)
+    }
+
+    fn operator(&mut self) -> Result<LabelOperator, SelectorError> {
+        Ok(match self.lexer.next() {
+            Token::Equals | Token::DoubleEquals => LabelOperator::In(vec![self.exact_value()?]),
+            Token::NotEquals => LabelOperator::NotIn(vec![self.exact_value()?]),
+            Token::Greater => LabelOperator::GreaterThan(self.integer()?),
+            Token::Less => LabelOperator::LessThan(self.integer()?),
+            Token::Word("in") => LabelOperator::In(self.value_set()?),
+            Token::Word("notin") => LabelOperator::NotIn(self.value_set()?),
+            other => return Err(unexpected(other, "one of =, ==, !=, in, notin, >, <")),
+        })
+    }
+
+    fn exact_value(&mut self) -> Result<String, SelectorError> {
+        if matches!(self.lexer.peek(), Token::End | Token::Comma) {
+            return Ok(String::new());
+        }
+        match self.lexer.next() {
+            Token::Word(word) => Ok(word.to_owned()),
+            other => Err(unexpected(other, "a value")),
+        }
+    }
+
+    fn integer(&mut self) -> Result<i64, SelectorError> {
+        let text = self.exact_value()?;
+        // A sign is no part of a label value.
+        let digits = text.starts_with(|first: char| first.is_ascii_digit());
+        text.parse().ok().filter(|_| digits).ok_or_else(|| refuse(format!("'{}' is not an integer to compare with", shorten(&text))))
+    }
+
+    /// `(a, b)`: between commas there may be nothing, which is the empty value.
+    fn value_set(&mut self) -> Result<Vec<String>, SelectorError> {
+        match self.lexer.next() {
+            Token::Open => {}
+            other => return Err(unexpected(other, "'('")),
+        }
+        let mut values = Vec::new();
+        loop {
+            let word = match self.lexer.peek() {
+                Token::Word(word) => {
+                    self.lexer.next();
+                    word
+                }
+                _ => "",
+            };
+            self.values += 1;
+            if self.values > MAX_TERMS {
+                return Err(too_many());
+            }
+            values.push(word.to_owned());
+            match self.lexer.next() {
+                Token::Comma => {}
+                Token::Close => return Ok(values),
+                other => return Err(unexpected(other, "',' or ')'")),
+            }
+        }
+    }
+}
