@@ -1,5 +1,7 @@
 //! The authorization seam: one question, asked once per request, from the same typed request that reaches the store.
 
+use ferrokube_apimachinery::gvk::GroupResource;
+use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::UserInfo;
 
 /// May this user do this?
@@ -41,6 +43,53 @@ pub enum Decision {
     Deny(String),
     /// Not by this authorizer.
     NoOpinion(String),
+}
+
+impl Decision {
+    /// Whether it is a yes.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allow(_))
+    }
+
+    /// The reason; often empty.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason) => reason,
+        }
+    }
+}
+
+/// Asks authorizers in order; the first opinion counts.
+pub struct Union(pub Vec<std::sync::Arc<dyn Authorizer>>);
+
+impl Authorizer for Union {
+    fn authorize(&self, access: &Access<'_>) -> Decision {
+        let mut reasons: Vec<String> = Vec::new();
+        for authorizer in &self.0 {
+            match authorizer.authorize(access) {
+                Decision::NoOpinion(reason) if reason.is_empty() => {}
+                Decision::NoOpinion(reason) => reasons.push(reason),
+                opinion => return opinion,
+            }
+        }
+        Decision::NoOpinion(reasons.join(", "))
+    }
+}
+
+/// The 403 of a refused request, in upstream's words.
+pub fn forbidden(access: &Access<'_>, reason: &str) -> Failure {
+    let suffix = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    let user = &access.user.name;
+    let verb = access.verb;
+    let Some(resource) = &access.resource else {
+        let message = format!("forbidden: User {user:?} cannot {verb} path {:?}{suffix}", access.path);
+        return Failure::new(Reason::Forbidden, message).with_details(Details::default());
+    };
+    let slash = if resource.subresource.is_empty() { "" } else { "/" };
+    let place = if resource.namespace.is_empty() { "at the cluster scope".to_owned() } else { format!("in the namespace {:?}", resource.namespace) };
+    let what = format!("{}{slash}{}", resource.resource, resource.subresource);
+    let why = format!("User {user:?} cannot {verb} resource {what:?} in API group {:?} {place}{suffix}", resource.group);
+    Failure::forbidden(&GroupResource::new(resource.group, resource.resource), resource.name, &why)
 }
 
 /// An authorizer. Synchronous and fast: it runs on every request.

@@ -5,6 +5,8 @@
 pub mod access;
 pub mod audit;
 pub mod authenticate;
+pub mod rbac;
 
-pub use access::{Access, AlwaysDeny, Authorizer, Decision, MastersOnly, ResourceAccess};
+pub use access::{Access, AlwaysDeny, Authorizer, Decision, MastersOnly, ResourceAccess, Union, forbidden};
 pub use authenticate::{Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock};
+pub use rbac::{EscalationCheck, Rbac};

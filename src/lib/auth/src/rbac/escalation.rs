@@ -1,0 +1,169 @@
+//! Nobody writes a role, or binds one, that holds more than they hold themselves, unless RBAC gives them `escalate` or `bind`.
+
+use super::authorizer::Rbac;
+use super::index::{Index, role_key};
+use super::rule::{GROUP, Rule};
+use crate::access::{Access, Authorizer, ResourceAccess};
+use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::gvk::GroupResource;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::{Attributes, Operation, UserInfo};
+use std::sync::Arc;
+
+/// Most single permissions that one check takes apart; a role with more than this uncovered ones is refused.
+const MAX_PIECES: usize = 100_000;
+/// Most permissions that a refusal lists.
+const MAX_SHOWN: usize = 50;
+
+/// A write of a role or binding.
+#[derive(Clone, Copy, Debug)]
+pub struct RoleWrite<'a> {
+    /// `roles`, `clusterroles`, `rolebindings`, `clusterrolebindings`; other resources always pass.
+    pub resource: &'a str,
+    /// Empty for cluster scope.
+    pub namespace: &'a str,
+    /// The name in the request's path; empty for a create.
+    pub request_name: &'a str,
+    /// The object to be stored.
+    pub object: &'a Document,
+    /// The stored object, for an update.
+    pub old: Option<&'a Document>,
+}
+
+/// The check. Admission calls it when an object is final, before it is stored.
+#[derive(Clone)]
+pub struct EscalationCheck {
+    rbac: Arc<Rbac>,
+    authorizer: Arc<dyn Authorizer>,
+}
+
+impl EscalationCheck {
+    /// `authorizer` is the server's whole authorizer (it is asked for `escalate` and `bind`).
+    pub fn new(rbac: Arc<Rbac>, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { rbac, authorizer }
+    }
+
+    /// The check as an admission step sees a write: everything but creates and updates of the four RBAC resources passes.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_admission(&self, attributes: &Attributes<'_>, object: Option<&Document>) -> Result<(), Failure> {
+        let target = attributes.target;
+        let definition = &target.served.definition;
+        let writes = matches!(attributes.operation, Operation::Create | Operation::Update) && target.subresource.is_empty();
+        let Some(object) = object.filter(|_| writes && definition.group == GROUP) else {
+            return Ok(());
+        };
+        let request_name = if attributes.operation == Operation::Create { "" } else { target.name.as_deref().unwrap_or_default() };
+        let namespace = target.namespace.as_deref().unwrap_or_default();
+        let write = RoleWrite { resource: &definition.plural, namespace, request_name, object, old: attributes.old };
+        self.check(&attributes.context.user, &write)
+    }
+
+    /// Checks one write.
+    ///
+    /// # Errors
+    /// 403 when the user lacks what the role holds; 404 when a binding's role does not exist.
+    pub fn check(&self, user: &UserInfo, write: &RoleWrite<'_>) -> Result<(), Failure> {
+        if Rbac::is_master(user) || write.old.is_some_and(|old| only_collected_fields_differ(write.object, old)) {
+            return Ok(());
+        }
+        match write.resource {
+            "roles" | "clusterroles" => self.check_role(user, write),
+            "rolebindings" | "clusterrolebindings" => self.check_binding(user, write),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_role(&self, user: &UserInfo, write: &RoleWrite<'_>) -> Result<(), Failure> {
+        if self.may(user, "escalate", write.resource, write.namespace, write.request_name) {
+            return Ok(());
+        }
+        let index = self.rbac.index();
+        confirm(&index, user, write, &Rule::list(write.object.get(&["rules"])))?;
+        let aggregates = |document: &Document| document.get(&["aggregationRule"]).is_some_and(|value| !value.is_null());
+        if write.resource == "clusterroles" && (aggregates(write.object) || write.old.is_some_and(aggregates)) {
+            let why = "must have cluster-admin privileges to use the aggregationRule";
+            confirm(&index, user, write, &everything()).map_err(|_| forbidden(write, why))?;
+        }
+        Ok(())
+    }
+
+    fn check_binding(&self, user: &UserInfo, write: &RoleWrite<'_>) -> Result<(), Failure> {
+        let is_role = write.object.str(&["roleRef", "kind"]) == Some("Role");
+        let name = write.object.str(&["roleRef", "name"]).unwrap_or_default();
+        if self.may(user, "bind", if is_role { "roles" } else { "clusterroles" }, write.namespace, name) {
+            return Ok(());
+        }
+        let index = self.rbac.index();
+        let key = role_key(if is_role { write.namespace } else { "" }, name);
+        let Some(role) = index.role(&key) else {
+            return Err(Failure::not_found(&GroupResource::new(GROUP, write.resource), name));
+        };
+        confirm(&index, user, write, &role.rules)
+    }
+
+    fn may(&self, user: &UserInfo, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
+        let resource = ResourceAccess { group: GROUP, version: "v1", resource, subresource: "", namespace, name };
+        self.authorizer.authorize(&Access { user, verb, resource: Some(resource), path: "" }).is_allowed()
+    }
+}
+
+/// Fails unless the user's own rules, at the write's place, cover all of these.
+fn confirm(index: &Index, user: &UserInfo, write: &RoleWrite<'_>, wanted: &[Rule]) -> Result<(), Failure> {
+    let (held, missing) = index.rules(user, write.namespace);
+    let mut uncovered = Vec::new();
+    let mut budget = MAX_PIECES;
+    for rule in wanted {
+        if held.iter().any(|own| own.covers(rule)) {
+            continue;
+        }
+        let Some(pieces) = rule.pieces(budget) else {
+            return Err(forbidden(write, &format!("{} is attempting to grant more RBAC permissions than can be compared", who(user))));
+        };
+        budget -= pieces.len();
+        uncovered.extend(pieces.into_iter().filter(|piece| !held.iter().any(|own| own.covers(piece))));
+    }
+    if uncovered.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<String> = uncovered.iter().take(MAX_SHOWN).map(Rule::to_string).collect();
+    let mut why = format!("{} is attempting to grant RBAC permissions not currently held:\n{}", who(user), shown.join("\n"));
+    if !missing.is_empty() {
+        why.push_str(&format!("; resolution errors: [{}]", missing.join(", ")));
+    }
+    Err(forbidden(write, &why))
+}
+
+fn who(user: &UserInfo) -> String {
+    format!("user {:?} (groups={:?})", user.name, user.groups)
+}
+
+fn everything() -> [Rule; 2] {
+    let star = || vec!["*".to_owned()];
+    [Rule { verbs: star(), groups: star(), resources: star(), ..Rule::default() }, Rule { verbs: star(), urls: star(), ..Rule::default() }]
+}
+
+fn forbidden(write: &RoleWrite<'_>, why: &str) -> Failure {
+    Failure::forbidden(&GroupResource::new(GROUP, write.resource), write.object.name(), why)
+}
+
+/// Whether an update changes nothing but what the garbage collector changes (and what the server stamps).
+fn only_collected_fields_differ(object: &Document, old: &Document) -> bool {
+    let strip = |document: &Document| {
+        let mut fields = document.fields().clone();
+        if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
+            for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+                metadata.remove(field);
+            }
+            if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+                annotations.retain(|key, _| !key.starts_with("trace.kubernetes.io/"));
+            }
+            if metadata.get("annotations").and_then(Value::as_object).is_some_and(Map::is_empty) {
+                metadata.remove("annotations");
+            }
+        }
+        fields
+    };
+    strip(object) == strip(old)
+}

@@ -1,0 +1,164 @@
+//! One rule of a role, and what it allows.
+
+use ferrokube_apimachinery::document::{Map, Value};
+
+/// The group of the RBAC kinds.
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// One rule: its lists as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Verbs; `*` is all.
+    pub verbs: Vec<String>,
+    /// API groups; `*` is all.
+    pub groups: Vec<String>,
+    /// Resources, `pods/log` with its subresource; `*` is all, `*/scale` that subresource of all.
+    pub resources: Vec<String>,
+    /// Names that it is limited to; empty: all.
+    pub names: Vec<String>,
+    /// Non-resource paths; a `*` at the end covers what begins so.
+    pub urls: Vec<String>,
+}
+
+/// A resource request, prepared once for all rules.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResourceQuestion<'a> {
+    pub(crate) verb: &'a str,
+    pub(crate) group: &'a str,
+    /// `pods`, or `pods/log`.
+    pub(crate) resource: &'a str,
+    pub(crate) subresource: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl Rule {
+    /// Reads a rule of a stored role; what is not a list of strings counts as empty.
+    pub fn from_value(value: &Value) -> Self {
+        let list = |field| strings(value.get(field));
+        Self { verbs: list("verbs"), groups: list("apiGroups"), resources: list("resources"), names: list("resourceNames"), urls: list("nonResourceURLs") }
+    }
+
+    /// Reads the rules of a stored role.
+    pub fn list(value: Option<&Value>) -> Vec<Self> {
+        value.and_then(Value::as_array).map(|rules| rules.iter().map(Self::from_value).collect()).unwrap_or_default()
+    }
+
+    /// As a role's document holds it: verbs always, other lists unless empty.
+    pub fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        let value = |words: &[String]| Value::Array(words.iter().map(|word| Value::from(word.as_str())).collect());
+        map.insert("verbs".into(), value(&self.verbs));
+        let optional = [("apiGroups", &self.groups), ("resources", &self.resources), ("resourceNames", &self.names), ("nonResourceURLs", &self.urls)];
+        for (field, words) in optional.into_iter().filter(|(_, words)| !words.is_empty()) {
+            map.insert(field.into(), value(words));
+        }
+        Value::Object(map)
+    }
+
+    pub(crate) fn allows_resource(&self, question: &ResourceQuestion<'_>) -> bool {
+        has(&self.verbs, question.verb)
+            && has(&self.groups, question.group)
+            && self.names_resource(question.resource, question.subresource)
+            && (self.names.is_empty() || self.names.iter().any(|name| name == question.name))
+    }
+
+    fn names_resource(&self, resource: &str, subresource: &str) -> bool {
+        self.resources.iter().any(|pattern| {
+            pattern == "*" || pattern == resource || (!subresource.is_empty() && pattern.strip_prefix("*/").is_some_and(|rest| rest == subresource))
+        })
+    }
+
+    pub(crate) fn allows_path(&self, verb: &str, path: &str) -> bool {
+        has(&self.verbs, verb) && self.urls.iter().any(|pattern| path_matches(pattern, path))
+    }
+
+    /// Whether a holder of this one rule may do everything that `other` allows.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        if !all(&other.verbs, &self.verbs) {
+            return false;
+        }
+        if !other.urls.is_empty() && !other.urls.iter().all(|url| self.urls.iter().any(|pattern| url_covers(pattern, url))) {
+            return false;
+        }
+        if other.resources.is_empty() {
+            return true;
+        }
+        all(&other.groups, &self.groups)
+            && other.resources.iter().all(|resource| self.covers_resource(resource))
+            && (self.names.is_empty() || (!other.names.is_empty() && other.names.iter().all(|name| self.names.contains(name))))
+    }
+
+    fn covers_resource(&self, resource: &str) -> bool {
+        self.resources.iter().any(|pattern| {
+            pattern == "*"
+                || pattern == resource
+                || pattern.strip_prefix("*/").is_some_and(|sub| resource.split_once('/').is_some_and(|(_, other)| other == sub))
+        })
+    }
+
+    /// The smallest rules that this one is made of (one verb, one group, one resource, one name or one path each), at most `limit`; `None` beyond it.
+    pub(crate) fn pieces(&self, limit: usize) -> Option<Vec<Self>> {
+        let names = self.names.len().max(1);
+        let resources = self.groups.len().checked_mul(self.resources.len())?.checked_mul(names)?;
+        if resources.checked_add(self.urls.len())?.checked_mul(self.verbs.len())? > limit {
+            return None;
+        }
+        let mut pieces = Vec::new();
+        for verb in &self.verbs {
+            let verbs = vec![verb.clone()];
+            for group in &self.groups {
+                for resource in &self.resources {
+                    let piece = Self { verbs: verbs.clone(), groups: vec![group.clone()], resources: vec![resource.clone()], ..Self::default() };
+                    if self.names.is_empty() {
+                        pieces.push(piece);
+                    } else {
+                        pieces.extend(self.names.iter().map(|name| Self { names: vec![name.clone()], ..piece.clone() }));
+                    }
+                }
+            }
+            pieces.extend(self.urls.iter().map(|url| Self { verbs: verbs.clone(), urls: vec![url.clone()], ..Self::default() }));
+        }
+        Some(pieces)
+    }
+}
+
+impl std::fmt::Display for Rule {
+    /// As upstream shows rules in messages: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lists = [
+            ("NonResourceURLs", &self.urls),
+            ("APIGroups", &self.groups),
+            ("Resources", &self.resources),
+            ("ResourceNames", &self.names),
+            ("Verbs", &self.verbs),
+        ];
+        f.write_str("{")?;
+        let mut separator = "";
+        for (name, words) in lists.into_iter().filter(|(_, words)| !words.is_empty()) {
+            let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+            write!(f, "{separator}{name}:[{}]", words.join(" "))?;
+            separator = ", ";
+        }
+        f.write_str("}")
+    }
+}
+
+fn has(words: &[String], word: &str) -> bool {
+    words.iter().any(|candidate| candidate == "*" || candidate == word)
+}
+
+fn all(wanted: &[String], held: &[String]) -> bool {
+    held.iter().any(|word| word == "*") || wanted.iter().all(|word| held.contains(word))
+}
+
+fn path_matches(pattern: &str, path: &str) -> bool {
+    pattern == "*" || pattern == path || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
+}
+
+fn url_covers(pattern: &str, url: &str) -> bool {
+    path_matches(pattern, url)
+}
+
+pub(crate) fn strings(value: Option<&Value>) -> Vec<String> {
+    value.and_then(Value::as_array).map(|items| items.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
+}
