@@ -21,6 +21,9 @@ pub enum PatchError {
     /// It does not fit the object: a failed `test`, a path that is absent (422).
     #[error("the patch cannot be applied: {0}")]
     DoesNotApply(String),
+    /// A strategic merge directive that makes no sense (upstream answers 500 without a reason, and clients see it).
+    #[error("the patch cannot be understood: {0}")]
+    Directive(String),
     /// Too many operations or too much work (413).
     #[error("the patch is too large: {0}")]
     TooLarge(String),
