@@ -234,16 +234,16 @@ mod tests {
 
     fn structure(fields: &[(&str, Arc<Schema>, bool)]) -> Arc<Schema> {
         let properties: BTreeMap<Arc<str>, Property> =
-            fields.iter().map(|(name, schema, required)| (Arc::from(*name), Property { schema: schema.clone(), required: *required })).collect();
+            fields.iter().map(|(name, schema, required)| (Arc::from(*name), Property::new(schema.clone(), *required))).collect();
         Arc::new(Schema { kind: Kind::Object, properties, ..Schema::default() })
     }
 
     fn list(items: Arc<Schema>) -> Arc<Schema> {
-        Arc::new(Schema { kind: Kind::Array, items: Some(items), ..Schema::default() })
+        Arc::new(Schema { kind: Kind::Array, items: Some(items.into()), ..Schema::default() })
     }
 
     fn map(values: Arc<Schema>) -> Arc<Schema> {
-        Arc::new(Schema { kind: Kind::Object, additional: Some(values), ..Schema::default() })
+        Arc::new(Schema { kind: Kind::Object, additional: Some(values.into()), ..Schema::default() })
     }
 
     fn check(rules: &Rules, schema: &Schema, given: Value, normal: &Value, complete: &Value) {

@@ -10,4 +10,7 @@ pub mod strategic;
 pub mod tables;
 pub mod validate;
 
-pub use schema::{Kind, ListType, MapType, Schema};
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use schema::{Emit, Kind, ListType, MapType, Node, Property, Schema};

@@ -1,8 +1,15 @@
 //! `Schema`: one node of a structural schema.
 
+use crate::tables::Reference;
 use ferrokube_apimachinery::document::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+/// No walk goes deeper than this into a value, whatever the reader let through.
+pub const MAX_WALK: usize = 2048;
 
 /// The JSON type of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +29,7 @@ pub enum Kind {
     Number,
     /// A boolean.
     Boolean,
-    /// `x-kubernetes-int-or-string`, also native IntOrString and Quantity.
+    /// `x-kubernetes-int-or-string`, also native IntOrString and (with the format `quantity`) Quantity.
     IntOrString,
 }
 
@@ -48,23 +55,41 @@ pub enum MapType {
     Atomic,
 }
 
+/// How the typed API writes a field of a native kind back when it is absent or empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Emit {
+    /// As it was given (fields of custom resources).
+    #[default]
+    AsIs,
+    /// Always there: an absent one is written as the zero value of its type.
+    Always,
+    /// Left out when it is the zero value.
+    OmitEmpty,
+    /// Left out when it is null; an empty value stays.
+    OmitNull,
+    /// Null when absent; an empty value stays.
+    AlwaysNull,
+}
+
 /// One node. Nodes are shared: native types that recur are one `Arc`.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
     /// The definition's name, such as `io.k8s.api.core.v1.ConfigMap`; `None` for an inline node.
     pub name: Option<Arc<str>>,
+    /// Whether it comes from the native tables (the typed decoder's rules hold) and not from a custom resource definition.
+    pub native: bool,
     /// The type.
     pub kind: Kind,
     /// `format`: `int32`, `int64`, `byte`, `date-time`, `quantity`, ...
     pub format: Option<Arc<str>>,
     /// Whether null is a value here.
     pub nullable: bool,
-    /// Fields of an object. Native recursion is cut by the loader with lazy nodes (see `tables`).
+    /// Fields of an object.
     pub properties: BTreeMap<Arc<str>, Property>,
     /// Values of a map.
-    pub additional: Option<Arc<Schema>>,
+    pub additional: Option<Node>,
     /// Items of an array.
-    pub items: Option<Arc<Schema>>,
+    pub items: Option<Node>,
     /// How a list merges under apply.
     pub list_type: ListType,
     /// How an object merges under apply.
@@ -85,13 +110,113 @@ pub struct Schema {
     pub description: Option<Arc<str>>,
     /// Value validations (custom resources); boxed since most nodes have none.
     pub checks: Option<Box<crate::validate::Checks>>,
+    /// Whether anything below has a default; found out at the first use as a root.
+    pub(crate) defaults: OnceLock<bool>,
+}
+
+impl Schema {
+    /// The node of a field, or of a value of a map.
+    pub fn child(&self, field: &str) -> Option<&Schema> {
+        match self.properties.get(field) {
+            Some(property) => Some(&property.schema),
+            None => self.additional.as_deref(),
+        }
+    }
+
+    /// Whether it is an object whose unknown fields are refused or pruned (not a map, not free-form).
+    pub fn is_closed(&self) -> bool {
+        self.kind == Kind::Object && self.additional.is_none() && !self.preserve_unknown
+    }
+
+    /// The last part of the definition's name, such as `MicroTime`; empty for an inline node.
+    pub fn short_name(&self) -> &str {
+        self.name.as_deref().map_or("", |name| name.rsplit('.').next().unwrap_or(name))
+    }
+
+    /// Whether this node or any below it has a default.
+    pub(crate) fn has_defaults(&self) -> bool {
+        *self.defaults.get_or_init(|| finds_default(self, &mut HashSet::new(), 0))
+    }
+}
+
+/// Named nodes are looked into once, since they may recur.
+fn finds_default<'a>(schema: &'a Schema, seen: &mut HashSet<&'a str>, depth: usize) -> bool {
+    if schema.name.as_deref().is_some_and(|name| !seen.insert(name)) || depth > MAX_WALK {
+        return false;
+    }
+    schema.default.is_some()
+        || schema.properties.values().any(|property| finds_default(&property.schema, seen, depth + 1))
+        || schema.additional.as_deref().is_some_and(|node| finds_default(node, seen, depth + 1))
+        || schema.items.as_deref().is_some_and(|node| finds_default(node, seen, depth + 1))
 }
 
 /// One field of an object.
 #[derive(Clone, Debug)]
 pub struct Property {
     /// Its node.
-    pub schema: Arc<Schema>,
+    pub schema: Node,
     /// Whether it must be there.
     pub required: bool,
+    /// How it is written back.
+    pub emit: Emit,
+}
+
+impl Property {
+    /// A field that is kept as it was given.
+    pub fn new(schema: impl Into<Node>, required: bool) -> Self {
+        Self { schema: schema.into(), required, emit: Emit::AsIs }
+    }
+}
+
+/// A child of a schema. Children that are native definitions are built on first use, which also cuts recursion.
+#[derive(Clone)]
+pub struct Node(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Own(Arc<Schema>),
+    Lazy(Box<(Reference, OnceLock<Arc<Schema>>)>),
+}
+
+impl Node {
+    pub(crate) fn lazy(reference: Reference) -> Self {
+        Self(Repr::Lazy(Box::new((reference, OnceLock::new()))))
+    }
+
+    /// The node itself, to share.
+    pub fn shared(&self) -> &Arc<Schema> {
+        match &self.0 {
+            Repr::Own(schema) => schema,
+            Repr::Lazy(lazy) => lazy.1.get_or_init(|| lazy.0.resolve()),
+        }
+    }
+}
+
+impl Deref for Node {
+    type Target = Schema;
+
+    fn deref(&self) -> &Schema {
+        self.shared()
+    }
+}
+
+impl From<Arc<Schema>> for Node {
+    fn from(schema: Arc<Schema>) -> Self {
+        Self(Repr::Own(schema))
+    }
+}
+
+impl From<Schema> for Node {
+    fn from(schema: Schema) -> Self {
+        Self(Repr::Own(Arc::new(schema)))
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Own(schema) => schema.fmt(f),
+            Repr::Lazy(lazy) => f.write_str(lazy.0.name()),
+        }
+    }
 }

@@ -1,22 +1,326 @@
-//! Native schemas from a table: one row per field (definition, field, type, required, list type, keys, map type, patch strategy, merge key, default, enum).
+//! Native schemas from a table: one row per field (definition, field, type, required, emit, list type, keys, map type, patch strategy, merge key, default, enum).
+//!
+//! A row with an empty definition continues the one above. A definition is one pass over its own rows, made on first use; what it refers to stays
+//! a lazy [`Node`], so that the first request of a kind builds only the nodes that it walks, and recursive definitions are no special case.
 
-use crate::schema::Schema;
-use std::sync::Arc;
+use crate::schema::{Emit, Kind, ListType, MapType, Node, Property, Schema};
+use ferrokube_apimachinery::document::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
-/// Definitions by name, each built once, on first use.
-pub struct Tables {}
+const COLUMNS: usize = 12;
+
+/// Definitions by name, each built once, on first use. Meant to live as long as the process: built nodes refer back to their table.
+pub struct Tables {
+    index: Arc<Index>,
+}
+
+/// Where every definition's rows are, sorted by name.
+struct Index {
+    definitions: Vec<Definition>,
+}
+
+struct Definition {
+    name: &'static str,
+    rows: &'static str,
+    schema: OnceLock<Arc<Schema>>,
+}
 
 impl Tables {
-    /// Indexes the table text (no nodes are built yet).
+    /// Indexes the table text (no nodes are built yet). The first line is the heading.
     ///
     /// # Errors
     /// The first malformed line.
-    pub fn parse(_text: &'static str) -> Result<Self, String> {
-        unimplemented!("schema owner")
+    pub fn parse(text: &'static str) -> Result<Self, String> {
+        let mut definitions: Vec<Definition> = Vec::with_capacity(256);
+        let mut at = text.find('\n').map_or(text.len(), |end| end + 1);
+        let mut started = at;
+        while at < text.len() {
+            let end = text[at..].find('\n').map_or(text.len(), |length| at + length);
+            let line = &text[at..end];
+            let Some((name, rest)) = line.split_once('\t') else {
+                return Err(format!("no field in the line {line:?}"));
+            };
+            if !name.is_empty() {
+                close(&mut definitions, &text[started..at]);
+                started = at;
+                definitions.push(Definition { name, rows: "", schema: OnceLock::new() });
+            } else if definitions.is_empty() || rest.is_empty() {
+                return Err(format!("a field of no definition: {line:?}"));
+            }
+            at = (end + 1).min(text.len());
+        }
+        close(&mut definitions, &text[started..]);
+        definitions.sort_unstable_by_key(|definition| definition.name);
+        Ok(Self { index: Arc::new(Index { definitions }) })
     }
 
     /// The schema of a definition such as `io.k8s.api.core.v1.ConfigMap`.
-    pub fn get(&self, _definition: &str) -> Option<Arc<Schema>> {
-        unimplemented!("schema owner")
+    pub fn get(&self, definition: &str) -> Option<Arc<Schema>> {
+        let at = self.index.find(definition)?;
+        Some(Index::schema(&self.index, at).clone())
+    }
+
+    /// The names of all definitions, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.index.definitions.iter().map(|definition| definition.name)
+    }
+}
+
+fn close(definitions: &mut [Definition], rows: &'static str) {
+    if let Some(last) = definitions.last_mut() {
+        last.rows = rows;
+    }
+}
+
+impl Index {
+    fn find(&self, name: &str) -> Option<usize> {
+        self.definitions.binary_search_by(|definition| definition.name.cmp(name)).ok()
+    }
+
+    fn schema(index: &Arc<Self>, at: usize) -> &Arc<Schema> {
+        let definition = &index.definitions[at];
+        definition.schema.get_or_init(|| Arc::new(build(index, definition)))
+    }
+}
+
+/// A definition that a field refers to, with what the field says beyond it.
+#[derive(Clone)]
+pub(crate) struct Reference {
+    index: Arc<Index>,
+    at: usize,
+    overrides: Option<Row<'static>>,
+}
+
+impl Reference {
+    pub(crate) fn name(&self) -> &'static str {
+        self.index.definitions[self.at].name
+    }
+
+    pub(crate) fn resolve(&self) -> Arc<Schema> {
+        let schema = Index::schema(&self.index, self.at);
+        match &self.overrides {
+            None => schema.clone(),
+            Some(row) => {
+                let mut own = Schema::clone(schema);
+                row.annotate(&mut own);
+                Arc::new(own)
+            }
+        }
+    }
+}
+
+/// The columns of a line.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    columns: [&'a str; COLUMNS],
+}
+
+impl<'a> Row<'a> {
+    fn of(line: &'a str) -> Self {
+        let mut columns = [""; COLUMNS];
+        for (slot, column) in columns.iter_mut().zip(line.split('\t')) {
+            *slot = column;
+        }
+        Self { columns }
+    }
+
+    fn field(&self) -> &'a str {
+        self.columns[1]
+    }
+
+    fn kind(&self) -> &'a str {
+        self.columns[2]
+    }
+
+    fn required(&self) -> bool {
+        !self.columns[3].is_empty()
+    }
+
+    fn emit(&self) -> Emit {
+        match self.columns[4] {
+            "a" => Emit::Always,
+            "o" => Emit::OmitEmpty,
+            "p" => Emit::OmitNull,
+            "n" => Emit::AlwaysNull,
+            _ => Emit::AsIs,
+        }
+    }
+
+    /// Whether the row says anything about merging, defaults or values.
+    fn is_plain(&self) -> bool {
+        self.columns[5..].iter().all(|column| column.is_empty())
+    }
+
+    fn annotate(&self, schema: &mut Schema) {
+        let [_, _, _, _, _, list_type, list_keys, map_type, strategy, merge_key, default, values] = self.columns;
+        match list_type {
+            "set" => schema.list_type = ListType::Set,
+            "map" => schema.list_type = ListType::Map(list_keys.split(',').map(str::to_owned).collect()),
+            _ => {}
+        }
+        match map_type {
+            "atomic" => schema.map_type = MapType::Atomic,
+            "granular" => schema.map_type = MapType::Granular,
+            _ => {}
+        }
+        if !strategy.is_empty() {
+            schema.patch_strategy = Some(strategy.into());
+        }
+        if !merge_key.is_empty() {
+            schema.patch_merge_key = Some(merge_key.into());
+        }
+        if !default.is_empty() {
+            schema.default = scalar(default);
+        }
+        schema.enumeration = values.split(',').filter(|value| !value.is_empty()).map(Value::from).collect();
+    }
+}
+
+/// A default as JSON text: the tables only hold scalars.
+fn scalar(text: &str) -> Option<Value> {
+    match text {
+        "true" => Some(Value::Bool(true)),
+        "false" => Some(Value::Bool(false)),
+        _ => match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+            Some(inner) => Some(Value::from(inner)),
+            None => text.parse::<i64>().ok().map(Value::from),
+        },
+    }
+}
+
+fn build(index: &Arc<Index>, definition: &Definition) -> Schema {
+    let mut schema = Schema { name: Some(definition.name.into()), native: true, kind: Kind::Object, ..Schema::default() };
+    for line in definition.rows.lines() {
+        let row = Row::of(line);
+        match row.field() {
+            "" => leaf(&mut schema, row.kind()),
+            "(self)" => row.annotate(&mut schema),
+            field => {
+                let property = Property { schema: node(index, row.kind(), Some(row)), required: row.required(), emit: row.emit() };
+                schema.properties.insert(field.into(), property);
+            }
+        }
+    }
+    schema
+}
+
+/// A definition without fields: a scalar, or free-form.
+fn leaf(schema: &mut Schema, kind: &str) {
+    match schema.short_name() {
+        "Quantity" => (schema.kind, schema.format) = (Kind::IntOrString, Some("quantity".into())),
+        "IntOrString" => (schema.kind, schema.format) = (Kind::IntOrString, Some("int-or-string".into())),
+        "FieldsV1" | "RawExtension" | "Patch" => (schema.kind, schema.preserve_unknown) = (Kind::Any, true),
+        _ => primitive(schema, kind),
+    }
+}
+
+fn primitive(schema: &mut Schema, text: &str) {
+    let (kind, format) = text.split_once('/').map_or((text, None), |(kind, format)| (kind, Some(format)));
+    schema.kind = match kind {
+        "string" => Kind::String,
+        "integer" => Kind::Integer,
+        "number" => Kind::Number,
+        "boolean" => Kind::Boolean,
+        "object" => Kind::Object,
+        _ => Kind::Any,
+    };
+    schema.preserve_unknown = schema.kind == Kind::Any;
+    schema.format = format.map(Arc::from);
+}
+
+/// The node of a type: `ref:NAME`, `list<T>`, `map<T>`, `string`, `integer/int32`, ...
+fn node(index: &Arc<Index>, text: &'static str, row: Option<Row<'static>>) -> Node {
+    let row = row.filter(|row| !row.is_plain());
+    if let Some(name) = text.strip_prefix("ref:") {
+        return match index.find(name) {
+            Some(at) => Node::lazy(Reference { index: index.clone(), at, overrides: row }),
+            None => Schema { native: true, preserve_unknown: true, ..Schema::default() }.into(),
+        };
+    }
+    if row.is_none()
+        && let Some(shared) = shared(text)
+    {
+        return shared.clone().into();
+    }
+    let mut schema = Schema { native: true, ..Schema::default() };
+    if let Some(inner) = text.strip_prefix("list<").and_then(|rest| rest.strip_suffix('>')) {
+        schema.kind = Kind::Array;
+        schema.items = Some(node(index, inner, None));
+    } else if let Some(inner) = text.strip_prefix("map<").and_then(|rest| rest.strip_suffix('>')) {
+        schema.kind = Kind::Object;
+        schema.additional = Some(node(index, inner, None));
+    } else {
+        primitive(&mut schema, text);
+    }
+    if let Some(row) = row {
+        row.annotate(&mut schema);
+    }
+    schema.into()
+}
+
+/// The plain types, one node each for all fields.
+fn shared(text: &str) -> Option<&'static Arc<Schema>> {
+    static SHARED: OnceLock<BTreeMap<&'static str, Arc<Schema>>> = OnceLock::new();
+    let shared = SHARED.get_or_init(|| {
+        let texts = ["string", "boolean", "integer/int32", "integer/int64", "number/double", "string/byte", "string/date-time", "object", "any"];
+        let plain = |text| {
+            let mut schema = Schema { native: true, ..Schema::default() };
+            primitive(&mut schema, text);
+            (text, Arc::new(schema))
+        };
+        let mut shared: BTreeMap<&'static str, Arc<Schema>> = texts.into_iter().map(plain).collect();
+        for (text, item) in [("map<string>", "string"), ("map<string/byte>", "string/byte")] {
+            let additional = Some(shared[item].clone().into());
+            shared.insert(text, Arc::new(Schema { native: true, kind: Kind::Object, additional, ..Schema::default() }));
+        }
+        shared
+    });
+    shared.get(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{schema, tables};
+
+    #[test]
+    fn every_definition_builds_and_refers_only_to_definitions() {
+        let tables = tables();
+        assert!(tables.names().count() > 200);
+        for name in tables.names() {
+            let schema = tables.get(name).unwrap();
+            for property in schema.properties.values() {
+                let _ = property.schema.shared();
+                if let Some(items) = &property.schema.items {
+                    assert!(items.name.is_some() || items.kind != Kind::Any, "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_say_how_fields_merge() {
+        let meta = schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+        assert_eq!(meta.properties["finalizers"].schema.list_type, ListType::Set);
+        assert_eq!(meta.properties["ownerReferences"].schema.list_type, ListType::Map(vec!["uid".to_owned()]));
+        assert_eq!(meta.properties["ownerReferences"].schema.patch_merge_key.as_deref(), Some("uid"));
+        assert_eq!(meta.properties["ownerReferences"].schema.items.as_ref().unwrap().map_type, MapType::Atomic);
+        assert_eq!(schema("io.k8s.api.core.v1.Event").properties["firstTimestamp"].emit, Emit::Always);
+    }
+
+    #[test]
+    fn recursion_is_lazy_and_shared() {
+        let props = schema("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
+        let inner = &props.properties["not"].schema;
+        assert!(Arc::ptr_eq(inner.shared(), &props));
+        assert!(format!("{props:?}").len() < 100_000);
+    }
+
+    #[test]
+    fn malformed_tables_are_refused() {
+        assert!(Tables::parse("heading\n\tfield\tstring\n").is_err());
+        assert!(Tables::parse("heading\nlonely\n").is_err());
+        assert!(Tables::parse("").is_ok_and(|tables| tables.get("x").is_none()));
     }
 }

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Derives the data tables of the served kinds from the type facts (names, numbers and types of the published API).
+
+    ./generate.py /work/shared/kube-facts
+
+The tables beside this script are the product's own data: the product never reads the facts folder. To serve more kinds
+(the workloads bundle), add them to SERVED, add their Go shapes to EMIT, and run the script again.
+
+schema.tsv: definition, field, type, required, emit, list_type, list_map_keys, map_type, patch_strategy, patch_merge_key, default, enum.
+An empty definition repeats the line above. `emit` says how the typed API writes the field back:
+    a  always: an absent one is written as its zero value (null for lists, maps, bytes and times, {} for structures)
+    o  omitted when it is zero
+    p  omitted only when it is absent or null
+    n  null when it is absent
+The other tables have the columns of the facts.
+"""
+import os
+import re
+import sys
+
+# group -> kinds; None: all kinds of the group that the facts know.
+SERVED = {
+    "": ["Namespace", "ConfigMap", "Secret", "ServiceAccount", "Event", "ResourceQuota"],
+    "admissionregistration.k8s.io": None,
+    "apiextensions.k8s.io": None,
+    "apiregistration.k8s.io": None,
+    "authentication.k8s.io": None,
+    "authorization.k8s.io": None,
+    "autoscaling": ["Scale"],
+    "certificates.k8s.io": ["CertificateSigningRequest"],
+    "coordination.k8s.io": None,
+    "events.k8s.io": None,
+    "flowcontrol.apiserver.k8s.io": None,
+    "internal.apiserver.k8s.io": None,
+    "rbac.authorization.k8s.io": None,
+    "storagemigration.k8s.io": None,
+}
+META = "io.k8s.apimachinery."
+MESSAGE_PACKAGES = ("k8s.io.apimachinery.pkg.apis.meta.v1", "k8s.io.apimachinery.pkg.runtime", "k8s.io.apimachinery.pkg.util.intstr", "k8s.io.apimachinery.pkg.api.resource", "k8s.io.api.apidiscovery.v2", "k8s.io.api.apidiscovery.v2beta1")
+DEFINITIONS_OF_MESSAGES = {"k8s.io.apiextensions_apiserver.": "io.k8s.apiextensions-apiserver.", "k8s.io.kube_aggregator.": "io.k8s.kube-aggregator.", "k8s.io.": "io.k8s."}
+
+# How fields are written where the rules of emit() guess wrong: field, or Definition.field.
+EMIT = {
+    "a": """
+        Event.reportingComponent@core Event.reportingInstance@core Event.source@core Event.firstTimestamp@core Event.lastTimestamp@core Event.eventTime@core
+        Event.regarding@events Event.deprecatedSource@events Event.deprecatedFirstTimestamp@events Event.deprecatedLastTimestamp@events
+        EventSeries.lastObservedTime@core NamespaceCondition.lastTransitionTime CustomResourceDefinitionCondition.lastTransitionTime
+        APIServiceCondition.lastTransitionTime FlowSchemaCondition.lastTransitionTime PriorityLevelConfigurationCondition.lastTransitionTime
+        StorageVersionCondition.lastTransitionTime CertificateSigningRequestCondition.lastUpdateTime CertificateSigningRequestCondition.lastTransitionTime
+        FlowSchemaSpec.matchingPrecedence QueuingConfiguration.queues QueuingConfiguration.handSize QueuingConfiguration.queueLengthLimit
+        LimitedPriorityLevelConfiguration.limitResponse CustomResourceDefinitionStatus.conditions CustomResourceDefinitionStatus.acceptedNames
+        CustomResourceDefinitionStatus.storedVersions TokenRequestSpec.audiences TokenRequestStatus.expirationTimestamp TokenRequestStatus.token
+        TokenReviewStatus.user SelfSubjectReviewStatus.userInfo Role.rules ClusterRole.rules RoleRef.apiGroup
+    """,
+    "n": """
+        TokenRequestSpec.expirationSeconds TokenRequestSpec.boundObjectRef LimitedPriorityLevelConfiguration.nominalConcurrencyShares
+        MutatingWebhook.sideEffects ValidatingWebhook.sideEffects
+    """,
+    "o": """
+        observedGeneration ObjectMeta.generation ObjectMeta.creationTimestamp Event.count@core EventSeries.count@core Event.deprecatedCount@events
+        Status.code StatusDetails.retryAfterSeconds TokenReviewStatus.authenticated SubjectAccessReviewStatus.denied ResourcePolicyRule.clusterScope
+        CustomResourceColumnDefinition.priority CustomResourceDefinitionSpec.preserveUnknownFields CustomResourceDefinitionVersion.deprecated
+        JSONSchemaProps.exclusiveMaximum JSONSchemaProps.exclusiveMinimum JSONSchemaProps.uniqueItems JSONSchemaProps.nullable
+        JSONSchemaProps.x-kubernetes-embedded-resource JSONSchemaProps.x-kubernetes-int-or-string APIServiceSpec.insecureSkipTLSVerify
+        ScaleSpec.replicas TokenReviewSpec.token LeaseCandidateSpec.strategy
+    """,
+    "p": """
+        LeaseSpec.holderIdentity LeaseSpec.strategy LeaseSpec.preferredHolder ServiceReference.path WebhookClientConfig.url
+        RuleWithOperations.scope NamedRuleWithOperations.scope failurePolicy matchPolicy MutatingWebhook.reinvocationPolicy
+        ParamRef.parameterNotFoundAction Validation.reason ValidationRule.reason CustomResourceDefinitionVersion.deprecationWarning
+        CustomResourceSubresourceScale.labelSelectorPath Preconditions.uid Preconditions.resourceVersion DeleteOptions.propagationPolicy
+        JSONSchemaProps.$ref JSONSchemaProps.x-kubernetes-list-type JSONSchemaProps.x-kubernetes-map-type StorageVersionStatus.commonEncodingVersion
+    """,
+}
+
+
+def read(folder, name):
+    with open(os.path.join(folder, name), encoding="ascii") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    return rows[0], rows[1:]
+
+
+def write(name, header, rows):
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    with open(path, "w", encoding="ascii") as file:
+        for row in [header, *rows]:
+            file.write("\t".join(row).rstrip("\t") + "\n")
+
+
+def emit_overrides():
+    table = {}
+    for code, names in EMIT.items():
+        for name in names.split():
+            name, _, package = name.partition("@")
+            table[(name, package)] = code
+    return table
+
+
+def emit(overrides, definition, row, embeds_metadata):
+    _, field, kind, required = row[:4]
+    package, short = definition.split(".")[-3], definition.split(".")[-1]
+    for key in ((f"{short}.{field}", package), (f"{short}.{field}", ""), (field, "")):
+        if key in overrides:
+            return overrides[key]
+    if required or (embeds_metadata and field in ("metadata", "spec", "status")):
+        return "a"
+    if kind.startswith(("list<", "map<")) or kind in ("string", "string/byte"):
+        return "o"
+    return "p"
+
+
+def served(group, kind):
+    kinds = SERVED.get(group, [])
+    return kinds is None or kind in kinds or (kind.endswith("List") and kind[:-4] in kinds)
+
+
+def closure(start, references):
+    done, todo = set(), list(start)
+    while todo:
+        name = todo.pop()
+        if name in done or name not in references:
+            continue
+        done.add(name)
+        todo.extend(references[name])
+    return done
+
+
+def by_first(rows, key):
+    table = {}
+    for row in rows:
+        table.setdefault(key(row), []).append(row)
+    return table
+
+
+def main():
+    facts = sys.argv[1]
+    header, rows = read(facts, "openapi.tsv")
+    definitions = by_first(rows, lambda row: row[0])
+    kinds_header, kinds = read(facts, "kinds.tsv")
+    kinds = [row for row in kinds if served(row[1], row[3]) and (row[1] != "autoscaling" or row[2] == "v1")]
+    references = {name: {ref for row in rows for ref in re.findall(r"ref:([A-Za-z0-9_.\-]+)", row[2])} for name, rows in definitions.items()}
+    roots = [row[0] for row in kinds] + [name for name in definitions if name.startswith(META)]
+    wanted = sorted(closure(roots, references))
+
+    overrides, out = emit_overrides(), []
+    for name in wanted:
+        embeds = any(row[1] == "metadata" for row in definitions[name])
+        for number, row in enumerate(sorted(definitions[name], key=lambda row: row[1])):
+            code = "" if row[1] in ("", "(self)") else emit(overrides, name, row, embeds)
+            out.append([name if number == 0 else "", row[1], row[2], row[3], code, *row[4:]])
+    write("schema.tsv", [*header[:4], "emit", *header[4:]], out)
+
+    header, rows = read(facts, "protobuf.tsv")
+    messages = by_first(rows, lambda row: f"{row[0]}.{row[1]}")
+    references = {name: {part for row in rows for part in re.findall(r"[A-Za-z0-9_.]+", row[5])} for name, rows in messages.items()}
+    roots = [name for name in messages if name.rpartition(".")[0] in MESSAGE_PACKAGES]
+    for name in messages:
+        for prefix, replacement in DEFINITIONS_OF_MESSAGES.items():
+            if name.startswith(prefix):
+                if replacement + name[len(prefix):] in wanted:
+                    roots.append(name)
+                break
+    keep = closure(roots, references)
+    write("protobuf.tsv", header, [row for name in sorted(keep) for row in messages[name]])
+
+    write("kinds.tsv", kinds_header, kinds)
+    header, rows = read(facts, "resources.tsv")
+    rows = [row for row in rows if served(row[0], row[4].split()[-1]) or (row[0] == "" and row[4].startswith("/ ") and served("", row[4][2:])) or row[2] == "serviceaccounts/token"]
+    rows = [row for row in rows if row[2].split("/")[0] in {other[2] for other in rows if "/" not in other[2]}]
+    write("resources.tsv", header, rows)
+    names = {(row[0], row[2]) for row in rows}
+    header, rows = read(facts, "columns.tsv")
+    write("columns.tsv", header, [row for row in rows if (row[0], row[2]) in names])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+//! Defaults of the schema.
+
+use crate::schema::{MAX_WALK, Schema};
+use ferrokube_apimachinery::document::{Document, Map, Value};
+
+/// Sets absent fields to their defaults, deeply, also inside lists and maps; null of a non-nullable field with a default is replaced.
+///
+/// In custom objects a null of a non-nullable field without a default is removed, as upstream does. Nulls of native objects are left to their encoding.
+pub fn default(schema: &Schema, object: &mut Document) {
+    if !schema.native || schema.has_defaults() {
+        fields(schema, object.fields_mut(), 0);
+    }
+}
+
+fn value(schema: &Schema, value: &mut Value, depth: usize) {
+    if depth > MAX_WALK {
+        return;
+    }
+    match value {
+        Value::Object(map) => fields(schema, map, depth),
+        Value::Array(items) => {
+            let Some(node) = schema.items.as_deref() else {
+                return;
+            };
+            for item in items {
+                replace_null(node, item);
+                self::value(node, item, depth + 1);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn replace_null(schema: &Schema, value: &mut Value) {
+    if value.is_null()
+        && !schema.nullable
+        && let Some(default) = &schema.default
+    {
+        *value = default.clone();
+    }
+}
+
+fn fields(schema: &Schema, map: &mut Map<String, Value>, depth: usize) {
+    for (name, property) in &schema.properties {
+        let Some(default) = &property.schema.default else {
+            continue;
+        };
+        match map.get_mut(&**name) {
+            None => {
+                map.insert(name.to_string(), default.clone());
+            }
+            Some(value) => replace_null(&property.schema, value),
+        }
+    }
+    if schema.native {
+        for (name, child) in map.iter_mut() {
+            if let Some(node) = schema.child(name) {
+                value(node, child, depth + 1);
+            }
+        }
+        return;
+    }
+    map.retain(|name, child| {
+        let Some(node) = schema.child(name) else {
+            return true;
+        };
+        replace_null(node, child);
+        value(node, child, depth + 1);
+        node.native || node.nullable || !child.is_null()
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{Kind, Property};
+    use crate::testing::{core, document};
+    use ferrokube_apimachinery::document::json;
+
+    fn custom() -> Schema {
+        let port = Schema { kind: Kind::String, default: Some(json!("TCP")), ..Schema::default() };
+        let item = Schema { kind: Kind::Object, properties: [("protocol".into(), Property::new(port, false))].into(), ..Schema::default() };
+        let list = Schema { kind: Kind::Array, items: Some(item.clone().into()), ..Schema::default() };
+        let map = Schema { kind: Kind::Object, additional: Some(item.into()), ..Schema::default() };
+        let plain = Schema { kind: Kind::String, ..Schema::default() };
+        let nullable = Schema { kind: Kind::String, nullable: true, default: Some(json!("d")), ..Schema::default() };
+        let properties = [("list", list), ("map", map), ("plain", plain), ("nullable", nullable)];
+        let properties = properties.into_iter().map(|(name, schema)| (name.into(), Property::new(schema, false))).collect();
+        Schema { kind: Kind::Object, properties, ..Schema::default() }
+    }
+
+    #[test]
+    fn defaults_go_deep_and_nulls_follow_nullable() {
+        let mut object = document(json!({"list": [{}, {"protocol": "UDP"}, {"protocol": null}], "map": {"a": {}}, "plain": null, "nullable": null}));
+        default(&custom(), &mut object);
+        let expected = json!({"list": [{"protocol": "TCP"}, {"protocol": "UDP"}, {"protocol": "TCP"}], "map": {"a": {"protocol": "TCP"}}, "nullable": null});
+        assert_eq!(object.into_value(), expected);
+        let mut empty = Document::new();
+        default(&custom(), &mut empty);
+        assert_eq!(empty.into_value(), json!({"nullable": "d"}));
+    }
+
+    #[test]
+    fn native_nulls_are_left_alone() {
+        let mut object = document(json!({"data": {"k": null}}));
+        default(&core("ConfigMap"), &mut object);
+        assert_eq!(object.into_value(), json!({"data": {"k": null}}));
+    }
+}
