@@ -110,8 +110,8 @@ pub struct Schema {
     pub description: Option<Arc<str>>,
     /// Value validations (custom resources); boxed since most nodes have none.
     pub checks: Option<Box<crate::validate::Checks>>,
-    /// Whether anything below has a default; found out at the first use as a root.
-    pub(crate) defaults: OnceLock<bool>,
+    /// Remembered at the first use as a root: whether anything below has a default. Leave it empty.
+    pub defaults: OnceLock<bool>,
 }
 
 impl Schema {
