@@ -1,7 +1,13 @@
-//! Feature gates: versioned specs, and immutable snapshots of their values that are handed down.
+//! Feature gates: versioned specs, the command line's settings, and immutable snapshots of the values that are handed down.
 //!
-//! Must never know who stores Feature objects.
+//! Must never know who stores Feature objects. Start reading at [`gate`]; the gates that exist are in [`known`].
 
-/// The gates' values in one component.
-#[derive(Clone, Debug, Default)]
-pub struct Gates {}
+pub mod descriptor;
+pub mod gate;
+pub mod known;
+mod settings;
+
+pub use descriptor::{Answer, Descriptor};
+pub use gate::{Gate, Gates, Spec, Stage, Version};
+pub use known::LOG_TRACKING;
+pub use settings::{SettingError, Settings, Warning};

@@ -19,6 +19,9 @@ pub struct TlsFiles {
     pub proxy_ca: Option<PathBuf>,
 }
 
+/// Certificate chain and key, as read.
+pub type PemPair = (Vec<u8>, Vec<u8>);
+
 /// Why files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
@@ -41,7 +44,7 @@ pub enum ReloadError {
 /// What the files held when they were last put to use.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    serving: Option<(Vec<u8>, Vec<u8>)>,
+    serving: Option<PemPair>,
     client_ca: Option<Vec<u8>>,
     proxy_ca: Option<Vec<u8>>,
 }
@@ -51,7 +54,7 @@ impl TlsFiles {
     ///
     /// # Errors
     /// [`ReloadError::File`], [`ReloadError::Missing`].
-    pub fn read_serving(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, ReloadError> {
+    pub fn read_serving(&self) -> Result<Option<PemPair>, ReloadError> {
         let Some((chain, key)) = &self.serving else { return Ok(None) };
         let key_bytes = files::read_private(key)?.ok_or_else(|| ReloadError::Missing(key.clone()))?;
         Ok(Some((read(chain)?, key_bytes)))

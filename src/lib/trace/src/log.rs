@@ -1,1 +1,171 @@
-//! The log layer: JSON or text lines with `trace_id span_id initial_trace_id`.
+//! The log layer: JSON or text lines with `trace_id span_id initial_trace_id`, written without ever waiting for whoever reads them.
+//!
+//! Lines go through a bounded queue to a thread of their own: a stuck pipe costs lines (counted, and reported when it moves again), never requests.
+
+mod format;
+mod sink;
+
+pub use format::Format;
+pub use sink::Flush;
+
+use crate::scope;
+use std::io;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// How a process logs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Text or JSON.
+    pub format: Format,
+    /// What is logged: a level (for this program's own code; libraries then log warnings), or directives as of `RUST_LOG`.
+    pub filter: String,
+    /// Whether lines carry the ids of the request behind them (gate `LogTracking`).
+    pub ids: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { format: Format::Text, filter: "info".into(), ids: true }
+    }
+}
+
+/// Why logging cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The filter cannot be read.
+    #[error("{filter:?} is neither a log level nor a list of target=level")]
+    Filter {
+        /// What was given.
+        filter: String,
+    },
+    /// The writer's thread did not start.
+    #[error("cannot start the log writer")]
+    Thread(#[source] io::Error),
+    /// Something else logs already in this process.
+    #[error("logging was started before")]
+    Twice,
+}
+
+/// The filter for kube's `-v` numbers: 0-2 info, 3-5 debug, above trace.
+pub fn level_of_verbosity(verbosity: u8) -> &'static str {
+    match verbosity {
+        0..=2 => "info",
+        3..=5 => "debug",
+        _ => "trace",
+    }
+}
+
+/// Starts logging to a writer (standard error) for the whole process. What is returned writes the last lines when it is dropped.
+///
+/// # Errors
+/// [`LogError`].
+pub fn start(config: &Config, writer: impl io::Write + Send + 'static) -> Result<Flush, LogError> {
+    let filter = filter(&config.filter)?;
+    let (sink, flush) = sink::start(writer, config.format).map_err(LogError::Thread)?;
+    let layer = LogLayer { format: config.format, ids: config.ids, sink };
+    tracing_subscriber::registry().with(layer.with_filter(filter)).try_init().map_err(|_| LogError::Twice)?;
+    Ok(flush)
+}
+
+fn filter(text: &str) -> Result<EnvFilter, LogError> {
+    let is_level = ["off", "error", "warn", "info", "debug", "trace"].contains(&text.to_ascii_lowercase().as_str());
+    // Spans of seams are for export; a level asks for lines, not for them.
+    let directives = if is_level { format!("warn,ferrokube={text},ferrokube::seam=off") } else { text.to_owned() };
+    EnvFilter::builder().parse(directives).map_err(|_| LogError::Filter { filter: text.to_owned() })
+}
+
+struct LogLayer {
+    format: Format,
+    ids: bool,
+    sink: sink::Sink,
+}
+
+impl<S: Subscriber> Layer<S> for LogLayer {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        let ids = if self.ids { scope::current() } else { None };
+        self.sink.send(self.format.line(event, ids.as_ref()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TraceContext;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Captured(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Captured {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(format: Format, ids: bool, directives: &str, log: impl FnOnce()) -> String {
+        let captured = Captured::default();
+        let (sink, flush) = sink::start(captured.clone(), format).unwrap();
+        let layer = LogLayer { format, ids, sink }.with_filter(filter(directives).unwrap());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
+        drop(flush);
+        let bytes = captured.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn lines_carry_the_ids_of_their_request() {
+        let context = TraceContext::root().with_initial(Some(crate::TraceId::random()));
+        let log = || crate::in_scope(&context, || tracing::info!(target: "ferrokube::test", count = 3, name = "a b", ok = true, "it happened"));
+        let text = logged(Format::Text, true, "info", log);
+        let ids = format!("trace_id={} span_id={} initial_trace_id={}", context.trace_id, context.span_id, context.initial.unwrap());
+        assert!(text.contains(&format!("INFO ferrokube::test: it happened count=3 name=\"a b\" ok=true {ids}\n")), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&logged(Format::Json, true, "info", log)).unwrap();
+        assert_eq!(json["level"], "INFO");
+        assert_eq!(json["target"], "ferrokube::test");
+        assert_eq!(json["message"], "it happened");
+        assert_eq!((&json["count"], &json["name"], &json["ok"]), (&3.into(), &"a b".into(), &true.into()));
+        assert_eq!(json["trace_id"], context.trace_id.to_string());
+        assert_eq!(json["initial_trace_id"], context.initial.unwrap().to_string());
+        assert!(json["time"].as_str().unwrap().ends_with('Z'));
+    }
+
+    #[test]
+    fn l07_without_the_gate_there_are_no_ids() {
+        let log = || crate::in_scope(&TraceContext::root(), || tracing::info!(target: "ferrokube::test", "it happened"));
+        for format in [Format::Text, Format::Json] {
+            assert!(!logged(format, false, "info", log).contains("trace_id"));
+        }
+    }
+
+    #[test]
+    fn hostile_values_stay_on_their_line_and_in_their_field() {
+        let value = "x\ny\" \u{1b}[31m\\ \u{2028}\u{7f}\u{9b}";
+        let log = || tracing::info!(target: "ferrokube::test", value, debug = ?value, display = %value, "it happened");
+        let text = logged(Format::Text, true, "info", log);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(!text.trim_end().chars().any(char::is_control), "{text:?}");
+        let json: serde_json::Value = serde_json::from_str(&logged(Format::Json, true, "info", log)).unwrap();
+        assert_eq!(json["value"], value);
+        assert_eq!(json["display"], value);
+    }
+
+    #[test]
+    fn a_level_is_for_our_own_code() {
+        let log = || {
+            tracing::debug!(target: "ferrokube_serve::server", "ours");
+            tracing::debug!(target: "h2::proto", "theirs");
+            tracing::warn!(target: "h2::proto", "their warning");
+        };
+        let text = logged(Format::Text, true, "debug", log);
+        assert!(text.contains("ours") && text.contains("their warning") && !text.contains("theirs"), "{text}");
+        assert!(logged(Format::Text, true, "h2=debug", log).contains("theirs"));
+        assert!(filter("ferrokube=loud").is_err());
+    }
+}

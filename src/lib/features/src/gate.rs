@@ -1,0 +1,246 @@
+//! A gate, its versions, and the values of all gates in one component.
+
+use crate::known;
+use crate::settings::{SettingError, Settings, Warning};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A Kubernetes minor version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// 1.
+    pub major: u16,
+    /// The minor.
+    pub minor: u16,
+}
+
+impl Version {
+    /// The version that this code has the behavior of.
+    pub const CURRENT: Self = Self::new(1, 36);
+
+    /// `major.minor`.
+    pub const fn new(major: u16, minor: u16) -> Self {
+        Self { major, minor }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// A text that is not `major.minor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a version of the form 1.36")]
+pub struct VersionError;
+
+impl FromStr for Version {
+    type Err = VersionError;
+
+    fn from_str(text: &str) -> Result<Self, VersionError> {
+        let (major, minor) = text.split_once('.').ok_or(VersionError)?;
+        let number = |text: &str| text.parse().map_err(|_| VersionError);
+        Ok(Self::new(number(major)?, number(minor)?))
+    }
+}
+
+/// How settled a feature is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Off by default, may go away.
+    Alpha,
+    /// Complete.
+    Beta,
+    /// Settled; the gate goes away later.
+    Ga,
+    /// Will be off for good.
+    Deprecated,
+}
+
+impl Stage {
+    /// As in metrics and in Kubernetes' own words: empty for GA.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Alpha => "ALPHA",
+            Self::Beta => "BETA",
+            Self::Ga => "",
+            Self::Deprecated => "DEPRECATED",
+        }
+    }
+}
+
+/// What a gate is from one version on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// The first version with these values.
+    pub since: Version,
+    /// The stage.
+    pub stage: Stage,
+    /// The value without a setting.
+    pub default: bool,
+    /// The default is the only value.
+    pub locked: bool,
+}
+
+/// A gate: a name and its history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// In upper camel case, unique.
+    pub name: &'static str,
+    /// By rising version, at least one.
+    pub specs: &'static [Spec],
+}
+
+impl Gate {
+    /// What the gate is at a version; `None` before its first.
+    pub fn at(&self, version: Version) -> Option<&'static Spec> {
+        self.specs.iter().rev().find(|spec| spec.since <= version)
+    }
+}
+
+/// The values of all gates in one component; never changes. Cheap to clone: all clones record use together.
+///
+/// A value, not a global: several components of one process have their own (decision D15).
+#[derive(Clone, Debug)]
+pub struct Gates(Arc<[Value]>);
+
+#[derive(Debug)]
+struct Value {
+    gate: &'static Gate,
+    spec: &'static Spec,
+    enabled: bool,
+    set: bool,
+    asked: AtomicBool,
+}
+
+/// One gate of [`Gates::all`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The gate.
+    pub gate: &'static Gate,
+    /// What it is at this version.
+    pub spec: &'static Spec,
+    /// Its value.
+    pub enabled: bool,
+    /// Whether the command line gave the value.
+    pub set: bool,
+    /// Whether anybody asked for it (F21: what was not asked is not in use).
+    pub asked: bool,
+}
+
+impl Default for Gates {
+    /// The defaults of the current version.
+    fn default() -> Self {
+        let (gates, _) = Self::new(Version::CURRENT, &Settings::default()).expect("no setting can be wrong");
+        gates
+    }
+}
+
+impl Gates {
+    /// The values at a version with settings; warnings for settings of unknown gates, which are otherwise ignored (decision D14).
+    ///
+    /// # Errors
+    /// [`SettingError::Locked`].
+    pub fn new(version: Version, settings: &Settings) -> Result<(Self, Vec<Warning>), SettingError> {
+        Self::of(&known::ALL.map(|descriptor| descriptor.gate), version, settings)
+    }
+
+    fn of(gates: &[&'static Gate], version: Version, settings: &Settings) -> Result<(Self, Vec<Warning>), SettingError> {
+        let known: Vec<_> = gates.iter().filter_map(|gate| Some((*gate, gate.at(version)?))).collect();
+        let mut warnings: Vec<_> = settings.names().filter(|name| !known.iter().any(|(gate, _)| gate.name == *name)).map(Warning::Unknown).collect();
+        let mut values = Vec::with_capacity(known.len());
+        for (gate, spec) in known {
+            let set = settings.of(gate, spec);
+            if let Some(value) = set {
+                if spec.locked && value != spec.default {
+                    return Err(SettingError::Locked { name: gate.name, value: spec.default });
+                }
+                if matches!(spec.stage, Stage::Ga | Stage::Deprecated) {
+                    warnings.push(Warning::GoingAway(gate.name));
+                }
+            }
+            values.push(Value { gate, spec, enabled: set.unwrap_or(spec.default), set: set.is_some(), asked: AtomicBool::new(false) });
+        }
+        Ok((Self(values.into()), warnings))
+    }
+
+    /// The value of a gate; one that does not exist at this version is off. Ask once when a component is built, not on every request.
+    pub fn enabled(&self, gate: &'static Gate) -> bool {
+        let Some(value) = self.0.iter().find(|value| value.gate.name == gate.name) else { return false };
+        value.asked.store(true, Ordering::Relaxed);
+        value.enabled
+    }
+
+    /// All gates of this version, by name.
+    pub fn all(&self) -> impl Iterator<Item = State> + '_ {
+        self.0.iter().map(|value| State {
+            gate: value.gate,
+            spec: value.spec,
+            enabled: value.enabled,
+            set: value.set,
+            asked: value.asked.load(Ordering::Relaxed),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static GROWING: Gate = Gate {
+        name: "Growing",
+        specs: &[
+            Spec { since: Version::new(1, 30), stage: Stage::Alpha, default: false, locked: false },
+            Spec { since: Version::new(1, 33), stage: Stage::Beta, default: true, locked: false },
+            Spec { since: Version::new(1, 35), stage: Stage::Ga, default: true, locked: true },
+        ],
+    };
+
+    fn gates(minor: u16, settings: &str) -> Result<(Gates, Vec<Warning>), SettingError> {
+        Gates::of(&[&GROWING], Version::new(1, minor), &settings.parse().unwrap())
+    }
+
+    fn value(minor: u16, settings: &str) -> bool {
+        gates(minor, settings).unwrap().0.enabled(&GROWING)
+    }
+
+    #[test]
+    fn a_gate_follows_its_versions() {
+        assert!(!value(29, ""));
+        assert!(!value(30, ""));
+        assert!(value(30, "Growing=true"));
+        assert!(value(34, ""));
+        assert!(!value(34, "Growing=false"));
+        assert!(value(36, "Growing=true"));
+        assert!(matches!(gates(36, "Growing=false"), Err(SettingError::Locked { name: "Growing", value: true })));
+    }
+
+    #[test]
+    fn all_alpha_and_all_beta_yield_to_the_gate_itself() {
+        assert!(value(30, "AllAlpha=true"));
+        assert!(!value(30, "AllBeta=true"));
+        assert!(!value(30, "Growing=false,AllAlpha=true"));
+        assert!(!value(33, "AllBeta=false"));
+        assert!(value(36, "AllBeta=false,AllAlpha=false"));
+    }
+
+    #[test]
+    fn d14_an_unknown_gate_is_a_warning() {
+        let (_, warnings) = gates(36, "Nothing=true").unwrap();
+        assert_eq!(warnings, [Warning::Unknown("Nothing".into())]);
+        let (_, warnings) = gates(29, "Growing=true").unwrap();
+        assert_eq!(warnings, [Warning::Unknown("Growing".into())]);
+    }
+
+    #[test]
+    fn f21_only_what_was_asked_counts_as_used() {
+        let (gates, _) = gates(34, "").unwrap();
+        let clone = gates.clone();
+        assert!(!gates.all().next().unwrap().asked);
+        clone.enabled(&GROWING);
+        assert!(gates.all().next().unwrap().asked);
+    }
+}

@@ -1,0 +1,105 @@
+//! `--feature-gates A=true,B=false`.
+
+use crate::gate::{Gate, Spec, Stage};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// Settings as given; later ones win over earlier ones. Whether the gates exist is seen when [`Gates`](crate::Gates) are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings(BTreeMap<String, bool>);
+
+/// Settings that cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// Not `Name=true` or `Name=false`.
+    #[error("{text:?} is not of the form Name=true or Name=false")]
+    Malformed {
+        /// What was given.
+        text: String,
+    },
+    /// The gate's value is fixed in this version.
+    #[error("feature gate {name} is locked to {value}")]
+    Locked {
+        /// The gate.
+        name: &'static str,
+        /// Its only value.
+        value: bool,
+    },
+}
+
+/// A setting that was not followed, or will not be for long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// No such gate: ignored.
+    Unknown(String),
+    /// The gate will go away.
+    GoingAway(&'static str),
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(f, "unknown feature gate {name:?} is ignored"),
+            Self::GoingAway(name) => write!(f, "feature gate {name} will be removed in a later version"),
+        }
+    }
+}
+
+/// Sets every alpha gate, or every beta gate.
+const GROUPS: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)];
+
+impl Settings {
+    /// Adds settings that win over these.
+    pub fn merge(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+
+    /// The names of gates, without the groups.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> + '_ {
+        self.0.keys().filter(|name| !GROUPS.iter().any(|(group, _)| group == name)).cloned()
+    }
+
+    /// The value given to a gate, by itself or by its stage's group.
+    pub(crate) fn of(&self, gate: &Gate, spec: &Spec) -> Option<bool> {
+        let group = || GROUPS.iter().find(|(_, stage)| *stage == spec.stage).and_then(|(group, _)| self.0.get(*group));
+        self.0.get(gate.name).or_else(group).copied()
+    }
+}
+
+impl FromStr for Settings {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let mut settings = BTreeMap::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let malformed = || SettingError::Malformed { text: part.to_owned() };
+            let (name, value) = part.split_once('=').ok_or_else(malformed)?;
+            let value = match value.trim() {
+                "true" | "True" | "TRUE" | "t" | "T" | "1" => true,
+                "false" | "False" | "FALSE" | "f" | "F" | "0" => false,
+                _ => return Err(malformed()),
+            };
+            let name = name.trim();
+            if name.is_empty() {
+                return Err(malformed());
+            }
+            settings.insert(name.to_owned(), value);
+        }
+        Ok(Self(settings))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_as_the_namesake_flag() {
+        let settings: Settings = " A=true, B=false ,A=F,".parse().unwrap();
+        assert_eq!(settings.0, BTreeMap::from([("A".into(), false), ("B".into(), false)]));
+        for text in ["A", "=true", "A=yes", "A=", "A=true=false"] {
+            assert!(text.parse::<Settings>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! The listener over real sockets: protocols, client certificates, limits, panics, reload, drain.
+
+use bytes::Bytes;
+use ferrokube_serve::pki::{Pair, Pki, Subject};
+use ferrokube_serve::reload::{Loaded, TlsFiles};
+use ferrokube_serve::{BodyError, CloseConnection, Handler, Limits, Peer, Request, Response, Server, Shutdown, ShutdownTrigger, Tls};
+use ferrokube_serve::{full, read_body, stream};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+const BOUND: Duration = Duration::from_secs(20);
+
+/// Answers by path; `/hang` waits for a permit, `/watch` for the shutdown.
+struct Paths {
+    shutdown: Shutdown,
+    hung: Semaphore,
+    release: Semaphore,
+}
+
+impl Handler for Paths {
+    fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        assert_ne!(request.uri().path(), "/panic-at-once", "expected");
+        Box::pin(async move { self.answer(request).await })
+    }
+
+    fn panicked(&self) -> Response {
+        let mut response = Response::new(full("by the hook"));
+        *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    }
+}
+
+impl Paths {
+    async fn answer(&self, request: Request) -> Response {
+        let peer = Arc::clone(request.extensions().get::<Arc<Peer>>().unwrap());
+        match request.uri().path() {
+            "/panic" => {
+                tokio::task::yield_now().await;
+                panic!("expected")
+            }
+            "/peer" => Response::new(full(format!("{} {} {}", peer.certificates.len(), peer.proxy_certificates.len(), peer.unverified_certificate))),
+            "/body" => match read_body(request.into_body(), 1000, Duration::from_millis(300)).await {
+                Ok(bytes) => Response::new(full(bytes)),
+                Err(BodyError::TooLarge { .. }) => Response::new(full("too large")),
+                Err(error) => Response::new(full(error.to_string())),
+            },
+            "/close" => {
+                let mut response = Response::new(full("bye"));
+                response.extensions_mut().insert(CloseConnection);
+                response
+            }
+            "/hang" => {
+                self.hung.add_permits(1);
+                let _permit = self.release.acquire().await.unwrap();
+                Response::new(full("released"))
+            }
+            "/watch" => {
+                let shutdown = self.shutdown.clone();
+                let end = futures::stream::once(async move {
+                    shutdown.begun().await;
+                    Ok(Bytes::from_static(b"end"))
+                });
+                let begin = futures::stream::once(std::future::ready(Ok(Bytes::from_static(b"begin "))));
+                Response::new(stream(futures::StreamExt::chain(begin, end)))
+            }
+            _ => Response::new(full(format!("{:?}", request.version()))),
+        }
+    }
+}
+
+struct Setup {
+    _directory: tempfile::TempDir,
+    pki: Pki,
+    tls: Tls,
+    address: SocketAddr,
+    trigger: ShutdownTrigger,
+    handler: Arc<Paths>,
+    stats: Arc<ferrokube_serve::Stats>,
+    serving: JoinHandle<usize>,
+}
+
+fn setup(limits: Limits) -> Setup {
+    let directory = tempfile::tempdir().unwrap();
+    let pki = Pki::open(&directory.path().join("pki")).unwrap();
+    let pair = pki.serving(&["localhost".into(), "127.0.0.1".into()]).unwrap();
+    let tls = Tls::new(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes()).unwrap();
+    tls.replace_client_ca(pki.ca_pem().as_bytes()).unwrap();
+    let server = Server::bind("127.0.0.1:0".parse().unwrap(), tls.clone(), limits).unwrap();
+    let (address, stats) = (server.local_address(), server.stats());
+    let (trigger, shutdown) = ShutdownTrigger::new();
+    let handler = Arc::new(Paths { shutdown: shutdown.clone(), hung: Semaphore::new(0), release: Semaphore::new(0) });
+    let serving = tokio::spawn(server.serve(Arc::clone(&handler) as Arc<dyn Handler>, shutdown));
+    Setup { _directory: directory, pki, tls, address, trigger, handler, stats, serving }
+}
+
+impl Setup {
+    async fn connect(&self, alpn: &str, client: Option<&Pair>) -> TlsStream<TcpStream> {
+        self.try_connect(alpn, client).await.unwrap()
+    }
+
+    async fn try_connect(&self, alpn: &str, client: Option<&Pair>) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pki.ca_pem().as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let mut config = match client {
+            Some(pair) => {
+                let chain = CertificateDer::pem_slice_iter(pair.chain_pem.as_bytes()).map(Result::unwrap).collect();
+                builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).unwrap()).unwrap()
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+        let socket = TcpStream::connect(self.address).await?;
+        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), socket).await
+    }
+
+    async fn http1(&self, client: Option<&Pair>) -> http1::SendRequest<Full<Bytes>> {
+        let (sender, connection) = http1::handshake(TokioIo::new(self.connect("http/1.1", client).await)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    async fn http2(&self) -> (http2::SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>) {
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(self.connect("h2", None).await)).await.unwrap();
+        (sender, tokio::spawn(connection))
+    }
+}
+
+fn get(path: &str) -> http::Request<Full<Bytes>> {
+    http::Request::get(format!("https://localhost{path}")).header("host", "localhost").body(Full::default()).unwrap()
+}
+
+async fn text(response: http::Response<hyper::body::Incoming>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+async fn bounded<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(BOUND, future).await.expect("in time")
+}
+
+#[tokio::test]
+async fn speaks_both_protocols_as_agreed_in_the_handshake() {
+    let setup = setup(Limits::default());
+    assert_eq!(text(setup.http1(None).await.send_request(get("/")).await.unwrap()).await, "HTTP/1.1");
+    assert_eq!(text(setup.http2().await.0.send_request(get("/")).await.unwrap()).await, "HTTP/2.0");
+}
+
+#[tokio::test]
+async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
+    let setup = setup(Limits::default());
+    let peer = async |pair: Option<Pair>| { text(setup.http1(pair.as_ref()).await.send_request(get("/peer")).await.unwrap()).await };
+    assert_eq!(peer(None).await, "0 0 false");
+    let subject = Subject { common_name: "someone", organizations: &["group"] };
+    assert_eq!(peer(Some(setup.pki.client(&subject).unwrap())).await, "1 0 false");
+    // For servers only.
+    assert_eq!(peer(Some(setup.pki.serving(&["localhost".into()]).unwrap())).await, "0 0 true");
+    // Of another CA.
+    let directory = tempfile::tempdir().unwrap();
+    let other = Pki::open(&directory.path().join("pki")).unwrap();
+    let foreign = other.client(&subject).unwrap();
+    assert_eq!(peer(Some(foreign.clone())).await, "0 0 true");
+    // Replaced CAs hold for connections that are open already.
+    let mut open = setup.http1(Some(&foreign)).await;
+    assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "0 0 true");
+    setup.tls.replace_client_ca(other.ca_pem().as_bytes()).unwrap();
+    setup.tls.replace_proxy_ca(other.ca_pem().as_bytes()).unwrap();
+    assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "1 1 false");
+}
+
+#[tokio::test]
+async fn a_certificate_that_expires_on_an_open_connection_counts_no_more() {
+    let mut setup = setup(Limits::default());
+    setup.pki = setup.pki.with_lifetime(Duration::from_secs(2));
+    let pair = setup.pki.client(&Subject { common_name: "short", organizations: &[] }).unwrap();
+    let mut open = setup.http1(Some(&pair)).await;
+    assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "1 0 false");
+    bounded(async {
+        while text(open.send_request(get("/peer")).await.unwrap()).await != "0 0 true" {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_panic_answers_500_and_the_connection_lives_on() {
+    let setup = setup(Limits::default());
+    let mut sender = setup.http1(None).await;
+    for path in ["/panic", "/panic-at-once"] {
+        let response = sender.send_request(get(path)).await.unwrap();
+        assert_eq!(response.status(), 500);
+        assert_eq!(text(response).await, "by the hook");
+    }
+    assert_eq!(text(sender.send_request(get("/")).await.unwrap()).await, "HTTP/1.1");
+    let (mut sender, _connection) = setup.http2().await;
+    assert_eq!(sender.send_request(get("/panic")).await.unwrap().status(), 500);
+    assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200);
+    assert_eq!(setup.stats.panics.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn bodies_are_bounded_in_size_and_time() {
+    let setup = setup(Limits::default());
+    let mut sender = setup.http1(None).await;
+    let post = |body: String| http::Request::post("/body").header("host", "localhost").body(Full::from(body)).unwrap();
+    assert_eq!(text(sender.send_request(post("x".repeat(1000))).await.unwrap()).await, "x".repeat(1000));
+    assert_eq!(text(sender.send_request(post("x".repeat(1001))).await.unwrap()).await, "too large");
+    let mut stream = setup.connect("http/1.1", None).await;
+    stream.write_all(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc").await.unwrap();
+    assert!(bounded(read_to_end(&mut stream)).await.contains("did not arrive in time"));
+}
+
+async fn read_to_end(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes).await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn fault_38_slow_and_silent_clients_are_cut() {
+    let setup = setup(Limits { handshake: Duration::from_millis(200), header: Duration::from_millis(200), ..Limits::default() });
+    // No ClientHello.
+    let mut socket = TcpStream::connect(setup.address).await.unwrap();
+    assert_eq!(bounded(socket.read(&mut [0; 64])).await.unwrap_or(0), 0);
+    // A handshake, then silence; on HTTP/2 too.
+    for alpn in ["http/1.1", "h2"] {
+        bounded(read_to_end(&mut setup.connect(alpn, None).await)).await;
+    }
+    // A head byte by byte: each byte in time, the whole not. And the same for a second request.
+    let mut stream = setup.connect("http/1.1", None).await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = vec![0; 4096];
+    let read = bounded(stream.read(&mut answer)).await.unwrap();
+    assert!(answer[..read].starts_with(b"HTTP/1.1 200"));
+    let drip = async {
+        loop {
+            if stream.write_all(b"G").await.is_err() || stream.flush().await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    bounded(drip).await;
+    bounded(async {
+        while setup.stats.open.load(Ordering::Relaxed) > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_outlives_the_head_timeout_but_not_the_idle_limit() {
+    let setup = setup(Limits { header: Duration::from_millis(100), idle: Duration::from_millis(400), ..Limits::default() });
+    let mut sender = setup.http1(None).await;
+    assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200);
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200);
+    bounded(async {
+        while sender.ready().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn fault_39_heads_that_are_wrong_or_too_large_are_refused() {
+    let setup = setup(Limits { header_bytes: 16 << 10, ..Limits::default() });
+    let many = format!("GET / HTTP/1.1\r\nhost: x\r\n{}\r\n", "a: b\r\n".repeat(300));
+    let large = format!("GET / HTTP/1.1\r\nhost: x\r\na: {}\r\n\r\n", "b".repeat(20 << 10));
+    let cases = [
+        ("GARBAGE\r\n\r\n", "400"),
+        ("\x16\x03\x01\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, gzip\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nbad header: x\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nhost : x\r\n\r\n", "400"),
+        (&many, "431"),
+        (&large, "431"),
+    ];
+    for (head, status) in cases {
+        let mut stream = setup.connect("http/1.1", None).await;
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let answer = bounded(read_to_end(&mut stream)).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{:?}: {answer}", &head[..head.len().min(80)]);
+    }
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed_and_places_come_back() {
+    let setup = setup(Limits { connections: 2, ..Limits::default() });
+    let first = setup.connect("http/1.1", None).await;
+    let _second = setup.connect("http/1.1", None).await;
+    assert!(setup.try_connect("http/1.1", None).await.is_err());
+    assert_eq!(setup.stats.refused.load(Ordering::Relaxed), 1);
+    drop(first);
+    bounded(async {
+        while setup.try_connect("http/1.1", None).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_handler_can_close_an_http2_connection() {
+    let setup = setup(Limits::default());
+    let (mut sender, connection) = setup.http2().await;
+    assert_eq!(text(sender.send_request(get("/close")).await.unwrap()).await, "bye");
+    bounded(connection).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn fault_37_rapid_reset_ends_the_connection() {
+    let setup = setup(Limits::default());
+    let (sender, connection) = setup.http2().await;
+    let flood = async {
+        loop {
+            let mut sender = sender.clone();
+            if sender.ready().await.is_err() {
+                return;
+            }
+            // Sent, then dropped before an answer: a reset.
+            let request = sender.send_request(get("/hang"));
+            let _ = tokio::time::timeout(Duration::from_micros(50), request).await;
+        }
+    };
+    bounded(flood).await;
+    let _ = bounded(connection).await;
+    assert_eq!(text(setup.http1(None).await.send_request(get("/")).await.unwrap()).await, "HTTP/1.1");
+}
+
+#[tokio::test]
+async fn a_drain_finishes_requests_ends_watches_and_takes_no_more() {
+    let setup = setup(Limits::default());
+    let (mut http2, _connection) = setup.http2().await;
+    let watch = http2.send_request(get("/watch")).await.unwrap();
+    let mut http1 = setup.http1(None).await;
+    let hang = tokio::spawn(async move { text(http1.send_request(get("/hang")).await.unwrap()).await });
+    setup.handler.hung.acquire().await.unwrap().forget();
+    setup.trigger.begin();
+    assert_eq!(bounded(text(watch)).await, "begin end");
+    bounded(async {
+        while TcpStream::connect(setup.address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    setup.handler.release.add_permits(1);
+    assert_eq!(bounded(hang).await.unwrap(), "released");
+    assert_eq!(bounded(setup.serving).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_drain_cuts_what_does_not_end() {
+    let setup = setup(Limits { drain: Duration::from_millis(200), ..Limits::default() });
+    let mut http1 = setup.http1(None).await;
+    let hang = tokio::spawn(async move { http1.send_request(get("/hang")).await.is_err() });
+    setup.handler.hung.acquire().await.unwrap().forget();
+    setup.trigger.begin();
+    assert_eq!(bounded(setup.serving).await.unwrap(), 1);
+    assert!(bounded(hang).await.unwrap());
+}
+
+#[tokio::test]
+async fn fault_53_certificates_are_replaced_under_load_without_a_failed_request() {
+    let setup = setup(Limits::default());
+    let mut kept = setup.http1(None).await;
+    for _ in 0..20 {
+        let pair = setup.pki.serving(&["localhost".into()]).unwrap();
+        setup.tls.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes()).unwrap();
+        assert_eq!(setup.http1(None).await.send_request(get("/")).await.unwrap().status(), 200);
+        assert_eq!(kept.send_request(get("/")).await.unwrap().status(), 200);
+    }
+    assert!(setup.tls.replace_serving(b"nonsense", b"nonsense").is_err());
+    let other = setup.pki.serving(&["localhost".into()]).unwrap();
+    let mixed = setup.pki.serving(&["localhost".into()]).unwrap();
+    assert!(setup.tls.replace_serving(other.chain_pem.as_bytes(), mixed.key_pem.as_bytes()).is_err());
+    assert_eq!(setup.http1(None).await.send_request(get("/")).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn certificate_files_are_reloaded() {
+    let setup = setup(Limits::default());
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let write = |pair: &Pair| {
+        ferrokube_serve::files::write(&path("tls.crt"), pair.chain_pem.as_bytes(), ferrokube_serve::files::Access::Public).unwrap();
+        ferrokube_serve::files::write(&path("tls.key"), pair.key_pem.as_bytes(), ferrokube_serve::files::Access::Private).unwrap();
+    };
+    write(&setup.pki.serving(&["localhost".into()]).unwrap());
+    let files = TlsFiles { serving: Some((path("tls.crt"), path("tls.key"))), client_ca_pem: setup.pki.ca_pem().into(), ..TlsFiles::default() };
+    let loaded = files.apply(&setup.tls, &Loaded::default()).unwrap();
+    let second = setup.pki.serving(&["localhost".into()]).unwrap();
+    write(&second);
+    tokio::spawn(files.watch(setup.tls.clone(), loaded, Duration::from_millis(20), setup.trigger.shutdown()));
+    let wanted = CertificateDer::from_pem_slice(second.chain_pem.as_bytes()).unwrap();
+    bounded(async {
+        while setup.connect("h2", None).await.get_ref().1.peer_certificates().unwrap()[0] != wanted {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_an_error_that_names_it() {
+    let setup = setup(Limits::default());
+    let error = Server::bind(setup.address, setup.tls.clone(), Limits::default()).err().unwrap();
+    assert_eq!(error.to_string(), format!("cannot listen on {}", setup.address));
+}

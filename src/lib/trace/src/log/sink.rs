@@ -1,0 +1,166 @@
+//! The queue between those who log and the thread that writes.
+
+use super::format::Format;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+/// Lines in the queue; when it is full, lines are dropped.
+const MAX_LINES: usize = 8 << 10;
+/// Bytes in the queue; beyond, lines are dropped.
+const MAX_BYTES: usize = 8 << 20;
+/// How long the end of the process waits for the last lines.
+const LAST_LINES: Duration = Duration::from_millis(500);
+
+/// Takes lines; never waits. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Sink {
+    queue: SyncSender<Message>,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: AtomicUsize,
+    dropped: AtomicU64,
+}
+
+enum Message {
+    Line(String),
+    /// Answered when everything before it is written.
+    Flush(SyncSender<()>),
+}
+
+/// Writes what is in the queue when it is dropped, if that takes no longer than half a second.
+pub struct Flush(Sink);
+
+/// Starts the writer's thread; it ends when all sinks are gone.
+pub(crate) fn start(writer: impl Write + Send + 'static, format: Format) -> io::Result<(Sink, Flush)> {
+    let (queue, lines) = sync_channel(MAX_LINES);
+    let state = Arc::new(State::default());
+    let sink = Sink { queue, state: Arc::clone(&state) };
+    std::thread::Builder::new().name("log".into()).spawn(move || write(writer, &lines, &state, format))?;
+    Ok((sink.clone(), Flush(sink)))
+}
+
+impl Sink {
+    pub(crate) fn send(&self, line: String) {
+        let bytes = line.len();
+        let before = self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + bytes <= MAX_BYTES;
+        if !fits || matches!(self.queue.try_send(Message::Line(line)), Err(TrySendError::Full(_))) {
+            self.state.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.state.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        let (done, wait) = sync_channel(1);
+        // A full queue does not get emptier by waiting for it: then its reader is stuck.
+        if self.0.queue.try_send(Message::Flush(done)).is_ok() {
+            let _: Result<(), RecvTimeoutError> = wait.recv_timeout(LAST_LINES);
+        }
+    }
+}
+
+fn write(mut writer: impl Write, lines: &Receiver<Message>, state: &State, format: Format) {
+    let mut batch = String::new();
+    while let Ok(message) = lines.recv() {
+        let mut flushes: Vec<_> = take(message, &mut batch, state).into_iter().collect();
+        // One write for what has gathered, up to a pipe's worth.
+        while batch.len() < 32 << 10
+            && let Ok(message) = lines.try_recv()
+        {
+            flushes.extend(take(message, &mut batch, state));
+        }
+        // Nobody to tell when writing fails: standard error is what failed.
+        let _ = writer.write_all(batch.as_bytes());
+        while let dropped @ 1.. = state.dropped.swap(0, Ordering::Relaxed) {
+            let _ = writer.write_all(format.notice("log lines were dropped because nobody read them", "lines", dropped).as_bytes());
+        }
+        let _ = writer.flush();
+        batch.clear();
+        batch.shrink_to(64 << 10);
+        for flush in flushes {
+            let _ = flush.send(());
+        }
+    }
+}
+
+fn take(message: Message, batch: &mut String, state: &State) -> Option<SyncSender<()>> {
+    match message {
+        Message::Line(line) => {
+            state.bytes.fetch_sub(line.len(), Ordering::Relaxed);
+            batch.push_str(&line);
+            None
+        }
+        Message::Flush(done) => Some(done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
+    /// A pipe that nobody reads until it is told to.
+    struct Stuck {
+        free: std::sync::mpsc::Receiver<()>,
+        written: Arc<Mutex<String>>,
+    }
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.free.recv();
+            self.written.lock().unwrap().push_str(std::str::from_utf8(bytes).unwrap());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn fault_13_a_stuck_pipe_costs_lines_but_never_waits() {
+        let (release, free) = channel();
+        let written = Arc::new(Mutex::new(String::new()));
+        let (sink, flush) = start(Stuck { free, written: Arc::clone(&written) }, Format::Text).unwrap();
+        let total = 3 * MAX_LINES as u64;
+        for _ in 0..total {
+            sink.send("line\n".into());
+        }
+        assert!(sink.state.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
+        drop(release);
+        drop(flush);
+        let accounted = || {
+            let written = written.lock().unwrap();
+            let reported: u64 = written.lines().filter_map(|line| line.rsplit_once("lines=")?.1.parse::<u64>().ok()).sum();
+            (reported, written.lines().filter(|line| *line == "line").count() as u64)
+        };
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while accounted().0 + accounted().1 < total {
+            assert!(std::time::Instant::now() < deadline, "{:?} of {total}", accounted());
+            std::thread::yield_now();
+        }
+        assert!(accounted().0 > 0, "a third of the lines fits");
+    }
+
+    #[test]
+    fn huge_lines_are_bounded_by_bytes() {
+        let (_release, free) = channel();
+        let (sink, flush) = start(Stuck { free, written: Arc::default() }, Format::Text).unwrap();
+        for _ in 0..40 {
+            sink.send("x".repeat(1 << 20));
+            assert!(sink.state.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
+        }
+        assert!(sink.state.dropped.load(Ordering::Relaxed) > 0);
+        // Must not wait for ever: the pipe is still stuck.
+        drop(flush);
+    }
+}
