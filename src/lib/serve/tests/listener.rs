@@ -165,7 +165,7 @@ async fn speaks_both_protocols_as_agreed_in_the_handshake() {
 #[tokio::test]
 async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
     let setup = setup(Limits::default());
-    let peer = async |pair: Option<Pair>| { text(setup.http1(pair.as_ref()).await.send_request(get("/peer")).await.unwrap()).await };
+    let peer = async |pair: Option<Pair>| text(setup.http1(pair.as_ref()).await.send_request(get("/peer")).await.unwrap()).await;
     assert_eq!(peer(None).await, "0 0 false");
     let subject = Subject { common_name: "someone", organizations: &["group"] };
     assert_eq!(peer(Some(setup.pki.client(&subject).unwrap())).await, "1 0 false");
