@@ -1,0 +1,13 @@
+//! The kinds: a file each.
+
+pub(crate) mod configmap;
+pub(crate) mod csr;
+pub(crate) mod event;
+pub(crate) mod lease;
+pub(crate) mod namespace;
+pub(crate) mod resourcequota;
+pub(crate) mod review;
+pub(crate) mod role;
+pub(crate) mod rolebinding;
+pub(crate) mod secret;
+pub(crate) mod serviceaccount;

@@ -1,0 +1,73 @@
+//! ConfigMap: text and bytes under keys, at most 1 MiB; may be made immutable.
+
+use crate::cells;
+use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, data_key, entries, forbidden, invalid, is_true, too_long};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_resource::native::{Body, Printed};
+use ferrokube_resource::{Change, Hooks, Rules};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+pub(crate) fn body() -> Body {
+    Body {
+        columns: &[Printed::NAME, Printed::text("Data", "How many keys it holds."), Printed::AGE],
+        storage: Some("configmaps"),
+        rules: Rules { keep: &["immutable"], always: &[] },
+        hooks: Arc::new(ConfigMap),
+        ..Body::default()
+    }
+}
+
+#[derive(Debug)]
+struct ConfigMap;
+
+impl Hooks for ConfigMap {
+    fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        let mut errors = change.old.map_or_else(Vec::new, |old| unchanged(old, object));
+        let mut bytes = 0;
+        for (key, value) in entries(object, &["data"]) {
+            let field = format!("data[{key}]");
+            errors.extend(all_invalid(&field, key, data_key(key)));
+            if object.get(&["binaryData", key]).is_some() {
+                errors.push(invalid(field, format!("Invalid value: {key:?}: duplicate of key present in binaryData")));
+            }
+            bytes += value.as_str().map_or(0, str::len);
+        }
+        for (key, value) in entries(object, &["binaryData"]) {
+            errors.extend(all_invalid(&format!("binaryData[{key}]"), key, data_key(key)));
+            bytes += value.as_str().map_or(0, decoded_bytes);
+        }
+        if bytes > MAX_DATA_BYTES {
+            // Upstream's path of the whole object.
+            errors.push(too_long("[]", MAX_DATA_BYTES));
+        }
+        errors
+    }
+
+    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+        vec![Value::from(object.name()), cells::count(object, &["data", "binaryData"]), Value::from(cells::age(object, now))]
+    }
+}
+
+/// What may not change in an immutable object.
+fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
+    if !is_true(old, &["immutable"]) {
+        return Vec::new();
+    }
+    let mut errors = Vec::new();
+    if !is_true(object, &["immutable"]) {
+        errors.push(forbidden("immutable", IMMUTABLE));
+    }
+    for field in ["data", "binaryData"] {
+        if old.get(&[field]) != object.get(&[field]) {
+            errors.push(forbidden(field, IMMUTABLE));
+        }
+    }
+    errors
+}
+
+/// The length of what base64 text stands for.
+pub(crate) fn decoded_bytes(text: &str) -> usize {
+    text.len() / 4 * 3 - text.bytes().rev().take(2).filter(|byte| *byte == b'=').count().min(text.len())
+}

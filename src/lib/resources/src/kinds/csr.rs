@@ -1,0 +1,219 @@
+//! CertificateSigningRequest: somebody asks for a certificate, somebody else approves, a signer signs. Who asks is set by the server.
+
+mod conditions;
+mod request;
+
+use crate::cells;
+use crate::checks::{duplicate, forbidden, invalid, keep_stored, not_supported, required, too_long};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::{name, time};
+use ferrokube_resource::native::{Body, Part, Printed};
+use ferrokube_resource::{Change, Hooks, Rules, Verbs};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The shortest certificate that may be asked for.
+const MIN_EXPIRATION_SECONDS: i64 = 600;
+const USAGES: &[&str] = &[
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+pub(crate) fn body() -> Body {
+    Body {
+        subresources: &[
+            Part { name: "approval", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec", "status.certificate"] },
+            Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec", "status.conditions"] },
+        ],
+        reset: &["status"],
+        columns: &[
+            Printed::NAME,
+            Printed::AGE,
+            Printed::text("SignerName", "Who is asked to sign."),
+            Printed::text("Requestor", "Who asks."),
+            Printed::text("RequestedDuration", "How long the certificate should live."),
+            Printed::text("Condition", "How far it is."),
+        ],
+        selectable: &["spec.signerName"],
+        storage: Some("certificatesigningrequests"),
+        rules: Rules {
+            keep: &["spec.expirationSeconds"],
+            always: &[("status", "{}"), ("status.conditions.lastUpdateTime", "null"), ("status.conditions.lastTransitionTime", "null")],
+        },
+        hooks: Arc::new(SigningRequest),
+        ..Body::default()
+    }
+}
+
+#[derive(Debug)]
+struct SigningRequest;
+
+impl Hooks for SigningRequest {
+    fn default(&self, _version: &str, object: &mut Document) {
+        conditions::default(object);
+    }
+
+    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        let Some(old) = change.old else {
+            requester(change, object);
+            object.set(&["status"], json!({}));
+            return;
+        };
+        keep_stored(old, object, "spec");
+        match change.subresource {
+            "approval" => {
+                conditions::stamp(old, object, change.now);
+                match old.get(&["status", "certificate"]).cloned() {
+                    Some(certificate) => object.set(&["status", "certificate"], certificate),
+                    None => drop(object.remove(&["status", "certificate"])),
+                }
+            }
+            "status" => {
+                conditions::keep_decisions(old, object);
+                conditions::stamp(old, object, change.now);
+            }
+            _ => keep_stored(old, object, "status"),
+        }
+    }
+
+    fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if change.old.is_none() {
+            errors.extend(spec(object));
+        }
+        errors.extend(conditions::validate(object));
+        if let Some(old) = change.old {
+            errors.extend(conditions::validate_change(old, object, change.subresource == "approval"));
+            errors.extend(certificate_change(old, object, change.subresource));
+        }
+        if let Err(why) = request::check_certificate(object.str(&["status", "certificate"]).unwrap_or_default()) {
+            errors.push(invalid("status.certificate", format!("Invalid value: \"<certificate data>\": {why}")));
+        }
+        errors
+    }
+
+    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+        let spec = |field: &str| object.str(&["spec", field]).unwrap_or_default();
+        let signer = if spec("signerName").is_empty() { "<none>" } else { spec("signerName") };
+        let asked = object.get(&["spec", "expirationSeconds"]).and_then(Value::as_u64);
+        let duration = asked.map_or_else(|| "<none>".to_owned(), time::human_age);
+        vec![
+            Value::from(object.name()),
+            Value::from(cells::age(object, now)),
+            Value::from(signer),
+            Value::from(spec("username")),
+            Value::from(duration),
+            Value::from(conditions::summary(object)),
+        ]
+    }
+}
+
+/// Who asks: never what the client says.
+fn requester(change: &Change<'_>, object: &mut Document) {
+    let set = |object: &mut Document, field: &str, value: Option<Value>| match value {
+        Some(value) => object.set(&["spec", field], value),
+        None => drop(object.remove(&["spec", field])),
+    };
+    let filled = |text: &str| (!text.is_empty()).then(|| Value::from(text));
+    set(object, "username", filled(change.user));
+    set(object, "uid", filled(change.user_uid));
+    set(object, "groups", (!change.groups.is_empty()).then(|| Value::from(change.groups.to_vec())));
+    set(object, "extra", (!change.user_extra.is_empty()).then(|| json!(change.user_extra)));
+}
+
+fn spec(object: &Document) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if let Err(why) = request::check_request(object.str(&["spec", "request"]).unwrap_or_default()) {
+        errors.push(invalid("spec.request", why));
+    }
+    errors.extend(usages(object));
+    let signer = object.str(&["spec", "signerName"]).unwrap_or_default();
+    if signer == "kubernetes.io/legacy-unknown" {
+        errors.push(invalid("spec.signerName", "the legacy signerName is not allowed via this API version"));
+    } else {
+        errors.extend(signer_name(signer));
+    }
+    if let Some(seconds) = object.get(&["spec", "expirationSeconds"]).and_then(Value::as_i64).filter(|seconds| *seconds < MIN_EXPIRATION_SECONDS) {
+        errors.push(invalid("spec.expirationSeconds", format!("Invalid value: {seconds}: may not be less than {MIN_EXPIRATION_SECONDS} seconds")));
+    }
+    errors
+}
+
+fn usages(object: &Document) -> Vec<FieldError> {
+    let usages: Vec<&str> = object.list(&["spec", "usages"]).iter().map(|usage| usage.as_str().unwrap_or_default()).collect();
+    let mut errors = Vec::new();
+    if usages.is_empty() {
+        errors.push(required("spec.usages", "usages must be provided"));
+    }
+    for (index, usage) in usages.iter().enumerate() {
+        if !USAGES.contains(usage) {
+            errors.push(not_supported(format!("spec.usages[{index}]"), usage, USAGES));
+        }
+        if usages[..index].contains(usage) {
+            errors.push(duplicate(format!("spec.usages[{index}]"), usage));
+        }
+    }
+    errors
+}
+
+/// A domain of at least two labels, a slash, and a dotted path.
+fn signer_name(signer: &str) -> Vec<FieldError> {
+    const FIELD: &str = "spec.signerName";
+    const MAX_DOMAIN_BYTES: usize = 253;
+    const MAX_BYTES: usize = MAX_DOMAIN_BYTES + 1 + 253 + 63 + 1;
+    let wrong = |sentence: String| invalid(FIELD, format!("Invalid value: {signer:?}: {sentence}"));
+    if signer.is_empty() {
+        return vec![required(FIELD, "Required value")];
+    }
+    let Some((domain, path)) = signer.split_once('/').filter(|(_, path)| !path.contains('/')) else {
+        return vec![wrong("must be a fully qualified domain and path of the form 'example.com/signer-name'".to_owned())];
+    };
+    let mut errors = Vec::new();
+    if domain.len() > MAX_DOMAIN_BYTES {
+        errors.push(too_long(FIELD, MAX_DOMAIN_BYTES));
+    }
+    errors.extend(domain.split('.').flat_map(name::dns1123_label).map(wrong));
+    if !domain.contains('.') {
+        errors.push(wrong("should be a domain with at least two segments separated by dots".to_owned()));
+    }
+    errors.extend(path.split('.').flat_map(name::dns1123_subdomain).map(wrong));
+    if signer.len() > MAX_BYTES {
+        errors.push(too_long(FIELD, MAX_BYTES));
+    }
+    errors
+}
+
+/// A certificate is set once, through `status`.
+fn certificate_change(old: &Document, object: &Document, subresource: &str) -> Option<FieldError> {
+    let was = old.str(&["status", "certificate"]).unwrap_or_default();
+    if was == object.str(&["status", "certificate"]).unwrap_or_default() {
+        return None;
+    }
+    match subresource {
+        "status" if was.is_empty() => None,
+        "status" => Some(forbidden("status.certificate", "updates may not modify existing certificate content")),
+        _ => Some(forbidden("status.certificate", "updates may not set certificate content")),
+    }
+}

@@ -1,0 +1,128 @@
+//! Conditions of a signing request: Approved and Denied exclude each other, and what was decided stays.
+
+use crate::checks::{duplicate, forbidden, invalid, not_supported, required, text};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::time;
+use std::time::SystemTime;
+
+/// Conditions that are there or not, but never False.
+const DECISIONS: [&str; 2] = ["Approved", "Denied"];
+
+fn all(object: &Document) -> &[Value] {
+    object.list(&["status", "conditions"])
+}
+
+fn all_mut(object: &mut Document) -> impl Iterator<Item = &mut Value> {
+    object.get_mut(&["status", "conditions"]).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn of_type<'a>(object: &'a Document, kind: &'a str) -> Vec<&'a Value> {
+    all(object).iter().filter(|condition| text(condition, "type") == kind).collect()
+}
+
+/// A condition without a status is True.
+pub(super) fn default(object: &mut Document) {
+    for condition in all_mut(object).filter_map(Value::as_object_mut) {
+        if condition.get("status").and_then(Value::as_str).unwrap_or_default().is_empty() {
+            condition.insert("status".to_owned(), Value::from("True"));
+        }
+    }
+}
+
+/// Fills the times that the client left out.
+pub(super) fn stamp(old: &Document, object: &mut Document, now: SystemTime) {
+    let now = Value::from(time::rfc3339_seconds(now));
+    let is_unset = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().is_empty();
+    for condition in all_mut(object) {
+        let same = all(old).iter().find(|was| text(was, "type") == text(condition, "type") && text(was, "status") == text(condition, "status"));
+        let transition = same.and_then(|was| was.get("lastTransitionTime")).filter(|time| !time.is_null()).unwrap_or(&now).clone();
+        let Some(condition) = condition.as_object_mut() else { continue };
+        if is_unset(condition.get("lastUpdateTime")) {
+            condition.insert("lastUpdateTime".to_owned(), now.clone());
+        }
+        if is_unset(condition.get("lastTransitionTime")) {
+            condition.insert("lastTransitionTime".to_owned(), transition);
+        }
+    }
+}
+
+/// A status write leaves the decisions as they are; adding or removing one is found by [`validate_change`].
+pub(super) fn keep_decisions(old: &Document, object: &mut Document) {
+    for kind in DECISIONS {
+        let was = of_type(old, kind);
+        if was.len() != of_type(object, kind).len() {
+            continue;
+        }
+        let slots = all_mut(object).filter(|condition| text(condition, "type") == kind);
+        for (slot, was) in slots.zip(was) {
+            *slot = was.clone();
+        }
+    }
+}
+
+pub(super) fn validate(object: &Document) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let conditions = all(object);
+    for (index, condition) in conditions.iter().enumerate() {
+        let path = format!("status.conditions[{index}]");
+        let kind = text(condition, "type");
+        if kind.is_empty() {
+            errors.push(required(format!("{path}.type"), "Required value"));
+        }
+        errors.extend(status_error(kind, text(condition, "status"), &path));
+        let before = |kind: &str| conditions[..index].iter().any(|earlier| text(earlier, "type") == kind);
+        if before(kind) {
+            errors.push(duplicate(format!("{path}.type"), kind));
+        }
+        if (kind == "Approved" && before("Denied")) || (kind == "Denied" && before("Approved")) {
+            errors.push(invalid(format!("{path}.type"), format!("Invalid value: {kind:?}: Approved and Denied conditions are mutually exclusive")));
+        }
+    }
+    errors
+}
+
+fn status_error(kind: &str, status: &str, path: &str) -> Option<FieldError> {
+    let allowed: &[&str] = if matches!(kind, "Approved" | "Denied" | "Failed") { &["True"] } else { &["False", "True", "Unknown"] };
+    let field = format!("{path}.status");
+    if status.is_empty() {
+        return Some(required(field, "Required value"));
+    }
+    (!allowed.contains(&status)).then(|| not_supported(field, status, allowed))
+}
+
+/// Decisions and failures are never taken back; decisions come only through `approval`.
+pub(super) fn validate_change(old: &Document, object: &Document, deciding: bool) -> Vec<FieldError> {
+    const FIELD: &str = "status.conditions";
+    let mut errors = Vec::new();
+    for kind in ["Approved", "Denied", "Failed"] {
+        let (was, is) = (of_type(old, kind), of_type(object, kind));
+        if is.len() < was.len() {
+            errors.push(forbidden(FIELD, format!("updates may not remove a condition of type {kind:?}")));
+        } else if !deciding && DECISIONS.contains(&kind) && is.len() > was.len() {
+            errors.push(forbidden(FIELD, format!("updates may not add a condition of type {kind:?}")));
+        } else if !deciding && DECISIONS.contains(&kind) && is != was {
+            errors.push(forbidden(FIELD, format!("updates may not modify a condition of type {kind:?}")));
+        }
+    }
+    errors
+}
+
+/// The Condition column.
+pub(super) fn summary(object: &Document) -> String {
+    let has = |kind: &str| !of_type(object, kind).is_empty();
+    let mut summary = String::from(if has("Denied") {
+        "Denied"
+    } else if has("Approved") {
+        "Approved"
+    } else {
+        "Pending"
+    });
+    if has("Failed") {
+        summary.push_str(",Failed");
+    }
+    if !object.str(&["status", "certificate"]).unwrap_or_default().is_empty() {
+        summary.push_str(",Issued");
+    }
+    summary
+}

@@ -1,0 +1,237 @@
+//! Event: what happened to an object. Served by the core group and by `events.k8s.io`, stored once, in the core form.
+
+mod convert;
+mod validate;
+
+use crate::cells;
+use crate::checks::text;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::name;
+use ferrokube_resource::native::{Body, Printed};
+use ferrokube_resource::{Change, Hooks, Rules};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// How long an event is kept, counted from its last write.
+pub const TTL: Duration = Duration::from_secs(3600);
+
+const COLUMNS: &[Printed] = &[
+    Printed::text("Last Seen", "How long ago it last happened."),
+    Printed::text("Type", "Normal or Warning."),
+    Printed::text("Reason", "Why it happened, in one word."),
+    Printed::text("Object", "To what it happened."),
+    Printed::wide("Subobject", "To which part of it."),
+    Printed::wide("Source", "Who reports it."),
+    Printed::text("Message", "What happened."),
+    Printed::wide("First Seen", "How long ago it first happened."),
+    Printed::wide("Count", "How often it happened."),
+    Printed { name: "Name", kind: "string", format: "name", description: "Unique within its namespace.", priority: 1 },
+];
+const CORE_RULES: Rules = Rules {
+    keep: &[],
+    always: &[
+        ("source", "{}"),
+        ("firstTimestamp", "null"),
+        ("lastTimestamp", "null"),
+        ("eventTime", "null"),
+        ("reportingComponent", "\"\""),
+        ("reportingInstance", "\"\""),
+        ("series.lastObservedTime", "null"),
+    ],
+};
+const RULES: Rules = Rules {
+    keep: &[],
+    always: &[
+        ("regarding", "{}"),
+        ("deprecatedSource", "{}"),
+        ("deprecatedFirstTimestamp", "null"),
+        ("deprecatedLastTimestamp", "null"),
+        ("eventTime", "null"),
+    ],
+};
+
+/// The fields of an event by its form.
+#[derive(Debug)]
+struct Form {
+    involved: &'static str,
+    message: &'static str,
+    source: &'static str,
+    first: &'static str,
+    last: &'static str,
+    count: &'static str,
+    controller: &'static str,
+}
+
+const CORE: Form = Form {
+    involved: "involvedObject",
+    message: "message",
+    source: "source",
+    first: "firstTimestamp",
+    last: "lastTimestamp",
+    count: "count",
+    controller: "reportingComponent",
+};
+const EVENTS: Form = Form {
+    involved: "regarding",
+    message: "note",
+    source: "deprecatedSource",
+    first: "deprecatedFirstTimestamp",
+    last: "deprecatedLastTimestamp",
+    count: "deprecatedCount",
+    controller: "reportingController",
+};
+
+impl Form {
+    /// The form that an object has.
+    fn of(object: &Document) -> &'static Self {
+        if object.api_version().starts_with("events.k8s.io/") { &EVENTS } else { &CORE }
+    }
+}
+
+pub(crate) fn core() -> Body {
+    Body {
+        columns: COLUMNS,
+        // Positions mean the same in both groups, since both write and read the one store; what only the core group has comes last.
+        selectable: &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "type",
+            "source",
+        ],
+        storage: Some("events"),
+        rules: CORE_RULES,
+        hooks: Arc::new(Event { form: &CORE }),
+        ..Body::default()
+    }
+}
+
+pub(crate) fn events() -> Body {
+    Body {
+        columns: COLUMNS,
+        selectable: &[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingController",
+            "type",
+        ],
+        storage: Some("events"),
+        rules: RULES,
+        stored_as: Some(("core", "io.k8s.api.core.v1.Event", CORE_RULES)),
+        hooks: Arc::new(Event { form: &EVENTS }),
+        ..Body::default()
+    }
+}
+
+#[derive(Debug)]
+struct Event {
+    /// The form of the group that is asked.
+    form: &'static Form,
+}
+
+impl Hooks for Event {
+    fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        validate::validate(self.form, change, object)
+    }
+
+    fn invalid_group(&self) -> Option<&'static str> {
+        Some("")
+    }
+
+    fn validate_name(&self, name: &str) -> Option<Vec<String>> {
+        Some(name::path_segment(name))
+    }
+
+    fn allow_create_on_update(&self) -> bool {
+        true
+    }
+
+    fn ttl(&self, _object: &Document) -> Option<Duration> {
+        Some(TTL)
+    }
+
+    fn to_storage(&self, _version: &str, object: &mut Document) {
+        convert::to_core(object);
+    }
+
+    fn from_storage(&self, _version: &str, object: &mut Document) {
+        convert::from_core(object);
+    }
+
+    /// In the order of the core group's paths, whatever form the object has.
+    fn selectable(&self, _paths: &[String], object: &Document) -> Vec<String> {
+        let form = Form::of(object);
+        let involved = |field: &str| object.str(&[form.involved, field]).unwrap_or_default().to_owned();
+        let own = |field: &str| object.str(&[field]).unwrap_or_default().to_owned();
+        let mut values: Vec<String> = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"].map(involved).into();
+        values.extend([own("reason"), own(form.controller), own("type")]);
+        let component = object.str(&[form.source, "component"]).unwrap_or_default();
+        values.push(if component.is_empty() { own(form.controller) } else { component.to_owned() });
+        values
+    }
+
+    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+        let form = Form::of(object);
+        let own = |field: &str| object.str(&[field]).unwrap_or_default();
+        let involved = |field: &str| object.str(&[form.involved, field]).unwrap_or_default();
+        let times = Times::of(form, object, now);
+        let kind = involved("kind").to_ascii_lowercase();
+        let target = if involved("name").is_empty() { kind } else { format!("{kind}/{}", involved("name")) };
+        vec![
+            Value::from(times.last),
+            Value::from(own("type")),
+            Value::from(own("reason")),
+            Value::from(target),
+            Value::from(involved("fieldPath")),
+            Value::from(source(form, object)),
+            Value::from(own(form.message).trim()),
+            Value::from(times.first),
+            Value::from(times.count),
+            Value::from(object.name()),
+        ]
+    }
+}
+
+/// When and how often an event happened, by whichever fields its reporter filled.
+struct Times {
+    first: String,
+    last: String,
+    count: i64,
+}
+
+impl Times {
+    fn of(form: &Form, object: &Document, now: SystemTime) -> Self {
+        let or = |text: String, other: &str| if text == cells::UNKNOWN { other.to_owned() } else { text };
+        let time = |field: &str| cells::since(object.str(&[field]).unwrap_or_default(), now);
+        let first = or(time(form.first), &time("eventTime"));
+        let Some(series) = object.get(&["series"]).filter(|series| series.is_object()) else {
+            let count = object.get(&[form.count]).and_then(Value::as_i64).filter(|count| *count != 0).unwrap_or(1);
+            return Self { last: or(time(form.last), &first), first, count };
+        };
+        let count = series.get("count").and_then(Value::as_i64).unwrap_or(0);
+        Self { last: cells::since(text(series, "lastObservedTime"), now), first, count }
+    }
+}
+
+/// Component and host (or instance), as far as they are known.
+fn source(form: &Form, object: &Document) -> String {
+    let own = |field: &str| object.str(&[field]).unwrap_or_default();
+    let of_source = |field: &str| object.str(&[form.source, field]).unwrap_or_default();
+    let or = |one: &'_ str, other: &'_ str| if one.is_empty() { other.to_owned() } else { one.to_owned() };
+    let component = or(of_source("component"), own(form.controller));
+    let instance = or(of_source("host"), own("reportingInstance"));
+    if instance.is_empty() { component } else { format!("{component}, {instance}") }
+}

@@ -1,0 +1,66 @@
+//! Lease: who holds what, renewed by its holder.
+
+use crate::cells;
+use crate::checks::{forbidden, invalid};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_resource::native::{Body, Printed};
+use ferrokube_resource::{Change, Hooks, Rules};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+pub(crate) fn body() -> Body {
+    Body {
+        columns: &[Printed::NAME, Printed::text("Holder", "Who holds it."), Printed::AGE],
+        storage: Some("leases"),
+        rules: Rules {
+            keep: &["spec.holderIdentity", "spec.leaseDurationSeconds", "spec.leaseTransitions", "spec.strategy", "spec.preferredHolder"],
+            always: &[("spec", "{}")],
+        },
+        hooks: Arc::new(Lease),
+        ..Body::default()
+    }
+}
+
+#[derive(Debug)]
+struct Lease;
+
+impl Hooks for Lease {
+    /// Coordinated leader election is off: its fields are dropped unless they were stored.
+    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        for field in ["strategy", "preferredHolder"] {
+            if change.old.is_none_or(|old| old.get(&["spec", field]).is_none()) {
+                object.remove(&["spec", field]);
+            }
+        }
+    }
+
+    fn validate(&self, _change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let number = |field: &str| object.get(&["spec", field]).and_then(Value::as_i64);
+        if let Some(seconds) = number("leaseDurationSeconds").filter(|seconds| *seconds <= 0) {
+            errors.push(invalid("spec.leaseDurationSeconds", format!("Invalid value: {seconds}: must be greater than 0")));
+        }
+        if let Some(transitions) = number("leaseTransitions").filter(|transitions| *transitions < 0) {
+            errors.push(invalid("spec.leaseTransitions", format!("Invalid value: {transitions}: must be greater than or equal to 0")));
+        }
+        let filled = |field: &str| !object.str(&["spec", field]).unwrap_or_default().is_empty();
+        if filled("preferredHolder") && !filled("strategy") {
+            errors.push(forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined"));
+        }
+        errors
+    }
+
+    fn allow_create_on_update(&self) -> bool {
+        true
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+        let holder = object.str(&["spec", "holderIdentity"]).unwrap_or_default();
+        vec![Value::from(object.name()), Value::from(holder), Value::from(cells::age(object, now))]
+    }
+}

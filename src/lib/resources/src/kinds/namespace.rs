@@ -1,0 +1,113 @@
+//! Namespace: the scope of other objects. It lives through two phases; its own finalizers hold it until its content is gone.
+
+use crate::cells;
+use crate::checks::{all_invalid, finalizer, invalid, keep_stored};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::name;
+use ferrokube_resource::native::{Body, Part, Printed};
+use ferrokube_resource::{Change, Hooks, Rules, Verbs};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The label that holds a namespace's own name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+/// The finalizer that the namespace controller removes when the content is gone.
+const FINALIZER: &str = "kubernetes";
+
+pub(crate) fn body() -> Body {
+    Body {
+        subresources: &[
+            Part { name: "finalize", kind: None, verbs: Verbs::UPDATE, reset: &["status"] },
+            Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
+        ],
+        reset: &["status"],
+        columns: &[Printed::NAME, Printed::text("Status", "Active, or Terminating once it was deleted."), Printed::AGE],
+        selectable: &["status.phase"],
+        storage: Some("namespaces"),
+        rules: Rules { keep: &[], always: &[("spec", "{}"), ("status", "{}"), ("status.conditions.lastTransitionTime", "null")] },
+        hooks: Arc::new(Namespace),
+        ..Body::default()
+    }
+}
+
+#[derive(Debug)]
+struct Namespace;
+
+impl Hooks for Namespace {
+    fn default(&self, _version: &str, object: &mut Document) {
+        label(object);
+        if object.str(&["status", "phase"]).unwrap_or_default().is_empty() {
+            object.set(&["status", "phase"], "Active");
+        }
+    }
+
+    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        // Again, for a generated name.
+        label(object);
+        let Some(old) = change.old else {
+            object.set(&["status"], json!({"phase": "Active"}));
+            let mut finalizers = object.list(&["spec", "finalizers"]).to_vec();
+            if !finalizers.iter().any(|name| name == FINALIZER) {
+                finalizers.push(Value::from(FINALIZER));
+                object.set(&["spec", "finalizers"], finalizers);
+            }
+            return;
+        };
+        match change.subresource {
+            "finalize" => keep_stored(old, object, "status"),
+            "status" => keep_stored(old, object, "spec"),
+            _ => {
+                keep_stored(old, object, "spec");
+                keep_stored(old, object, "status");
+            }
+        }
+    }
+
+    fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        match (change.old, change.subresource) {
+            (None, _) | (_, "finalize") => finalizers(object),
+            (_, "status") => phase(object).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn validate_name(&self, name: &str) -> Option<Vec<String>> {
+        Some(name::dns1123_label(name))
+    }
+
+    fn has_pending_finalizers(&self, object: &Document) -> bool {
+        !object.list(&["spec", "finalizers"]).is_empty()
+    }
+
+    fn deletion_begins(&self, object: &mut Document) {
+        object.set(&["status", "phase"], "Terminating");
+        // A namespace's deletion has no grace.
+        object.remove(&["metadata", "deletionGracePeriodSeconds"]);
+    }
+
+    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+        let phase = object.str(&["status", "phase"]).unwrap_or_default();
+        vec![Value::from(object.name()), Value::from(phase), Value::from(cells::age(object, now))]
+    }
+}
+
+fn label(object: &mut Document) {
+    let name = object.name();
+    if !name.is_empty() && object.label(NAME_LABEL) != Some(name) {
+        let name = name.to_owned();
+        object.set(&["metadata", "labels", NAME_LABEL], name);
+    }
+}
+
+fn finalizers(object: &Document) -> Vec<FieldError> {
+    let names = object.list(&["spec", "finalizers"]).iter().map(|name| name.as_str().unwrap_or_default());
+    names.enumerate().flat_map(|(index, name)| all_invalid(&format!("spec.finalizers[{index}]"), name, finalizer(name)).collect::<Vec<_>>()).collect()
+}
+
+/// The phase follows from whether the namespace is being deleted.
+fn phase(object: &Document) -> Option<FieldError> {
+    let phase = object.str(&["status", "phase"]).unwrap_or_default();
+    let expected = if object.is_terminating() { "Terminating" } else { "Active" };
+    (phase != expected).then(|| invalid("status.Phase", format!("Invalid value: {phase:?}: may only be '{expected}' with this `deletionTimestamp`")))
+}

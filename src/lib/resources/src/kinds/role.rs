@@ -1,0 +1,86 @@
+//! Role and ClusterRole: lists of rules. Whether the writer may grant them is checked by admission.
+
+use crate::checks::{invalid, items, label_selector, required};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::name;
+use ferrokube_resource::native::{Body, Printed};
+use ferrokube_resource::{Change, Hooks};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+pub(crate) fn role() -> Body {
+    body("roles", true)
+}
+
+pub(crate) fn cluster_role() -> Body {
+    body("clusterroles", false)
+}
+
+fn body(storage: &'static str, namespaced: bool) -> Body {
+    Body { columns: &[Printed::NAME, Printed::CREATED_AT], storage: Some(storage), hooks: Arc::new(Role { namespaced }), ..Body::default() }
+}
+
+#[derive(Debug)]
+struct Role {
+    namespaced: bool,
+}
+
+impl Hooks for Role {
+    fn validate(&self, _change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        let rules = object.list(&["rules"]).iter().enumerate();
+        let mut errors: Vec<FieldError> = rules.flat_map(|(index, rule)| self.rule(rule, &format!("rules[{index}]"))).collect();
+        if object.get(&["aggregationRule"]).is_some() && !self.namespaced {
+            errors.extend(aggregation(object));
+        }
+        errors
+    }
+
+    fn validate_name(&self, name: &str) -> Option<Vec<String>> {
+        Some(name::path_segment(name))
+    }
+
+    fn allow_create_on_update(&self) -> bool {
+        true
+    }
+
+    fn cells(&self, object: &Document, _now: SystemTime) -> Vec<Value> {
+        vec![Value::from(object.name()), Value::from(object.meta("creationTimestamp"))]
+    }
+}
+
+impl Role {
+    fn rule(&self, rule: &Value, path: &str) -> Vec<FieldError> {
+        let is_empty = |field: &str| items(rule, field).is_empty();
+        let mut errors = Vec::new();
+        if is_empty("verbs") {
+            errors.push(required(format!("{path}.verbs"), "verbs must contain at least one value"));
+        }
+        if !is_empty("nonResourceURLs") {
+            let field = format!("{path}.nonResourceURLs");
+            if self.namespaced {
+                errors.push(invalid(&field, "namespaced rules cannot apply to non-resource URLs"));
+            }
+            if !["apiGroups", "resources", "resourceNames"].iter().all(|field| is_empty(field)) {
+                errors.push(invalid(field, "rules cannot apply to both regular resources and non-resource URLs"));
+            }
+            return errors;
+        }
+        if is_empty("apiGroups") {
+            errors.push(required(format!("{path}.apiGroups"), "resource rules must supply at least one api group"));
+        }
+        if is_empty("resources") {
+            errors.push(required(format!("{path}.resources"), "resource rules must supply at least one resource"));
+        }
+        errors
+    }
+}
+
+fn aggregation(object: &Document) -> Vec<FieldError> {
+    const FIELD: &str = "aggregationRule.clusterRoleSelectors";
+    let selectors = object.list(&["aggregationRule", "clusterRoleSelectors"]);
+    if selectors.is_empty() {
+        return vec![required(FIELD, "at least one clusterRoleSelector required if aggregationRule is non-nil")];
+    }
+    selectors.iter().enumerate().flat_map(|(index, selector)| label_selector(selector, &format!("{FIELD}[{index}]"))).collect()
+}

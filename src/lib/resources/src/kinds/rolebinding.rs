@@ -1,0 +1,134 @@
+//! RoleBinding and ClusterRoleBinding: who has the rules of one role. The role cannot be changed.
+
+use crate::cells;
+use crate::checks::{all_invalid, invalid, not_supported, required, text};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::name;
+use ferrokube_resource::native::{Body, Printed};
+use ferrokube_resource::{Change, Hooks};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+pub(crate) fn role_binding() -> Body {
+    body("rolebindings", true)
+}
+
+pub(crate) fn cluster_role_binding() -> Body {
+    body("clusterrolebindings", false)
+}
+
+fn body(storage: &'static str, namespaced: bool) -> Body {
+    Body {
+        columns: &[
+            Printed::NAME,
+            Printed::text("Role", "The role that is bound."),
+            Printed::AGE,
+            Printed::wide("Users", "Users that have it."),
+            Printed::wide("Groups", "Groups that have it."),
+            Printed::wide("ServiceAccounts", "Service accounts that have it."),
+        ],
+        storage: Some(storage),
+        hooks: Arc::new(Binding { namespaced }),
+        ..Body::default()
+    }
+}
+
+#[derive(Debug)]
+struct Binding {
+    namespaced: bool,
+}
+
+impl Hooks for Binding {
+    fn default(&self, _version: &str, object: &mut Document) {
+        if object.str(&["roleRef", "apiGroup"]).unwrap_or_default().is_empty() {
+            object.set(&["roleRef", "apiGroup"], GROUP);
+        }
+        for subject in object.get_mut(&["subjects"]).and_then(Value::as_array_mut).into_iter().flatten() {
+            let is_person = matches!(text(subject, "kind"), "User" | "Group");
+            if let (true, true, Some(subject)) = (is_person, text(subject, "apiGroup").is_empty(), subject.as_object_mut()) {
+                subject.insert("apiGroup".to_owned(), Value::from(GROUP));
+            }
+        }
+    }
+
+    fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        let mut errors = self.role_ref(object);
+        for (index, subject) in object.list(&["subjects"]).iter().enumerate() {
+            errors.extend(self.subject(subject, &format!("subjects[{index}]")));
+        }
+        if change.old.is_some_and(|old| old.get(&["roleRef"]) != object.get(&["roleRef"])) {
+            errors.push(invalid("roleRef", "cannot change roleRef"));
+        }
+        errors
+    }
+
+    fn validate_name(&self, name: &str) -> Option<Vec<String>> {
+        Some(name::path_segment(name))
+    }
+
+    fn allow_create_on_update(&self) -> bool {
+        true
+    }
+
+    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+        let names = |kind: &str| {
+            let subjects = object.list(&["subjects"]).iter().filter(|subject| text(subject, "kind") == kind);
+            let names: Vec<String> = subjects.map(|subject| subject_name(subject, kind)).collect();
+            Value::from(names.join(", "))
+        };
+        let role = format!("{}/{}", object.str(&["roleRef", "kind"]).unwrap_or_default(), object.str(&["roleRef", "name"]).unwrap_or_default());
+        let age = cells::age(object, now);
+        vec![Value::from(object.name()), Value::from(role), Value::from(age), names("User"), names("Group"), names("ServiceAccount")]
+    }
+}
+
+fn subject_name(subject: &Value, kind: &str) -> String {
+    if kind == "ServiceAccount" { format!("{}/{}", text(subject, "namespace"), text(subject, "name")) } else { text(subject, "name").to_owned() }
+}
+
+impl Binding {
+    fn role_ref(&self, object: &Document) -> Vec<FieldError> {
+        let field = |name: &str| object.str(&["roleRef", name]).unwrap_or_default();
+        let kinds: &[&str] = if self.namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+        let mut errors = Vec::new();
+        if field("apiGroup") != GROUP {
+            errors.push(not_supported("roleRef.apiGroup", field("apiGroup"), &[GROUP]));
+        }
+        if !kinds.contains(&field("kind")) {
+            errors.push(not_supported("roleRef.kind", field("kind"), kinds));
+        }
+        match field("name") {
+            "" => errors.push(required("roleRef.name", "Required value")),
+            name => errors.extend(all_invalid("roleRef.name", name, name::path_segment(name))),
+        }
+        errors
+    }
+
+    fn subject(&self, subject: &Value, path: &str) -> Vec<FieldError> {
+        let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
+        let mut errors = Vec::new();
+        if name.is_empty() {
+            errors.push(required(format!("{path}.name"), "Required value"));
+        }
+        match text(subject, "kind") {
+            "ServiceAccount" => {
+                if !name.is_empty() {
+                    errors.extend(all_invalid(&format!("{path}.name"), name, name::dns1123_subdomain(name)));
+                }
+                if !group.is_empty() {
+                    errors.push(not_supported(format!("{path}.apiGroup"), group, &[""]));
+                }
+                if !self.namespaced && text(subject, "namespace").is_empty() {
+                    errors.push(required(format!("{path}.namespace"), "Required value"));
+                }
+            }
+            "User" | "Group" if group != GROUP => errors.push(not_supported(format!("{path}.apiGroup"), group, &[GROUP])),
+            "User" | "Group" => {}
+            other => errors.push(not_supported(format!("{path}.kind"), other, &["ServiceAccount", "User", "Group"])),
+        }
+        errors
+    }
+}

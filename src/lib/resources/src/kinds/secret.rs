@@ -1,0 +1,126 @@
+//! Secret: bytes under keys, at most 1 MiB; its type never changes and may demand keys. No message here ever holds a value.
+
+use crate::cells;
+use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, data_key, entries, forbidden, invalid, is_true, required, too_long};
+use crate::kinds::configmap::decoded_bytes;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::json;
+use ferrokube_resource::native::{Body, Printed};
+use ferrokube_resource::{Change, Hooks, Rules};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+const TLS: &str = "kubernetes.io/tls";
+const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
+
+pub(crate) fn body() -> Body {
+    Body {
+        columns: &[Printed::NAME, Printed::text("Type", "What the data is for."), Printed::text("Data", "How many keys it holds."), Printed::AGE],
+        selectable: &["type"],
+        storage: Some("secrets"),
+        rules: Rules { keep: &["immutable"], always: &[] },
+        hooks: Arc::new(Secret),
+        ..Body::default()
+    }
+}
+
+#[derive(Debug)]
+struct Secret;
+
+impl Hooks for Secret {
+    fn default(&self, _version: &str, object: &mut Document) {
+        if let Some(Value::Object(texts)) = object.remove(&["stringData"]) {
+            for (key, text) in texts {
+                let encoded = STANDARD.encode(text.as_str().unwrap_or_default());
+                object.set(&["data", &key], encoded);
+            }
+        }
+        if object.str(&["type"]).unwrap_or_default().is_empty() {
+            object.set(&["type"], "Opaque");
+        }
+    }
+
+    fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        let mut errors = change.old.map_or_else(Vec::new, |old| unchanged(old, object));
+        let mut bytes = 0;
+        for (key, value) in entries(object, &["data"]) {
+            errors.extend(all_invalid(&format!("data[{key}]"), key, data_key(key)));
+            bytes += value.as_str().map_or(0, decoded_bytes);
+        }
+        if bytes > MAX_DATA_BYTES {
+            errors.push(too_long("data", MAX_DATA_BYTES));
+        }
+        errors.extend(demanded(object));
+        errors
+    }
+
+    fn warnings(&self, _change: &Change<'_>, object: &Document) -> Vec<String> {
+        if object.str(&["type"]) == Some(TLS) && !is_key_pair(object) {
+            return vec!["tls: the data under tls.crt and tls.key is not a certificate and its key in PEM form".to_owned()];
+        }
+        Vec::new()
+    }
+
+    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+        let kind = object.str(&["type"]).unwrap_or_default();
+        vec![Value::from(object.name()), Value::from(kind), cells::count(object, &["data"]), Value::from(cells::age(object, now))]
+    }
+}
+
+fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if old.get(&["type"]) != object.get(&["type"]) {
+        errors.push(invalid("type", "field is immutable"));
+    }
+    if is_true(old, &["immutable"]) {
+        if !is_true(object, &["immutable"]) {
+            errors.push(forbidden("immutable", IMMUTABLE));
+        }
+        if old.get(&["data"]) != object.get(&["data"]) {
+            errors.push(forbidden("data", IMMUTABLE));
+        }
+    }
+    errors
+}
+
+/// What the secret's type demands.
+fn demanded(object: &Document) -> Vec<FieldError> {
+    let has = |key: &str| object.get(&["data", key]).is_some();
+    let missing = |key: &str| required(format!("data[{key}]"), "Required value");
+    match object.str(&["type"]).unwrap_or_default() {
+        "kubernetes.io/service-account-token" if object.annotation(SERVICE_ACCOUNT).unwrap_or_default().is_empty() => {
+            vec![required(format!("metadata.annotations[{SERVICE_ACCOUNT}]"), "Required value")]
+        }
+        "kubernetes.io/dockercfg" => json_object(object, ".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => json_object(object, ".dockerconfigjson"),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => vec![missing("username"), missing("password")],
+        "kubernetes.io/ssh-auth" if object.str(&["data", "ssh-privatekey"]).unwrap_or_default().is_empty() => vec![missing("ssh-privatekey")],
+        TLS => ["tls.crt", "tls.key"].into_iter().filter(|key| !has(key)).map(missing).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn json_object(object: &Document, key: &str) -> Vec<FieldError> {
+    let field = format!("data[{key}]");
+    match object.str(&["data", key]) {
+        None => vec![required(field, "Required value")],
+        Some(text) => match STANDARD.decode(text).ok().map(|bytes| json::read(&bytes)) {
+            Some(Ok(_)) => Vec::new(),
+            _ => vec![invalid(field, "Invalid value: \"<secret contents redacted>\": not a JSON object")],
+        },
+    }
+}
+
+/// Whether both parts are PEM of the right kind. Whether they belong together is left to who serves with them.
+fn is_key_pair(object: &Document) -> bool {
+    let block = |key: &str| {
+        let bytes = STANDARD.decode(object.str(&["data", key]).unwrap_or_default()).ok()?;
+        let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).ok()?;
+        Some(pem)
+    };
+    let certificate = block("tls.crt").is_some_and(|pem| pem.label == "CERTIFICATE" && pem.parse_x509().is_ok());
+    certificate && block("tls.key").is_some_and(|pem| pem.label.ends_with("PRIVATE KEY"))
+}

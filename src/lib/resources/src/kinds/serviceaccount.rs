@@ -1,0 +1,40 @@
+//! ServiceAccount: an identity inside a namespace. Its `token` subresource is computed by the authentication crate.
+
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_resource::native::{Body, Part};
+use ferrokube_resource::{Change, Hooks, Rules, Verbs};
+use std::sync::Arc;
+
+pub(crate) fn body() -> Body {
+    Body {
+        subresources: &[Part { name: "token", kind: Some(("authentication.k8s.io", "v1", "TokenRequest")), verbs: Verbs::CREATE, reset: &[] }],
+        storage: Some("serviceaccounts"),
+        rules: Rules { keep: &["automountServiceAccountToken"], always: &[] },
+        hooks: Arc::new(ServiceAccount),
+        ..Body::default()
+    }
+}
+
+#[derive(Debug)]
+struct ServiceAccount;
+
+impl Hooks for ServiceAccount {
+    /// Of a reference to a secret only the name counts.
+    fn prepare(&self, _change: &Change<'_>, object: &mut Document) {
+        let Some(secrets) = object.get_mut(&["secrets"]).and_then(Value::as_array_mut) else {
+            return;
+        };
+        for secret in secrets {
+            *secret = secret.get("name").map_or_else(|| json!({}), |name| json!({"name": name}));
+        }
+    }
+
+    fn warnings(&self, change: &Change<'_>, object: &Document) -> Vec<String> {
+        const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
+        let already = change.old.is_some_and(|old| old.annotation(ENFORCE).is_some());
+        if object.annotation(ENFORCE).is_none() || already {
+            return Vec::new();
+        }
+        vec![format!("metadata.annotations[{ENFORCE}]: deprecated in v1.32+; use separate namespaces to isolate access to mounted secrets")]
+    }
+}

@@ -1,0 +1,48 @@
+//! The table of generic kinds: a row each, in discovery's order.
+
+use crate::kinds::{configmap, csr, event, lease, namespace, resourcequota, review, role, rolebinding, secret, serviceaccount};
+use ferrokube_resource::Verbs;
+use ferrokube_resource::definition::Scope::{self, Cluster, Namespaced};
+use ferrokube_resource::native::{Body, Row};
+
+const EACH: Verbs = Verbs::ALL.without(Verbs::DELETE_COLLECTION);
+const RBAC: &str = "rbac.authorization.k8s.io";
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// Rows of the generic profile.
+#[rustfmt::skip]
+pub(crate) const GENERIC: &[Row] = &[
+    row("", ["configmaps", "configmap", "ConfigMap"], Namespaced, &["cm"], Verbs::ALL, configmap::body),
+    row("", ["events", "event", "Event"], Namespaced, &["ev"], Verbs::ALL, event::core),
+    row("", ["namespaces", "namespace", "Namespace"], Cluster, &["ns"], EACH, namespace::body),
+    row("", ["resourcequotas", "resourcequota", "ResourceQuota"], Namespaced, &["quota"], Verbs::ALL, resourcequota::body),
+    row("", ["secrets", "secret", "Secret"], Namespaced, &[], Verbs::ALL, secret::body),
+    row("", ["serviceaccounts", "serviceaccount", "ServiceAccount"], Namespaced, &["sa"], Verbs::ALL, serviceaccount::body),
+    row("events.k8s.io", ["events", "event", "Event"], Namespaced, &["ev"], Verbs::ALL, event::events),
+    row(AUTHENTICATION, ["selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview"], Cluster, &[], Verbs::CREATE, review::body),
+    row(AUTHENTICATION, ["tokenreviews", "tokenreview", "TokenReview"], Cluster, &[], Verbs::CREATE, review::body),
+    row(AUTHORIZATION, ["localsubjectaccessreviews", "localsubjectaccessreview", "LocalSubjectAccessReview"], Namespaced, &[], Verbs::CREATE, review::body),
+    row(AUTHORIZATION, ["selfsubjectaccessreviews", "selfsubjectaccessreview", "SelfSubjectAccessReview"], Cluster, &[], Verbs::CREATE, review::body),
+    row(AUTHORIZATION, ["selfsubjectrulesreviews", "selfsubjectrulesreview", "SelfSubjectRulesReview"], Cluster, &[], Verbs::CREATE, review::body),
+    row(AUTHORIZATION, ["subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview"], Cluster, &[], Verbs::CREATE, review::body),
+    row("certificates.k8s.io", ["certificatesigningrequests", "certificatesigningrequest", "CertificateSigningRequest"], Cluster, &["csr"], Verbs::ALL, csr::body),
+    row(RBAC, ["clusterrolebindings", "clusterrolebinding", "ClusterRoleBinding"], Cluster, &[], Verbs::ALL, rolebinding::cluster_role_binding),
+    row(RBAC, ["clusterroles", "clusterrole", "ClusterRole"], Cluster, &[], Verbs::ALL, role::cluster_role),
+    row(RBAC, ["rolebindings", "rolebinding", "RoleBinding"], Namespaced, &[], Verbs::ALL, rolebinding::role_binding),
+    row(RBAC, ["roles", "role", "Role"], Namespaced, &[], Verbs::ALL, role::role),
+    row("coordination.k8s.io", ["leases", "lease", "Lease"], Namespaced, &[], Verbs::ALL, lease::body),
+];
+
+/// A row; `names` are plural, singular and kind. All are v1.
+#[allow(clippy::too_many_arguments, reason = "a row of a table")]
+const fn row(
+    group: &'static str,
+    names: [&'static str; 3],
+    scope: Scope,
+    short_names: &'static [&'static str],
+    verbs: Verbs,
+    body: fn() -> Body,
+) -> Row {
+    Row { group, version: "v1", plural: names[0], singular: names[1], kind: names[2], scope, short_names, verbs, body }
+}
