@@ -1,6 +1,6 @@
 //! The data of a resource. A table row makes it for a native kind, a CustomResourceDefinition at run time.
 
-use crate::encoding::Encoding;
+use crate::encoding;
 use crate::hooks::{Change, Hooks};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::gvk::{GroupResource, GroupVersionKind};
@@ -117,8 +117,6 @@ pub struct Version {
     /// Declared selectable fields beyond `metadata.name` and `metadata.namespace`: dotted paths, in sidecar order. Definitions that share a
     /// storage prefix list them in parallel, with an empty path where a field is not selectable.
     pub selectable: Vec<String>,
-    /// How objects are written; `None` (custom resources): as they were given.
-    pub encoding: Option<Arc<Encoding>>,
     /// The protobuf message (`k8s.io.api.core.v1.ConfigMap`); `None`: no protobuf.
     pub message: Option<String>,
 }
@@ -180,9 +178,7 @@ impl Definition {
     /// What decoding means for this kind, after types were checked and again after every mutating step: canonical form, the schema's defaults, then the hooks'. Comes before managedFields are computed.
     pub fn set_defaults(&self, version: usize, object: &mut Document) {
         let row = &self.versions[version];
-        if let Some(encoding) = &row.encoding {
-            encoding.normalize(&row.schema, object);
-        }
+        encoding::normalize(&row.schema, object);
         ferrokube_schema::validate::default(&row.schema, object);
         self.hooks.default(&row.name, object);
     }
@@ -191,8 +187,6 @@ impl Definition {
     pub fn prepare(&self, version: usize, change: &Change<'_>, object: &mut Document) {
         let row = &self.versions[version];
         self.hooks.prepare(change, object);
-        if let Some(encoding) = &row.encoding {
-            encoding.complete(&row.schema, object);
-        }
+        encoding::complete(&row.schema, object);
     }
 }

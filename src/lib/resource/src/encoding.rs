@@ -1,97 +1,46 @@
 //! How a native kind is written: which empty fields are left out, which are always there, and canonical quantities and times.
 //!
-//! Upstream's form follows from its types: an empty text, number, list or map is left out unless the field is optional on its own (a
-//! pointer), a required field or a structure is always written. Most of that is in the schema (`required`, types); a kind's [`Rules`] say the rest.
+//! Upstream's form follows from its types; here it is data of the schema ([`Emit`]). Nodes that are not native (custom resources) are left alone.
 
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_apimachinery::time;
-use ferrokube_schema::{Kind, Schema};
+use ferrokube_schema::{Emit, Kind, Schema};
 
-/// What the schema does not say about a kind's form. Paths are dotted; lists and maps on the way are walked through.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rules {
-    /// Fields whose empty value differs from their absence (`immutable: false`).
-    pub keep: &'static [&'static str],
-    /// Fields that are written even when absent, though not required, with their empty value as JSON text.
-    pub always: &'static [(&'static str, &'static str)],
-}
-
-/// Rules that every object's metadata follows.
-const METADATA: Rules =
-    Rules { keep: &["metadata.deletionGracePeriodSeconds", "metadata.ownerReferences.controller", "metadata.ownerReferences.blockOwnerDeletion"], always: &[] };
-
-/// [`Rules`], looked up along a path. The default knows no rules; objects of custom resources have no encoding at all.
-#[derive(Clone, Debug, Default)]
-pub struct Encoding {
-    keep: bool,
-    always: Option<Value>,
-    children: Vec<(&'static str, Encoding)>,
-}
-
-impl Encoding {
-    /// Compiles a kind's rules.
-    ///
-    /// # Panics
-    /// When an `always` value is no JSON text: rules are constants, and every kind's are compiled in tests.
-    pub fn new(rules: &Rules) -> Self {
-        let mut root = Self::default();
-        for rules in [&METADATA, rules] {
-            for path in rules.keep {
-                root.at(path).keep = true;
-            }
-            for (path, text) in rules.always {
-                let value = ferrokube_apimachinery::json::read_value(text.as_bytes()).expect("rules are constants");
-                root.at(path).always = Some(value);
-            }
-        }
-        root
-    }
-
-    fn at(&mut self, path: &'static str) -> &mut Self {
-        path.split('.').fold(self, |node, segment| {
-            let found = node.children.iter().position(|(name, _)| *name == segment).unwrap_or_else(|| {
-                node.children.push((segment, Self::default()));
-                node.children.len() - 1
-            });
-            &mut node.children[found].1
-        })
-    }
-
-    fn child(&self, name: &str) -> Option<&Self> {
-        self.children.iter().find(|(child, _)| *child == name).map(|(_, node)| node)
-    }
-
-    /// Puts a decoded object into canonical form: drops nulls and empty fields, writes quantities and times canonically.
-    ///
-    /// Fields that [`Self::complete`] adds are dropped too while they are empty, so that no manager owns them.
-    pub fn normalize(&self, schema: &Schema, object: &mut Document) {
-        fields(schema, Some(self), object.fields_mut());
-    }
-
-    /// Adds the fields that are always written, to the object and every structure in it.
-    pub fn complete(&self, schema: &Schema, object: &mut Document) {
-        complete_fields(schema, Some(self), object.fields_mut());
+/// Puts a decoded object into canonical form: drops nulls and empty fields, writes quantities and times canonically.
+///
+/// Fields that [`complete`] adds are dropped too while they have their zero value, so that no manager owns them.
+pub fn normalize(schema: &Schema, object: &mut Document) {
+    if schema.native {
+        normalize_fields(schema, object.fields_mut());
     }
 }
 
-/// Normalizes the fields of a structure.
-fn fields(schema: &Schema, rules: Option<&Encoding>, object: &mut Map<String, Value>) {
+/// Adds the fields that are always written, to the object and every structure in it.
+pub fn complete(schema: &Schema, object: &mut Document) {
+    if schema.native {
+        complete_fields(schema, object.fields_mut());
+    }
+}
+
+fn normalize_fields(schema: &Schema, object: &mut Map<String, Value>) {
     object.retain(|name, value| {
-        if name == "managedFields" {
-            return true;
-        }
         let Some(property) = schema.properties.get(name.as_str()) else {
             return true;
         };
-        let rules = rules.and_then(|rules| rules.child(name));
-        normalize(&property.schema, rules, value);
-        let keep = property.required || rules.is_some_and(|rules| rules.keep);
-        !value.is_null() && (keep || !is_empty(&property.schema, value)) && rules.and_then(|rules| rules.always.as_ref()) != Some(&*value)
+        if name != "managedFields" {
+            normalize_value(&property.schema, value);
+        }
+        match property.emit {
+            Emit::AsIs => true,
+            Emit::OmitEmpty => !is_empty(&property.schema, value),
+            Emit::OmitNull | Emit::AlwaysNull => !value.is_null(),
+            Emit::Always => !value.is_null() && *value != zero(&property.schema),
+        }
     });
 }
 
-/// Whether a field of this type is left out when it is not required; structures never are.
+/// Whether a field of this type is left out when it is empty; structures never are.
 fn is_empty(schema: &Schema, value: &Value) -> bool {
     match value {
         Value::String(text) => text.is_empty(),
@@ -103,15 +52,15 @@ fn is_empty(schema: &Schema, value: &Value) -> bool {
     }
 }
 
-fn normalize(schema: &Schema, rules: Option<&Encoding>, value: &mut Value) {
+fn normalize_value(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(map) => match &schema.additional {
-            Some(values) => map.values_mut().for_each(|value| element(values, rules, value)),
-            None => fields(schema, rules, map),
+            Some(values) => map.values_mut().for_each(|value| normalize_element(values, value)),
+            None => normalize_fields(schema, map),
         },
         Value::Array(items) => {
             if let Some(node) = &schema.items {
-                items.iter_mut().for_each(|value| element(node, rules, value));
+                items.iter_mut().for_each(|value| normalize_element(node, value));
             }
         }
         Value::String(_) | Value::Number(_) => canonical_scalar(schema, value),
@@ -119,32 +68,23 @@ fn normalize(schema: &Schema, rules: Option<&Encoding>, value: &mut Value) {
     }
 }
 
-/// An item of a list or a value of a map: null is the type's empty value there.
-fn element(schema: &Schema, rules: Option<&Encoding>, value: &mut Value) {
-    if value.is_null() {
-        *value = match schema.kind {
-            Kind::String if !is_time(schema) => Value::from(""),
-            Kind::IntOrString if is_quantity(schema) => Value::from("0"),
-            Kind::Integer | Kind::Number => Value::from(0),
-            Kind::Boolean => Value::Bool(false),
-            Kind::Object if schema.additional.is_none() => Value::Object(Map::new()),
-            _ => Value::Null,
-        };
-        return;
+/// An item of a list or a value of a map: null is the type's zero value there.
+fn normalize_element(schema: &Schema, value: &mut Value) {
+    if !value.is_null() {
+        normalize_value(schema, value);
+    } else if schema.format.as_deref() == Some("byte") {
+        *value = Value::from("");
+    } else {
+        *value = zero(schema);
     }
-    normalize(schema, rules, value);
-}
-
-fn named(schema: &Schema, suffix: &str) -> bool {
-    schema.name.as_deref().is_some_and(|name| name.ends_with(suffix))
 }
 
 fn is_time(schema: &Schema) -> bool {
-    schema.format.as_deref() == Some("date-time") || named(schema, ".v1.Time") || named(schema, ".v1.MicroTime")
+    schema.format.as_deref() == Some("date-time")
 }
 
 fn is_quantity(schema: &Schema) -> bool {
-    schema.format.as_deref() == Some("quantity") || named(schema, ".resource.Quantity")
+    schema.format.as_deref() == Some("quantity")
 }
 
 /// Rewrites quantities, times and base64; a text that is none of them stays, for validation to refuse.
@@ -163,58 +103,55 @@ fn canonical_scalar(schema: &Schema, value: &mut Value) {
 }
 
 fn canonical_time(schema: &Schema, text: &str) -> Option<String> {
-    if named(schema, "MicroTime") {
+    if schema.short_name() == "MicroTime" {
         return time::parse_rfc3339(text).map(time::rfc3339_micros);
     }
     // The usual form needs no parsing.
-    let bytes = text.as_bytes();
-    if bytes.len() == 20 && bytes[19] == b'Z' {
+    if text.len() == 20 && text.ends_with('Z') {
         return None;
     }
     time::parse_rfc3339(text).map(time::rfc3339_seconds)
 }
 
-fn complete_fields(schema: &Schema, rules: Option<&Encoding>, object: &mut Map<String, Value>) {
+fn complete_fields(schema: &Schema, object: &mut Map<String, Value>) {
     for (name, property) in &schema.properties {
-        let rules = rules.and_then(|rules| rules.child(name));
-        match object.get_mut(&**name) {
-            // An empty required list is null: that is how it comes back from upstream's storage.
-            Some(Value::Array(items)) if items.is_empty() && property.required => {
+        match (object.get_mut(&**name), property.emit) {
+            // An empty list that is always written is null: that is how it comes back from upstream's storage.
+            (Some(value @ Value::Array(_)), Emit::Always) if value.as_array().is_some_and(Vec::is_empty) => *value = Value::Null,
+            (Some(value), _) if &**name != "managedFields" => complete_value(&property.schema, value),
+            (None, Emit::Always) => {
+                object.insert(name.to_string(), zero(&property.schema));
+            }
+            (None, Emit::AlwaysNull) => {
                 object.insert(name.to_string(), Value::Null);
             }
-            Some(value) if &**name != "managedFields" => complete(&property.schema, rules, value),
-            Some(_) => {}
-            None => {
-                if let Some(zero) = rules.and_then(|rules| rules.always.clone()).or_else(|| property.required.then(|| zero(&property.schema))) {
-                    object.insert(name.to_string(), zero);
-                }
-            }
+            _ => {}
         }
     }
 }
 
-fn complete(schema: &Schema, rules: Option<&Encoding>, value: &mut Value) {
+fn complete_value(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(map) => match &schema.additional {
-            Some(values) => map.values_mut().for_each(|value| complete(values, rules, value)),
-            None => complete_fields(schema, rules, map),
+            Some(values) => map.values_mut().for_each(|value| complete_value(values, value)),
+            None => complete_fields(schema, map),
         },
         Value::Array(items) => {
             if let Some(node) = &schema.items {
-                items.iter_mut().for_each(|value| complete(node, rules, value));
+                items.iter_mut().for_each(|value| complete_value(node, value));
             }
         }
         _ => {}
     }
 }
 
-/// What upstream writes for a required field that is not set.
+/// What upstream writes for a field that is not set.
 fn zero(schema: &Schema) -> Value {
     match schema.kind {
         Kind::Object if schema.additional.is_none() => Value::Object(Map::new()),
         Kind::String if !is_time(schema) && schema.format.as_deref() != Some("byte") => Value::from(""),
         Kind::IntOrString if is_quantity(schema) => Value::from("0"),
-        Kind::Integer | Kind::Number => Value::from(0),
+        Kind::Integer | Kind::Number | Kind::IntOrString => Value::from(0),
         Kind::Boolean => Value::Bool(false),
         _ => Value::Null,
     }
@@ -224,61 +161,85 @@ fn zero(schema: &Schema) -> Value {
 mod tests {
     use super::*;
     use ferrokube_apimachinery::document::json;
-    use ferrokube_schema::schema::Property;
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
+    use ferrokube_schema::Property;
 
-    fn node(kind: Kind) -> Arc<Schema> {
-        Arc::new(Schema { kind, ..Schema::default() })
+    fn node(kind: Kind) -> Schema {
+        Schema { kind, native: true, ..Schema::default() }
     }
 
-    fn structure(fields: &[(&str, Arc<Schema>, bool)]) -> Arc<Schema> {
-        let properties: BTreeMap<Arc<str>, Property> =
-            fields.iter().map(|(name, schema, required)| (Arc::from(*name), Property::new(schema.clone(), *required))).collect();
-        Arc::new(Schema { kind: Kind::Object, properties, ..Schema::default() })
+    fn structure(fields: &[(&str, &Schema, Emit)]) -> Schema {
+        let property = |schema: &Schema, emit| Property { emit, ..Property::new(schema.clone(), false) };
+        let properties = fields.iter().map(|(name, schema, emit)| ((*name).into(), property(schema, *emit))).collect();
+        Schema { properties, ..node(Kind::Object) }
     }
 
-    fn list(items: Arc<Schema>) -> Arc<Schema> {
-        Arc::new(Schema { kind: Kind::Array, items: Some(items.into()), ..Schema::default() })
+    fn list(items: Schema) -> Schema {
+        Schema { items: Some(items.into()), ..node(Kind::Array) }
     }
 
-    fn map(values: Arc<Schema>) -> Arc<Schema> {
-        Arc::new(Schema { kind: Kind::Object, additional: Some(values.into()), ..Schema::default() })
+    fn map(values: Schema) -> Schema {
+        Schema { additional: Some(values.into()), ..node(Kind::Object) }
     }
 
-    fn check(rules: &Rules, schema: &Schema, given: Value, normal: &Value, complete: &Value) {
-        let encoding = Encoding::new(rules);
+    fn time() -> Schema {
+        Schema { format: Some("date-time".into()), ..node(Kind::String) }
+    }
+
+    fn check(schema: &Schema, given: Value, normal: &Value, completed: &Value) {
         let mut object = Document::from_value(given).unwrap();
-        encoding.normalize(schema, &mut object);
+        normalize(schema, &mut object);
         assert_eq!(&object.clone().into_value(), normal);
-        encoding.complete(schema, &mut object);
-        assert_eq!(&object.into_value(), complete);
+        complete(schema, &mut object);
+        assert_eq!(&object.into_value(), completed);
     }
 
     #[test]
-    fn empty_fields_go_unless_required_or_kept() {
+    fn empty_fields_go_unless_they_mean_something() {
+        let spec = structure(&[("n", &node(Kind::Integer), Emit::OmitEmpty)]);
         let schema = structure(&[
-            ("text", node(Kind::String), false),
-            ("name", node(Kind::String), true),
-            ("flag", node(Kind::Boolean), false),
-            ("kept", node(Kind::Boolean), false),
-            ("data", map(node(Kind::String)), false),
-            ("spec", structure(&[("n", node(Kind::Integer), false)]), false),
+            ("text", &node(Kind::String), Emit::OmitEmpty),
+            ("name", &node(Kind::String), Emit::Always),
+            ("flag", &node(Kind::Boolean), Emit::OmitEmpty),
+            ("pointer", &node(Kind::Boolean), Emit::OmitNull),
+            ("data", &map(node(Kind::String)), Emit::OmitEmpty),
+            ("spec", &spec, Emit::OmitNull),
         ]);
-        let rules = Rules { keep: &["kept"], always: &[] };
-        let given = json!({"text": "", "name": "", "flag": false, "kept": false, "data": {}, "spec": {"n": 0}, "other": ""});
-        let expected = json!({"name": "", "kept": false, "spec": {}, "other": ""});
-        check(&rules, &schema, given, &expected, &expected);
-        check(&rules, &schema, json!({"data": {"k": null}}), &json!({"data": {"k": ""}}), &json!({"data": {"k": ""}, "name": ""}));
+        let given = json!({"text": "", "name": "", "flag": false, "pointer": false, "data": {}, "spec": {"n": 0}, "other": ""});
+        let normal = json!({"pointer": false, "spec": {}, "other": ""});
+        check(&schema, given, &normal, &json!({"name": "", "pointer": false, "spec": {}, "other": ""}));
+        check(&schema, json!({"data": {"k": null}, "pointer": null}), &json!({"data": {"k": ""}}), &json!({"data": {"k": ""}, "name": ""}));
     }
 
     #[test]
     fn what_is_always_written_is_not_there_before_completion() {
-        let item = structure(&[("at", Arc::new(Schema { kind: Kind::String, format: Some("date-time".into()), ..Schema::default() }), false)]);
-        let schema = structure(&[("rules", list(node(Kind::String)), true), ("status", structure(&[("conditions", list(item), false)]), false)]);
-        let rules = Rules { keep: &[], always: &[("status", "{}"), ("status.conditions.at", "null")] };
-        check(&rules, &schema, json!({"rules": [], "status": {}}), &json!({"rules": []}), &json!({"rules": null, "status": {}}));
-        let given = json!({"rules": null, "status": {"conditions": [{}]}});
-        check(&rules, &schema, given, &json!({"status": {"conditions": [{}]}}), &json!({"rules": null, "status": {"conditions": [{"at": null}]}}));
+        let item = structure(&[("at", &time(), Emit::Always)]);
+        let status = structure(&[("conditions", &list(item), Emit::OmitEmpty)]);
+        let schema = structure(&[
+            ("rules", &list(node(Kind::String)), Emit::Always),
+            ("status", &status, Emit::Always),
+            ("seconds", &node(Kind::Integer), Emit::AlwaysNull),
+        ]);
+        let empty = json!({"rules": null, "status": {}, "seconds": null});
+        check(&schema, json!({"rules": [], "status": {}}), &json!({"rules": []}), &empty);
+        check(&schema, empty.clone(), &json!({}), &empty);
+        let expected = json!({"rules": null, "status": {"conditions": [{"at": null}]}, "seconds": 0});
+        check(&schema, json!({"status": {"conditions": [{}]}, "seconds": 0}), &json!({"status": {"conditions": [{}]}, "seconds": 0}), &expected);
+    }
+
+    #[test]
+    fn custom_nodes_are_left_alone() {
+        let schema = Schema { native: false, ..structure(&[("a", &node(Kind::String), Emit::OmitEmpty)]) };
+        check(&schema, json!({"a": null}), &json!({"a": null}), &json!({"a": null}));
+    }
+
+    #[test]
+    fn quantities_and_times_are_canonical() {
+        let quantity = Schema { format: Some("quantity".into()), ..node(Kind::IntOrString) };
+        let micro = Schema { name: Some("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime".into()), ..time() };
+        let schema = structure(&[("hard", &map(quantity), Emit::OmitEmpty), ("at", &time(), Emit::OmitNull), ("micro", &micro, Emit::OmitNull)]);
+        let given =
+            json!({"hard": {"a": 2, "b": "1500m", "c": "1024Mi", "d": null}, "at": "2024-01-02T04:04:05+01:00", "micro": "2024-01-02T03:04:05.000006Z"});
+        let expected = json!({"hard": {"a": "2", "b": "1500m", "c": "1Gi", "d": "0"}, "at": "2024-01-02T03:04:05Z", "micro": "2024-01-02T03:04:05.000006Z"});
+        check(&schema, given, &expected, &expected);
     }
 }

@@ -9,5 +9,4 @@ pub mod hooks;
 pub mod native;
 
 pub use definition::{Column, Definition, Scope, Subresource, Verbs, Version};
-pub use encoding::{Encoding, Rules};
 pub use hooks::{Change, Defaulted, Hooks};

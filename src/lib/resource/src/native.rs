@@ -1,7 +1,6 @@
 //! Native kinds: a row says what discovery says, a body in the kind's own file says the rest; together with the schema tables they make a [`Definition`].
 
 use crate::definition::{Column, Definition, Scope, Subresource, Verbs, Version};
-use crate::encoding::{Encoding, Rules};
 use crate::hooks::{Defaulted, Hooks};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_schema::apply::ResetFields;
@@ -46,12 +45,10 @@ pub struct Body {
     pub selectable: &'static [&'static str],
     /// The storage prefix; `None`: nothing is stored.
     pub storage: Option<&'static str>,
-    /// Its form.
-    pub rules: Rules,
     /// Its behaviour.
     pub hooks: Arc<dyn Hooks>,
     /// A further version that is stored but not served here, when the kind is stored as another group's (events): its name and definition.
-    pub stored_as: Option<(&'static str, &'static str, Rules)>,
+    pub stored_as: Option<(&'static str, &'static str)>,
 }
 
 /// A subresource of a native kind.
@@ -110,7 +107,6 @@ impl Default for Body {
             columns: &[Printed::NAME, Printed::AGE],
             selectable: &[],
             storage: None,
-            rules: Rules::default(),
             hooks: Arc::new(Defaulted),
             stored_as: None,
         }
@@ -132,7 +128,7 @@ impl Row {
         let body = (self.body)();
         let mut versions = vec![self.served(&body, tables)?];
         if let Some(stored) = body.stored_as {
-            let mut version = Self::version(tables, stored.0, stored.1, &stored.2)?;
+            let mut version = Self::version(tables, stored.0, stored.1)?;
             version.served = false;
             version.selectable = body.selectable.iter().map(|path| (*path).to_owned()).collect();
             versions.push(version);
@@ -158,7 +154,7 @@ impl Row {
         })
     }
 
-    fn version(tables: &Tables, name: &str, definition: &str, rules: &Rules) -> Result<Version, String> {
+    fn version(tables: &Tables, name: &str, definition: &str) -> Result<Version, String> {
         Ok(Version {
             name: name.to_owned(),
             served: true,
@@ -168,13 +164,12 @@ impl Row {
             reset: ResetFields::default(),
             columns: Arc::default(),
             selectable: Vec::new(),
-            encoding: Some(Arc::new(Encoding::new(rules))),
             message: definition.strip_prefix("io.k8s.").map(|rest| format!("k8s.io.{rest}")),
         })
     }
 
     fn served(&self, body: &Body, tables: &Tables) -> Result<Version, String> {
-        let mut version = Self::version(tables, self.version, &self.schema_name(), &body.rules)?;
+        let mut version = Self::version(tables, self.version, &self.schema_name())?;
         version.reset = reset(body.reset);
         version.selectable = body.selectable.iter().map(|path| (*path).to_owned()).collect();
         version.columns = body.columns.iter().map(Column::from).collect();

@@ -36,13 +36,6 @@ pub(crate) const GENERIC: &[Row] = &[
 
 /// A row; `names` are plural, singular and kind. All are v1.
 #[allow(clippy::too_many_arguments, reason = "a row of a table")]
-const fn row(
-    group: &'static str,
-    names: [&'static str; 3],
-    scope: Scope,
-    short_names: &'static [&'static str],
-    verbs: Verbs,
-    body: fn() -> Body,
-) -> Row {
+const fn row(group: &'static str, names: [&'static str; 3], scope: Scope, short_names: &'static [&'static str], verbs: Verbs, body: fn() -> Body) -> Row {
     Row { group, version: "v1", plural: names[0], singular: names[1], kind: names[2], scope, short_names, verbs, body }
 }

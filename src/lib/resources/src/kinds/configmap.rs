@@ -5,15 +5,14 @@ use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, data_key, entries, f
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks, Rules};
+use ferrokube_resource::{Change, Hooks};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) fn body() -> Body {
     Body {
-        columns: &[Printed::NAME, Printed::text("Data", "How many keys it holds."), Printed::AGE],
+        columns: const { &[Printed::NAME, Printed::text("Data", "How many keys it holds."), Printed::AGE] },
         storage: Some("configmaps"),
-        rules: Rules { keep: &["immutable"], always: &[] },
         hooks: Arc::new(ConfigMap),
         ..Body::default()
     }

@@ -9,7 +9,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::{name, time};
 use ferrokube_resource::native::{Body, Part, Printed};
-use ferrokube_resource::{Change, Hooks, Rules, Verbs};
+use ferrokube_resource::{Change, Hooks, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -48,20 +48,18 @@ pub(crate) fn body() -> Body {
             Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec", "status.conditions"] },
         ],
         reset: &["status"],
-        columns: &[
-            Printed::NAME,
-            Printed::AGE,
-            Printed::text("SignerName", "Who is asked to sign."),
-            Printed::text("Requestor", "Who asks."),
-            Printed::text("RequestedDuration", "How long the certificate should live."),
-            Printed::text("Condition", "How far it is."),
-        ],
+        columns: const {
+            &[
+                Printed::NAME,
+                Printed::AGE,
+                Printed::text("SignerName", "Who is asked to sign."),
+                Printed::text("Requestor", "Who asks."),
+                Printed::text("RequestedDuration", "How long the certificate should live."),
+                Printed::text("Condition", "How far it is."),
+            ]
+        },
         selectable: &["spec.signerName"],
         storage: Some("certificatesigningrequests"),
-        rules: Rules {
-            keep: &["spec.expirationSeconds"],
-            always: &[("status", "{}"), ("status.conditions.lastUpdateTime", "null"), ("status.conditions.lastTransitionTime", "null")],
-        },
         hooks: Arc::new(SigningRequest),
         ..Body::default()
     }

@@ -9,7 +9,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks, Rules};
+use ferrokube_resource::{Change, Hooks};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -28,29 +28,6 @@ const COLUMNS: &[Printed] = &[
     Printed::wide("Count", "How often it happened."),
     Printed { name: "Name", kind: "string", format: "name", description: "Unique within its namespace.", priority: 1 },
 ];
-const CORE_RULES: Rules = Rules {
-    keep: &[],
-    always: &[
-        ("source", "{}"),
-        ("firstTimestamp", "null"),
-        ("lastTimestamp", "null"),
-        ("eventTime", "null"),
-        ("reportingComponent", "\"\""),
-        ("reportingInstance", "\"\""),
-        ("series.lastObservedTime", "null"),
-    ],
-};
-const RULES: Rules = Rules {
-    keep: &[],
-    always: &[
-        ("regarding", "{}"),
-        ("deprecatedSource", "{}"),
-        ("deprecatedFirstTimestamp", "null"),
-        ("deprecatedLastTimestamp", "null"),
-        ("eventTime", "null"),
-    ],
-};
-
 /// The fields of an event by its form.
 #[derive(Debug)]
 struct Form {
@@ -107,7 +84,6 @@ pub(crate) fn core() -> Body {
             "source",
         ],
         storage: Some("events"),
-        rules: CORE_RULES,
         hooks: Arc::new(Event { form: &CORE }),
         ..Body::default()
     }
@@ -129,8 +105,7 @@ pub(crate) fn events() -> Body {
             "type",
         ],
         storage: Some("events"),
-        rules: RULES,
-        stored_as: Some(("core", "io.k8s.api.core.v1.Event", CORE_RULES)),
+        stored_as: Some(("core", "io.k8s.api.core.v1.Event")),
         hooks: Arc::new(Event { form: &EVENTS }),
         ..Body::default()
     }

@@ -5,18 +5,14 @@ use crate::checks::{forbidden, invalid};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks, Rules};
+use ferrokube_resource::{Change, Hooks};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) fn body() -> Body {
     Body {
-        columns: &[Printed::NAME, Printed::text("Holder", "Who holds it."), Printed::AGE],
+        columns: const { &[Printed::NAME, Printed::text("Holder", "Who holds it."), Printed::AGE] },
         storage: Some("leases"),
-        rules: Rules {
-            keep: &["spec.holderIdentity", "spec.leaseDurationSeconds", "spec.leaseTransitions", "spec.strategy", "spec.preferredHolder"],
-            always: &[("spec", "{}")],
-        },
         hooks: Arc::new(Lease),
         ..Body::default()
     }

@@ -6,7 +6,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Part, Printed};
-use ferrokube_resource::{Change, Hooks, Rules, Verbs};
+use ferrokube_resource::{Change, Hooks, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -22,10 +22,9 @@ pub(crate) fn body() -> Body {
             Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
         ],
         reset: &["status"],
-        columns: &[Printed::NAME, Printed::text("Status", "Active, or Terminating once it was deleted."), Printed::AGE],
+        columns: const { &[Printed::NAME, Printed::text("Status", "Active, or Terminating once it was deleted."), Printed::AGE] },
         selectable: &["status.phase"],
         storage: Some("namespaces"),
-        rules: Rules { keep: &[], always: &[("spec", "{}"), ("status", "{}"), ("status.conditions.lastTransitionTime", "null")] },
         hooks: Arc::new(Namespace),
         ..Body::default()
     }

@@ -6,7 +6,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Part, Printed};
-use ferrokube_resource::{Change, Hooks, Rules, Verbs};
+use ferrokube_resource::{Change, Hooks, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -42,14 +42,15 @@ pub(crate) fn body() -> Body {
     Body {
         subresources: &[Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
         reset: &["status"],
-        columns: &[
-            Printed::NAME,
-            Printed::text("Request", "Used and hard amounts, limits excepted."),
-            Printed::text("Limit", "Used and hard amounts of limits."),
-            Printed::AGE,
-        ],
+        columns: const {
+            &[
+                Printed::NAME,
+                Printed::text("Request", "Used and hard amounts, limits excepted."),
+                Printed::text("Limit", "Used and hard amounts of limits."),
+                Printed::AGE,
+            ]
+        },
         storage: Some("resourcequotas"),
-        rules: Rules { keep: &[], always: &[("spec", "{}"), ("status", "{}")] },
         hooks: Arc::new(ResourceQuota),
         ..Body::default()
     }

@@ -1,18 +1,13 @@
 //! The review kinds: nothing is stored, the authentication crate computes the answers.
 
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_resource::Hooks;
 use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Hooks, Rules};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) fn body() -> Body {
-    Body {
-        columns: &[Printed::NAME, Printed::CREATED_AT],
-        rules: Rules { keep: &[], always: &[("status", "{}")] },
-        hooks: Arc::new(Review),
-        ..Body::default()
-    }
+    Body { columns: const { &[Printed::NAME, Printed::CREATED_AT] }, hooks: Arc::new(Review), ..Body::default() }
 }
 
 #[derive(Debug)]

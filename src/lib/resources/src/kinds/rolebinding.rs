@@ -22,14 +22,16 @@ pub(crate) fn cluster_role_binding() -> Body {
 
 fn body(storage: &'static str, namespaced: bool) -> Body {
     Body {
-        columns: &[
-            Printed::NAME,
-            Printed::text("Role", "The role that is bound."),
-            Printed::AGE,
-            Printed::wide("Users", "Users that have it."),
-            Printed::wide("Groups", "Groups that have it."),
-            Printed::wide("ServiceAccounts", "Service accounts that have it."),
-        ],
+        columns: const {
+            &[
+                Printed::NAME,
+                Printed::text("Role", "The role that is bound."),
+                Printed::AGE,
+                Printed::wide("Users", "Users that have it."),
+                Printed::wide("Groups", "Groups that have it."),
+                Printed::wide("ServiceAccounts", "Service accounts that have it."),
+            ]
+        },
         storage: Some(storage),
         hooks: Arc::new(Binding { namespaced }),
         ..Body::default()

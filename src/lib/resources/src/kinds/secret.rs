@@ -9,7 +9,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::json;
 use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks, Rules};
+use ferrokube_resource::{Change, Hooks};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -18,10 +18,9 @@ const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 pub(crate) fn body() -> Body {
     Body {
-        columns: &[Printed::NAME, Printed::text("Type", "What the data is for."), Printed::text("Data", "How many keys it holds."), Printed::AGE],
+        columns: const { &[Printed::NAME, Printed::text("Type", "What the data is for."), Printed::text("Data", "How many keys it holds."), Printed::AGE] },
         selectable: &["type"],
         storage: Some("secrets"),
-        rules: Rules { keep: &["immutable"], always: &[] },
         hooks: Arc::new(Secret),
         ..Body::default()
     }

@@ -2,14 +2,13 @@
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::native::{Body, Part};
-use ferrokube_resource::{Change, Hooks, Rules, Verbs};
+use ferrokube_resource::{Change, Hooks, Verbs};
 use std::sync::Arc;
 
 pub(crate) fn body() -> Body {
     Body {
         subresources: &[Part { name: "token", kind: Some(("authentication.k8s.io", "v1", "TokenRequest")), verbs: Verbs::CREATE, reset: &[] }],
         storage: Some("serviceaccounts"),
-        rules: Rules { keep: &["automountServiceAccountToken"], always: &[] },
         hooks: Arc::new(ServiceAccount),
         ..Body::default()
     }
