@@ -5,6 +5,7 @@
 pub mod access;
 pub mod audit;
 pub mod authenticate;
+pub mod bootstrap;
 pub mod rbac;
 
 pub use access::{Access, AlwaysDeny, Authorizer, Decision, MastersOnly, ResourceAccess, Union, forbidden};

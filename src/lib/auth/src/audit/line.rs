@@ -132,7 +132,7 @@ fn payload(out: &mut Vec<u8>, name: &str, payload: Option<Payload<'_>>, plan: &P
     };
     let value = if plan.omit_managed_fields { without_managed_fields(value) } else { value };
     key(out, name);
-    out.extend_from_slice(&json::to_vec(&value));
+    json::append(out, &value);
 }
 
 fn without_managed_fields(mut value: Value) -> Value {
@@ -204,7 +204,7 @@ fn strings_always(out: &mut Vec<u8>, name: &str, texts: &[String]) {
         if index > 0 {
             out.push(b',');
         }
-        string(out, text);
+        json::append_string(out, text);
     }
     out.push(b']');
 }
@@ -217,7 +217,7 @@ fn optional(out: &mut Vec<u8>, name: &str, text: &str) {
 
 fn field(out: &mut Vec<u8>, name: &str, text: &str) {
     key(out, name);
-    string(out, text);
+    json::append_string(out, text);
 }
 
 /// The name of the next field, with a comma before it unless it is the object's first.
@@ -225,26 +225,8 @@ fn key(out: &mut Vec<u8>, name: &str) {
     if out.last() != Some(&b'{') {
         out.push(b',');
     }
-    string(out, name);
+    json::append_string(out, name);
     out.push(b':');
-}
-
-fn string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\' || byte == 0x7f) {
-        out.extend_from_slice(&rest[..at]);
-        match rest[at] {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            byte => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-        }
-        rest = &rest[at + 1..];
-    }
-    out.extend_from_slice(rest);
-    out.push(b'"');
 }
 
 /// At most `max` bytes, cut at a character.

@@ -1,0 +1,226 @@
+//! Brings stored roles and bindings up to the policy.
+
+use super::policy::{Expected, expected};
+use crate::rbac::{Kind, Rule};
+use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_registry::{DeleteOptions, Local, Registry};
+use futures::stream::{FuturesUnordered, StreamExt};
+use std::collections::HashMap;
+
+/// An object with this annotation at `false` is left alone.
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+/// How often a write that met another writer is computed again.
+const ATTEMPTS: usize = 5;
+
+/// The policy could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {kind} {name} of the RBAC policy: {failure}")]
+pub struct BootstrapError {
+    /// The plural.
+    pub kind: &'static str,
+    /// Which object.
+    pub name: String,
+    /// As a client would see it.
+    pub failure: Failure,
+}
+
+/// What [`reconcile`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Objects made.
+    pub created: usize,
+    /// Objects that were given missing rules, subjects or labels.
+    pub updated: usize,
+}
+
+enum Done {
+    Nothing,
+    Created,
+    Updated,
+}
+
+/// Makes the stored RBAC objects hold the policy. Idempotent; safe beside other servers that do the same. All writes are submitted at once, so that the store
+/// commits them in one batch; when nothing is missing, nothing is written. The namespaces `kube-system` and `kube-public` must exist.
+///
+/// # Errors
+/// [`BootstrapError`] for the first object that cannot be written; others may have been.
+pub async fn reconcile(registry: &Registry) -> Result<Summary, BootstrapError> {
+    let clients: HashMap<&str, Local> = Kind::ALL
+        .into_iter()
+        .filter_map(|kind| Local::new(registry, "rbac.authorization.k8s.io", "v1", kind.plural()).map(|local| (kind.plural(), local)))
+        .collect();
+    let mut work: FuturesUnordered<_> =
+        expected().into_iter().filter_map(|object| clients.get(object.kind.plural()).map(|local| ensure(local, object))).collect();
+    let mut summary = Summary::default();
+    while let Some(done) = work.next().await {
+        match done? {
+            Done::Nothing => {}
+            Done::Created => summary.created += 1,
+            Done::Updated => summary.updated += 1,
+        }
+    }
+    tracing::debug!(created = summary.created, updated = summary.updated, "the RBAC policy is in place");
+    Ok(summary)
+}
+
+async fn ensure(local: &Local, object: Expected) -> Result<Done, BootstrapError> {
+    let mut attempt = 1;
+    loop {
+        match ensure_once(local, &object.document).await {
+            Err(failure) if attempt < ATTEMPTS && is_race(&failure) => attempt += 1,
+            other => return other.map_err(|failure| BootstrapError { kind: object.kind.plural(), name: object.document.name().to_owned(), failure }),
+        }
+    }
+}
+
+fn is_race(failure: &Failure) -> bool {
+    matches!(failure.reason, Some(Reason::Conflict | Reason::AlreadyExists | Reason::NotFound))
+}
+
+async fn ensure_once(local: &Local, expected: &Document) -> Result<Done, Failure> {
+    let (namespace, name) = (expected.namespace(), expected.name());
+    let Some(stored) = local.get(namespace, name).await? else {
+        local.create(namespace, expected.clone()).await?;
+        return Ok(Done::Created);
+    };
+    if stored.annotation(AUTOUPDATE) != Some("false") && stored.get(&["roleRef"]).is_some_and(|stored| !same_role(stored, expected)) {
+        // A binding's role cannot be changed: it is replaced.
+        let options = DeleteOptions { uid: Some(stored.uid().to_owned()), ..DeleteOptions::default() };
+        local.delete(namespace, name, &options).await?;
+        local.create(namespace, expected.clone()).await?;
+        return Ok(Done::Updated);
+    }
+    let Some(changed) = reconciled(&stored, expected) else {
+        return Ok(Done::Nothing);
+    };
+    local.update(changed, "").await?;
+    Ok(Done::Updated)
+}
+
+fn same_role(stored: &Value, expected: &Document) -> bool {
+    let expected = expected.get(&["roleRef"]);
+    ["kind", "name"].iter().all(|field| stored.get(*field) == expected.and_then(|role| role.get(*field)))
+}
+
+/// The stored object with what it lacks of the expected one; `None` when it lacks nothing or forbids changes. What it holds beyond stays.
+pub fn reconciled(stored: &Document, expected: &Document) -> Option<Document> {
+    if stored.annotation(AUTOUPDATE) == Some("false") {
+        return None;
+    }
+    let mut changed = stored.clone();
+    let mut is_changed = false;
+    for field in ["labels", "annotations"] {
+        is_changed |= add_missing_keys(&mut changed, &["metadata", field], expected.get(&["metadata", field]));
+    }
+    if expected.get(&["aggregationRule"]).is_some() {
+        is_changed |= add_missing_items(&mut changed, &["aggregationRule", "clusterRoleSelectors"], expected);
+    } else {
+        is_changed |= add_missing_rules(&mut changed, expected);
+    }
+    is_changed |= add_missing_items(&mut changed, &["subjects"], expected);
+    is_changed.then_some(changed)
+}
+
+fn add_missing_keys(changed: &mut Document, path: &[&str], expected: Option<&Value>) -> bool {
+    let Some(expected) = expected.and_then(Value::as_object) else {
+        return false;
+    };
+    let present = changed.get(path).and_then(Value::as_object).cloned().unwrap_or_default();
+    let missing: Map<String, Value> = expected.iter().filter(|(key, _)| !present.contains_key(*key)).map(|(key, value)| (key.clone(), value.clone())).collect();
+    if missing.is_empty() {
+        return false;
+    }
+    changed.set(path, Value::Object(present.into_iter().chain(missing).collect()));
+    true
+}
+
+fn add_missing_items(changed: &mut Document, path: &[&str], expected: &Document) -> bool {
+    let missing: Vec<Value> = expected.list(path).iter().filter(|item| !changed.list(path).contains(item)).cloned().collect();
+    if missing.is_empty() {
+        return false;
+    }
+    let all = changed.list(path).iter().cloned().chain(missing).collect();
+    changed.set(path, Value::Array(all));
+    true
+}
+
+fn add_missing_rules(changed: &mut Document, expected: &Document) -> bool {
+    let present = Rule::list(changed.get(&["rules"]));
+    let missing: Vec<Rule> = Rule::list(expected.get(&["rules"])).into_iter().filter(|rule| !is_covered(rule, &present)).collect();
+    if missing.is_empty() {
+        return false;
+    }
+    changed.set(&["rules"], Value::Array(present.iter().chain(&missing).map(Rule::to_value).collect()));
+    true
+}
+
+/// Whether the rules together allow all that this one does.
+fn is_covered(rule: &Rule, by: &[Rule]) -> bool {
+    by.iter().any(|other| other.covers(rule))
+        || rule.pieces(10_000).is_some_and(|pieces| !pieces.is_empty() && pieces.iter().all(|piece| by.iter().any(|other| other.covers(piece))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(name: &str) -> Document {
+        expected().into_iter().find(|one| one.document.name() == name && one.kind == Kind::ClusterRole).expect("in the table").document
+    }
+
+    #[test]
+    fn what_is_complete_stays() {
+        for one in expected() {
+            assert_eq!(reconciled(&one.document, &one.document), None);
+        }
+    }
+
+    #[test]
+    fn missing_rules_are_added_and_extra_ones_stay() {
+        let wanted = role("system:node");
+        let mut stored = wanted.clone();
+        let extra = Rule { verbs: vec!["get".into()], groups: vec!["x".into()], resources: vec!["y".into()], ..Rule::default() };
+        let mut rules = Rule::list(wanted.get(&["rules"]));
+        let removed = rules.remove(3);
+        rules.insert(0, extra.clone());
+        stored.set(&["rules"], Value::Array(rules.iter().map(Rule::to_value).collect()));
+        let changed = reconciled(&stored, &wanted).expect("changed");
+        let now = Rule::list(changed.get(&["rules"]));
+        assert_eq!(now.first(), Some(&extra));
+        assert_eq!(now.last(), Some(&removed));
+        assert_eq!(reconciled(&changed, &wanted), None);
+    }
+
+    #[test]
+    fn a_rule_that_others_cover_together_is_not_missing() {
+        let wanted = role("system:node-bootstrapper");
+        let mut stored = wanted.clone();
+        let split = Rule::list(wanted.get(&["rules"]))[0].pieces(100).expect("few");
+        stored.set(&["rules"], Value::Array(split.iter().map(Rule::to_value).collect()));
+        assert_eq!(reconciled(&stored, &wanted), None);
+    }
+
+    #[test]
+    fn autoupdate_false_is_honored() {
+        let wanted = role("system:node");
+        let mut stored = wanted.clone();
+        stored.set(&["rules"], Value::Array(Vec::new()));
+        stored.set(&["metadata", "annotations", AUTOUPDATE], "false");
+        assert_eq!(reconciled(&stored, &wanted), None);
+    }
+
+    #[test]
+    fn missing_subjects_and_labels_are_added() {
+        let wanted =
+            expected().into_iter().find(|one| one.document.name() == "system:trace-propagator" && one.kind == Kind::ClusterRoleBinding).expect("one").document;
+        let mut stored = wanted.clone();
+        let mine = ferrokube_apimachinery::document::json!({"kind": "User", "name": "me", "apiGroup": "rbac.authorization.k8s.io"});
+        stored.set(&["subjects"], Value::Array(vec![mine.clone()]));
+        stored.remove(&["metadata", "labels"]);
+        let changed = reconciled(&stored, &wanted).expect("changed");
+        assert_eq!(changed.list(&["subjects"])[0], mine);
+        assert_eq!(changed.list(&["subjects"]).len(), 1 + wanted.list(&["subjects"]).len());
+        assert_eq!(changed.label("kubernetes.io/bootstrapping"), Some("rbac-defaults"));
+    }
+}
