@@ -1,13 +1,197 @@
 //! Strategic merge patch: all directives (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList`, `$setElementOrder`).
 
-use crate::schema::Schema;
-use ferrokube_apimachinery::document::Document;
+mod list;
+#[cfg(test)]
+mod tests;
+
+use crate::schema::{MAX_WALK, Schema};
+use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::patch::PatchError;
 
-/// Applies a strategic merge patch.
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const ELEMENT_ORDER: &str = "$setElementOrder/";
+
+/// Applies a strategic merge patch. The result may hold fields that the schema does not know (prune it) and a root without kind or name
+/// (after `$patch: replace`), which the caller refills or refuses.
 ///
 /// # Errors
 /// [`PatchError`]; `target` must then be dropped.
-pub fn strategic_merge(_schema: &Schema, _target: &mut Document, _patch: &Document) -> Result<(), PatchError> {
-    unimplemented!("schema owner")
+pub fn strategic_merge(schema: &Schema, target: &mut Document, patch: &Document) -> Result<(), PatchError> {
+    merge_map(Some(schema), target.fields_mut(), patch.fields(), 0)
+}
+
+fn bad(why: impl Into<String>) -> PatchError {
+    PatchError::Directive(why.into())
+}
+
+/// Merges a map into a map. Without a schema (free-form values) lists are replaced.
+fn merge_map(schema: Option<&Schema>, original: &mut Map<String, Value>, patch: &Map<String, Value>, depth: usize) -> Result<(), PatchError> {
+    if depth > MAX_WALK {
+        return Err(PatchError::TooLarge("nested too deep".to_owned()));
+    }
+    if let Some(directive) = patch.get(PATCH) {
+        return whole_map(original, patch, directive);
+    }
+    if let Some(keys) = patch.get(RETAIN_KEYS) {
+        retain_keys(original, patch, keys)?;
+    }
+    for (key, order) in patch {
+        if let Some(field) = key.strip_prefix(ELEMENT_ORDER) {
+            list::order_field(Slot { schema, field, depth }, original, patch.get(field), order)?;
+        }
+    }
+    for (key, value) in patch {
+        if key == RETAIN_KEYS || key.starts_with(ELEMENT_ORDER) {
+            continue;
+        }
+        if let Some(field) = key.strip_prefix(DELETE_FROM) {
+            delete_from(original, field, value)?;
+        } else if !(value.is_array() && patch.contains_key(&format!("{ELEMENT_ORDER}{key}"))) {
+            // A list with an order was merged with it, above.
+            merge_field(Slot { schema, field: key, depth }, original, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// `$patch: replace` and `$patch: delete` inside a map.
+fn whole_map(original: &mut Map<String, Value>, patch: &Map<String, Value>, directive: &Value) -> Result<(), PatchError> {
+    match directive.as_str() {
+        Some("replace") => {
+            *original = patch.iter().filter(|(key, _)| *key != PATCH).map(|(key, value)| (key.clone(), value.clone())).collect();
+            Ok(())
+        }
+        Some("delete") => {
+            original.clear();
+            Ok(())
+        }
+        _ => Err(bad("unknown $patch directive in a map")),
+    }
+}
+
+/// Drops what the list of keys does not name. Everything that the patch sets must be named.
+fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>, keys: &Value) -> Result<(), PatchError> {
+    let malformed = || PatchError::Malformed("$retainKeys must be a list that names every field of the patch".to_owned());
+    let keys = keys.as_array().ok_or_else(malformed)?;
+    let names = |field: &String| keys.iter().any(|key| key.as_str() == Some(field));
+    let sets = |(key, value): &(&String, &Value)| !value.is_null() && *key != RETAIN_KEYS && !key.starts_with(DELETE_FROM) && !key.starts_with(ELEMENT_ORDER);
+    if !patch.iter().filter(sets).all(|(key, _)| names(key)) {
+        return Err(malformed());
+    }
+    original.retain(|key, _| names(key));
+    Ok(())
+}
+
+/// A field of the map that is being merged.
+#[derive(Clone, Copy)]
+struct Slot<'a> {
+    schema: Option<&'a Schema>,
+    field: &'a str,
+    depth: usize,
+}
+
+impl<'a> Slot<'a> {
+    /// The field's schema; `None` in free-form values.
+    fn node(&self) -> Result<Option<&'a Schema>, PatchError> {
+        let Some(schema) = self.schema else {
+            return Ok(None);
+        };
+        let node = schema.child(self.field);
+        if node.is_none() && schema.is_closed() && !matches!(self.field, "kind" | "apiVersion" | "metadata") {
+            return Err(bad(format!("no field {:?} in {}", self.field, schema.short_name())));
+        }
+        Ok(node)
+    }
+}
+
+/// The strategy apart from `retainKeys`, which only tells clients what to send.
+fn strategy(node: Option<&Schema>) -> &str {
+    let all = node.and_then(|node| node.patch_strategy.as_deref()).unwrap_or_default();
+    all.split(',').find(|strategy| *strategy != "retainKeys").unwrap_or_default()
+}
+
+fn merge_field(slot: Slot<'_>, original: &mut Map<String, Value>, patch: &Value) -> Result<(), PatchError> {
+    if patch.is_null() {
+        original.remove(slot.field);
+        return Ok(());
+    }
+    match (original.get_mut(slot.field), patch) {
+        (Some(Value::Object(map)), Value::Object(patch)) => {
+            let node = slot.node()?;
+            if strategy(node) == "replace" {
+                *map = patch.clone();
+                return Ok(());
+            }
+            merge_map(node, map, patch, slot.depth + 1)
+        }
+        (Some(Value::Array(items)), Value::Array(patch)) => {
+            let node = slot.node()?;
+            if strategy(node) == "merge" {
+                let merged = list::merge(node, std::mem::take(items), patch, slot.depth + 1)?;
+                *items = merged;
+            } else {
+                items.clone_from(patch);
+            }
+            Ok(())
+        }
+        (Some(value), Value::String(_) | Value::Number(_) | Value::Bool(_)) => {
+            *value = patch.clone();
+            Ok(())
+        }
+        _ => {
+            match fresh(patch, slot.depth)? {
+                Some(value) => original.insert(slot.field.to_owned(), value),
+                None => original.remove(slot.field),
+            };
+            Ok(())
+        }
+    }
+}
+
+/// A value where there was none of its type: without nulls in maps, and without what `$patch: delete` marks.
+fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
+    if depth > MAX_WALK {
+        return Err(PatchError::TooLarge("nested too deep".to_owned()));
+    }
+    match patch {
+        Value::Object(map) => {
+            match map.get(PATCH).map(Value::as_str) {
+                None | Some(Some("replace" | "merge")) => {}
+                Some(Some("delete")) => return Ok(None),
+                Some(_) => return Err(bad("unknown $patch directive")),
+            }
+            let mut out = Map::new();
+            for (key, value) in map.iter().filter(|(key, value)| *key != PATCH && !value.is_null()) {
+                if let Some(value) = fresh(value, depth + 1)? {
+                    out.insert(key.clone(), value);
+                }
+            }
+            Ok(Some(Value::Object(out)))
+        }
+        Value::Array(items) => {
+            let mut out = Vec::with_capacity(items.len());
+            for item in items {
+                let only_marker = item.as_object().is_some_and(|map| map.len() == 1 && map.contains_key(PATCH));
+                if let Some(value) = fresh(item, depth + 1)?.filter(|_| !only_marker) {
+                    out.push(value);
+                }
+            }
+            Ok(Some(Value::Array(out)))
+        }
+        scalar => Ok(Some(scalar.clone())),
+    }
+}
+
+/// `$deleteFromPrimitiveList/field`. Does nothing where there is no such list.
+fn delete_from(original: &mut Map<String, Value>, field: &str, members: &Value) -> Result<(), PatchError> {
+    if members.is_null() {
+        original.remove(field);
+        return Ok(());
+    }
+    let (Some(Value::Array(items)), Value::Array(members)) = (original.get_mut(field), members) else {
+        return Ok(());
+    };
+    list::delete(items, members)
 }

@@ -1,0 +1,230 @@
+//! Lists: merged by key or as sets, then brought into order.
+
+use super::{PATCH, Slot, bad, fresh, merge_map, strategy};
+use crate::schema::Schema;
+use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::patch::PatchError;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+/// What a list holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Elements {
+    Maps,
+    Scalars,
+}
+
+/// All elements of both lists must be of one type, and no lists.
+fn elements(original: &[Value], patch: &[Value]) -> Result<Elements, PatchError> {
+    let mut all = original.iter().chain(patch);
+    let first = all.next().ok_or_else(|| bad("no elements in any of the lists"))?;
+    if first.is_array() {
+        return Err(PatchError::DoesNotApply("lists of lists are not supported".to_owned()));
+    }
+    if first.is_null() || !all.all(|value| std::mem::discriminant(value) == std::mem::discriminant(first)) {
+        return Err(bad("the elements of the lists are not of one type"));
+    }
+    Ok(if first.is_object() { Elements::Maps } else { Elements::Scalars })
+}
+
+/// What tells one element from another: its merge key's value, or the scalar itself.
+fn identity<'a>(value: &'a Value, merge_key: &str) -> Result<Cow<'a, str>, PatchError> {
+    let key = match value {
+        Value::Object(map) => map.get(merge_key).ok_or_else(|| bad(format!("an element without its merge key {merge_key:?}")))?,
+        scalar => scalar,
+    };
+    Ok(match key {
+        Value::String(text) => Cow::Borrowed(text),
+        // No string begins like this.
+        other => Cow::Owned(format!("\u{0}{other}")),
+    })
+}
+
+fn identities(values: &[Value], merge_key: &str) -> Result<Vec<String>, PatchError> {
+    values.iter().map(|value| identity(value, merge_key).map(Cow::into_owned)).collect()
+}
+
+fn merge_key(node: Option<&Schema>) -> &str {
+    node.and_then(|node| node.patch_merge_key.as_deref()).unwrap_or_default()
+}
+
+/// Merges a list with the strategy `merge`.
+pub(super) fn merge(node: Option<&Schema>, original: Vec<Value>, patch: &[Value], depth: usize) -> Result<Vec<Value>, PatchError> {
+    if original.is_empty() && patch.is_empty() {
+        return Ok(original);
+    }
+    let key = merge_key(node);
+    if elements(&original, patch)? == Elements::Scalars {
+        let server = identities(&original, key)?;
+        let order = identities(patch, key)?;
+        let mut seen = HashSet::new();
+        let mut merged = original;
+        merged.extend(patch.iter().cloned());
+        let mut kept = Vec::with_capacity(merged.len());
+        for value in merged {
+            if seen.insert(identity(&value, key)?.into_owned()) {
+                kept.push(value);
+            }
+        }
+        return ordered(kept, &order, &server, key);
+    }
+    if key.is_empty() {
+        return Err(bad("a list of maps without a merge key cannot be merged"));
+    }
+    let (original, patch) = special(original, patch, key)?;
+    let server = identities(&original, key)?;
+    let merged = merge_maps(node.and_then(|node| node.items.as_deref()), original, &patch, key, depth)?;
+    let order = patch.iter().map(|value| identity(value, key).map(Cow::into_owned)).collect::<Result<Vec<_>, _>>()?;
+    ordered(merged, &order, &server, key)
+}
+
+/// Takes the elements with `$patch` out of the patch, and does what they say to the original.
+fn special<'a>(mut original: Vec<Value>, patch: &'a [Value], key: &str) -> Result<(Vec<Value>, Vec<&'a Value>), PatchError> {
+    let (mut plain, mut deleted, mut replace) = (Vec::with_capacity(patch.len()), HashSet::new(), false);
+    for item in patch {
+        match item.get(PATCH) {
+            None => plain.push(item),
+            Some(directive) => match directive.as_str() {
+                Some("delete") => {
+                    deleted.insert(identity(item, key)?);
+                }
+                Some("replace") => replace = true,
+                _ => return Err(bad("unknown $patch directive in a list")),
+            },
+        }
+    }
+    if replace {
+        return Ok((plain.into_iter().cloned().collect(), Vec::new()));
+    }
+    if !deleted.is_empty() {
+        original.retain(|item| identity(item, key).map_or(true, |identity| !deleted.contains(&identity)));
+    }
+    Ok((original, plain))
+}
+
+fn merge_maps(node: Option<&Schema>, mut original: Vec<Value>, patch: &[&Value], key: &str, depth: usize) -> Result<Vec<Value>, PatchError> {
+    let mut places: HashMap<String, usize> = HashMap::with_capacity(original.len() + patch.len());
+    for (place, item) in original.iter().enumerate() {
+        if let Ok(identity) = identity(item, key) {
+            places.entry(identity.into_owned()).or_insert(place);
+        }
+    }
+    for item in patch {
+        let identity = identity(item, key)?;
+        match (places.get(&*identity).and_then(|place| original.get_mut(*place)), item) {
+            (Some(Value::Object(map)), Value::Object(patch)) => merge_map(node, map, patch, depth)?,
+            _ => {
+                places.insert(identity.into_owned(), original.len());
+                original.push(Value::clone(item));
+            }
+        }
+    }
+    Ok(original)
+}
+
+/// Removes the named members of a list of scalars.
+pub(super) fn delete(items: &mut Vec<Value>, members: &[Value]) -> Result<(), PatchError> {
+    if items.is_empty() && members.is_empty() {
+        return Ok(());
+    }
+    if elements(items, members)? == Elements::Maps {
+        return Err(bad("a list of maps is no list of scalars"));
+    }
+    let gone = members.iter().map(|value| identity(value, "")).collect::<Result<HashSet<_>, _>>()?;
+    items.retain(|item| identity(item, "").map_or(true, |identity| !gone.contains(&identity)));
+    Ok(())
+}
+
+/// `$setElementOrder/field`: merges the field's patch (if any) and orders the result.
+///
+/// Lists that do not merge keep the order of the patch: the real server's handler crashes there, which is no behaviour to imitate.
+pub(super) fn order_field(slot: Slot<'_>, original: &mut Map<String, Value>, patch: Option<&Value>, order: &Value) -> Result<(), PatchError> {
+    let order = order.as_array().ok_or_else(|| bad("an element order must be a list"))?;
+    let node = slot.node()?;
+    let key = merge_key(node);
+    let patch = match patch {
+        None => None,
+        Some(Value::Array(items)) => Some(items),
+        Some(_) => return Err(bad(format!("{} must be a list", slot.field))),
+    };
+    if strategy(node) != "merge" {
+        if let Some(patch) = patch {
+            original.insert(slot.field.to_owned(), Value::Array(patch.clone()));
+        }
+        return Ok(());
+    }
+    if let Some(patch) = patch {
+        check_order(patch, order, key)?;
+    }
+    let (merged, server) = match (original.remove(slot.field), patch) {
+        (Some(Value::Array(items)), None) => {
+            let server = identities(&items, key)?;
+            (items, server)
+        }
+        (Some(Value::Array(items)), Some(patch)) => {
+            let server = identities(&items, key)?;
+            (merge(node, items, patch, slot.depth + 1)?, server)
+        }
+        (None, Some(patch)) => match fresh(&Value::Array(patch.clone()), slot.depth)? {
+            Some(Value::Array(items)) => (items, Vec::new()),
+            _ => return Ok(()),
+        },
+        (None, None) => return Ok(()),
+        (Some(_), _) => return Err(bad(format!("{} is no list", slot.field))),
+    };
+    let merged = if merged.is_empty() { merged } else { ordered(merged, &identities(order, key)?, &server, key)? };
+    original.insert(slot.field.to_owned(), Value::Array(merged));
+    Ok(())
+}
+
+/// The patch's elements must come in the order that the order list has them.
+fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchError> {
+    if patch.is_empty() || order.is_empty() {
+        return Ok(());
+    }
+    let mut rest = order.iter();
+    for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
+        let wanted = identity(item, key)?;
+        if !rest.any(|candidate| identity(candidate, key).is_ok_and(|identity| identity == wanted)) {
+            return Err(bad("the order of the patch's elements does not match $setElementOrder"));
+        }
+    }
+    Ok(())
+}
+
+/// Brings elements into order: those that `order` names among themselves by it, the others by `server`; then both are interleaved by `server`,
+/// where an element that only one side knows goes as early as the named ones allow.
+fn ordered(merged: Vec<Value>, order: &[String], server: &[String], key: &str) -> Result<Vec<Value>, PatchError> {
+    let places = |list: &[String]| -> HashMap<String, usize> {
+        let mut places = HashMap::with_capacity(list.len());
+        for (place, identity) in list.iter().enumerate() {
+            places.entry(identity.clone()).or_insert(place);
+        }
+        places
+    };
+    let (order, server) = (places(order), places(server));
+    let (mut named, mut others) = (Vec::new(), Vec::new());
+    for value in merged {
+        let identity = identity(&value, key)?.into_owned();
+        let at = server.get(&identity).copied();
+        match order.get(&identity) {
+            Some(place) => named.push((*place, at, value)),
+            None => others.push((at, value)),
+        }
+    }
+    named.sort_by_key(|(place, ..)| *place);
+    others.sort_by_key(|(at, _)| at.unwrap_or(usize::MAX));
+    let mut out = Vec::with_capacity(named.len() + others.len());
+    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    loop {
+        let other_first = match (named.peek(), others.peek()) {
+            (Some((_, Some(named), _)), Some((Some(other), _))) => other < named,
+            (Some(_), _) => false,
+            (None, Some(_)) => true,
+            (None, None) => break,
+        };
+        let next = if other_first { others.next().map(|(_, value)| value) } else { named.next().map(|(.., value)| value) };
+        out.extend(next);
+    }
+    Ok(out)
+}
