@@ -39,7 +39,7 @@ impl Clock for SystemClock {
 
 /// Milliseconds since 1970 by the wall clock.
 pub(crate) fn wall_ms(clock: &dyn Clock) -> u64 {
-    clock.wall().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| millis(since))
+    clock.wall().duration_since(SystemTime::UNIX_EPOCH).map_or(0, millis)
 }
 
 /// Milliseconds of the clock that only moves forward.

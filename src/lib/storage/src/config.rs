@@ -1,6 +1,8 @@
 //! How a store is opened.
 
 use crate::clock::{Clock, SystemClock};
+use crate::journal::io::{Disk, Io};
+use crate::journal::transform::{Identity, Transformer};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -39,13 +41,25 @@ impl Config {
 pub struct Parts {
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// The file system.
+    pub io: Arc<dyn Io>,
+    /// What changes values at the journal.
+    pub transformer: Arc<dyn Transformer>,
     /// Bounds.
     pub limits: Limits,
+    /// Bounds of the embedded journal.
+    pub journal: JournalLimits,
 }
 
 impl Default for Parts {
     fn default() -> Self {
-        Self { clock: Arc::new(SystemClock::default()), limits: Limits::default() }
+        Self {
+            clock: Arc::new(SystemClock::default()),
+            io: Arc::new(Disk),
+            transformer: Arc::new(Identity),
+            limits: Limits::default(),
+            journal: JournalLimits::default(),
+        }
     }
 }
 
@@ -67,6 +81,27 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { queue_txns: 8192, queue_bytes: 64 << 20, batch_bytes: 8 << 20, value_bytes: 32 << 20, replay_events: 2048 }
+    }
+}
+
+/// Bounds of the embedded journal.
+#[derive(Clone, Debug)]
+pub struct JournalLimits {
+    /// A segment that is longer is closed.
+    pub segment_bytes: u64,
+    /// Bytes of closed segments that are kept as history, for watches that resume, also after a restart.
+    pub retain_bytes: u64,
+    /// Puts are refused while less is free on the file system.
+    pub watermark_bytes: u64,
+    /// Space that is held back so that deletes can be journaled when nothing is left.
+    pub ballast_bytes: u64,
+    /// Rewrite segments on the committer's thread instead of one of their own: for tests that count calls.
+    pub inline_rewrites: bool,
+}
+
+impl Default for JournalLimits {
+    fn default() -> Self {
+        Self { segment_bytes: 32 << 20, retain_bytes: 128 << 20, watermark_bytes: 32 << 20, ballast_bytes: 8 << 20, inline_rewrites: false }
     }
 }
 

@@ -11,6 +11,7 @@ pub mod cursor;
 pub mod entry;
 mod expiry;
 mod head;
+pub mod journal;
 pub mod key;
 mod log;
 mod published;
@@ -21,7 +22,7 @@ mod sync;
 pub mod testing;
 pub mod txn;
 
-pub use config::{Config, Engine, Limits, OpenError, Parts};
+pub use config::{Config, Engine, JournalLimits, Limits, OpenError, Parts};
 pub use cursor::{Cursor, WatchError};
 pub use entry::{Entry, Sidecar};
 pub use key::{Key, KeyError, Prefix, Revision};

@@ -14,7 +14,7 @@ use crate::txn::{Change, Event};
 use arc_swap::ArcSwap;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockWriteGuard};
 use tokio::sync::Notify;
 
 /// What an event costs beside its bytes, roughly: the entry, its key, its place in the log.
@@ -214,11 +214,8 @@ impl Published {
         let mut added: Vec<Retained> = Vec::new();
         for Touched { resource, changes } in touched {
             for Change { event, .. } in changes {
-                let (len, previous) = (event.entry.bytes.len(), event.previous.as_ref().map_or(0, |previous| previous.bytes.len()));
-                live += if event.deleted { 0 } else { i64::try_from(len).unwrap_or(i64::MAX) };
-                live -= i64::try_from(previous).unwrap_or(i64::MAX);
-                let cost = EVENT_OVERHEAD + len + if event.deleted { previous } else { 0 };
-                added.push(Retained { revision: event.revision(), resource: resource.clone(), cost });
+                live += growth(event);
+                added.push(Retained { revision: event.revision(), resource: resource.clone(), cost: cost(event) });
             }
         }
         added.sort_by_key(|retained| retained.revision);
@@ -257,18 +254,9 @@ impl Published {
         self.evict_while(&mut retention, |_, front| front.revision <= revision);
     }
 
-    /// Puts a recovered entry into the state, without an event: the history begins after `origin`.
-    pub(crate) fn restore(&self, entry: Arc<Entry>) {
-        self.live_bytes.fetch_add(entry.bytes.len() as u64, Ordering::Relaxed);
-        let resource = self.resource(&entry.key.to_prefix());
-        let mut state = sync::write(&resource.state);
-        state.map.insert(entry.key.clone(), entry);
-    }
-
-    /// The history begins after this revision; called before anything is restored.
-    pub(crate) fn set_origin(&self, revision: Revision) {
-        self.origin.store(revision.0, Ordering::Release);
-        self.revision.store(revision.0, Ordering::Release);
+    /// Fills it while nobody else uses it yet.
+    pub(crate) fn refill(&self) -> Refill<'_> {
+        Refill { published: self, retention: sync::lock(&self.retention), resource: None, live: 0 }
     }
 
     /// Wakes the watchers of these resources, and who waits for the revision.
@@ -337,4 +325,86 @@ impl Published {
 struct Touched<'a> {
     resource: Arc<Resource>,
     changes: Vec<&'a Change>,
+}
+
+/// What an event costs while it is kept.
+fn cost(event: &Event) -> usize {
+    // The previous value is the one of an earlier event, or of the state; a delete keeps it alive alone.
+    let previous = event.previous.as_ref().filter(|_| event.deleted).map_or(0, |previous| previous.bytes.len());
+    EVENT_OVERHEAD + event.entry.bytes.len() + previous
+}
+
+/// By how many bytes an event changes what is present.
+fn growth(event: &Event) -> i64 {
+    let after = if event.deleted { 0 } else { event.entry.bytes.len() };
+    let before = event.previous.as_ref().map_or(0, |previous| previous.bytes.len());
+    i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX)
+}
+
+/// How many restored events may exceed the bound of the history before some are dropped.
+const REFILL_EVENTS: usize = 1024;
+
+/// Fills the state and the history from a journal.
+pub(crate) struct Refill<'a> {
+    published: &'a Published,
+    retention: MutexGuard<'a, Retention>,
+    /// The one that was used last: mostly the next one too.
+    resource: Option<Arc<Resource>>,
+    live: i64,
+}
+
+impl Refill<'_> {
+    /// The history begins after this revision; called before anything else.
+    pub(crate) fn origin(&self, revision: Revision) {
+        self.published.origin.store(revision.0, Ordering::Release);
+        self.published.revision.store(revision.0, Ordering::Release);
+    }
+
+    fn resource(&mut self, key: &Key) -> Arc<Resource> {
+        match &self.resource {
+            Some(resource) if resource.prefix.as_str() == key.prefix() => resource.clone(),
+            _ => {
+                let resource = self.published.resource(&key.to_prefix());
+                self.resource.insert(resource).clone()
+            }
+        }
+    }
+
+    /// An entry that is there without an event.
+    pub(crate) fn entry(&mut self, entry: Arc<Entry>) {
+        self.live += i64::try_from(entry.bytes.len()).unwrap_or(i64::MAX);
+        let resource = self.resource(&entry.key);
+        sync::write(&resource.state).map.insert(entry.key.clone(), entry);
+    }
+
+    /// What is there now.
+    pub(crate) fn present(&mut self, key: &Key) -> Option<Arc<Entry>> {
+        let resource = self.resource(key);
+        let state = sync::read(&resource.state);
+        state.map.get(key).cloned()
+    }
+
+    /// The next event.
+    pub(crate) fn event(&mut self, event: &Event) {
+        self.live += growth(event);
+        let resource = self.resource(&event.entry.key);
+        sync::write(&resource.state).apply(event, self.published.replay_events);
+        self.retention.bytes += cost(event);
+        self.retention.queue.push_back(Retained { revision: event.revision(), resource, cost: cost(event) });
+        if self.retention.queue.len().is_multiple_of(REFILL_EVENTS) {
+            self.evict();
+        }
+    }
+
+    fn evict(&mut self) {
+        let bound = self.published.history_bytes;
+        self.published.evict_while(&mut self.retention, |retention, _| retention.bytes > bound);
+    }
+
+    /// Everything up to this revision was given.
+    pub(crate) fn end(&mut self, revision: Revision) {
+        self.evict();
+        self.published.revision.store(revision.0, Ordering::Release);
+        self.published.live_bytes.store(u64::try_from(self.live).unwrap_or(0), Ordering::Relaxed);
+    }
 }

@@ -1,5 +1,6 @@
 //! The store: turns, transactions, snapshots and cursors over one history.
 
+use crate::clock;
 use crate::committer::{self, Nowhere, Sink};
 use crate::config::{Config, Engine, OpenError, Parts};
 use crate::core::Core;
@@ -7,13 +8,15 @@ use crate::cursor::{Cursor, WatchError};
 use crate::entry::Entry;
 use crate::expiry::Expiry;
 use crate::head::{Accepted, Outcome};
+use crate::journal::{Journal, Restore, Setup};
 use crate::key::{Key, Prefix, Revision};
-use crate::published::Published;
+use crate::published::{Published, Refill};
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
 use crate::sync;
-use crate::txn::{CommitError, Committed, Rejected, Txn};
+use crate::txn::{CommitError, Committed, Event, Expires, Rejected, Txn};
 use std::hash::BuildHasher;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -106,10 +109,10 @@ impl Store {
     pub fn open_with(config: Config, parts: Parts) -> Result<Self, OpenError> {
         let published = Arc::new(Published::new(config.history_bytes, parts.limits.replay_events));
         let counters = Arc::new(Counters::default());
-        let expiry = Expiry::default();
+        let mut expiry = Expiry::default();
         let sink: Box<dyn Sink> = match config.engine {
             Engine::Memory => Box::new(Nowhere),
-            Engine::Embedded(_) => unimplemented!("storage owner"),
+            Engine::Embedded(dir) => Box::new(open_journal(dir, &parts, &published, &counters, &mut expiry)?),
         };
         let core = Arc::new(Core::new(published, counters, &parts));
         listen_to_clock(&core);
@@ -139,8 +142,8 @@ impl Store {
     }
 
     /// The pending head of a key, without a turn: what a guard of the next transaction is compared with (admission reads namespaces and quotas so).
-    pub fn pending(&self, _key: &Key) -> Option<Arc<Entry>> {
-        unimplemented!("storage owner")
+    pub fn pending(&self, key: &Key) -> Option<Arc<Entry>> {
+        self.0.core.pending(key)
     }
 
     /// The published revision.
@@ -211,6 +214,54 @@ impl Store {
     }
 }
 
+fn open_journal(dir: PathBuf, parts: &Parts, published: &Arc<Published>, counters: &Arc<Counters>, expiry: &mut Expiry) -> Result<Journal, OpenError> {
+    let live = published.clone();
+    let setup = Setup {
+        dir,
+        io: parts.io.clone(),
+        transformer: parts.transformer.clone(),
+        limits: parts.journal.clone(),
+        counters: counters.clone(),
+        live_bytes: Box::new(move || live.live_bytes()),
+    };
+    let (now_ms, wall_ms) = (clock::monotonic_ms(&*parts.clock), clock::wall_ms(&*parts.clock));
+    let journal = Journal::open(setup, &mut Recovery { refill: published.refill(), expiry, now_ms, wall_ms })?;
+    published.set_archive(journal.archive());
+    Ok(journal)
+}
+
+/// Takes what a journal holds.
+struct Recovery<'a> {
+    refill: Refill<'a>,
+    expiry: &'a mut Expiry,
+    now_ms: u64,
+    wall_ms: u64,
+}
+
+impl Restore for Recovery<'_> {
+    fn origin(&mut self, revision: Revision) {
+        self.refill.origin(revision);
+    }
+
+    fn entry(&mut self, entry: Arc<Entry>, expires: Option<Expires>) {
+        self.expiry.recovered(&entry.key, expires, self.now_ms, self.wall_ms);
+        self.refill.entry(entry);
+    }
+
+    fn present(&mut self, key: &Key) -> Option<Arc<Entry>> {
+        self.refill.present(key)
+    }
+
+    fn event(&mut self, event: Event, expires: Option<Expires>) {
+        self.expiry.recovered(&event.entry.key, expires.filter(|_| !event.deleted), self.now_ms, self.wall_ms);
+        self.refill.event(&event);
+    }
+
+    fn end(&mut self, revision: Revision) {
+        self.refill.end(revision);
+    }
+}
+
 fn listen_to_clock(core: &Arc<Core>) {
     let weak = Arc::downgrade(core);
     core.clock.on_leap(Arc::new(move || {
@@ -232,9 +283,8 @@ mod tests {
     use super::*;
     use crate::{Guard, Put, Sidecar, Write};
 
-    #[tokio::test]
-    async fn smoke() {
-        let store = Store::open(Config::memory()).unwrap();
+    async fn smoke(config: Config) {
+        let store = Store::open(config).unwrap();
         let prefix = Prefix::new("configmaps").unwrap();
         let mut cursor = store.watch(&prefix, Revision(0)).unwrap();
         for n in 1..=100u64 {
@@ -252,6 +302,24 @@ mod tests {
         }
         assert_eq!(store.snapshot(&prefix).range(Some("ns"), Some("ns/n5")).count(), 54);
         assert_eq!(store.snapshot_at(&prefix, Revision(7)).unwrap().count(None, None), 7);
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn smoke_memory() {
+        smoke(Config::memory()).await;
+    }
+
+    #[tokio::test]
+    async fn smoke_embedded() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::embedded(dir.path().join("storage"));
+        smoke(config.clone()).await;
+        let store = Store::open(config).unwrap();
+        assert_eq!(store.revision(), Revision(100));
+        let prefix = Prefix::new("configmaps").unwrap();
+        assert_eq!(store.snapshot(&prefix).count(None, None), 100);
+        assert_eq!(store.watch(&prefix, Revision(90)).unwrap().next(100).await.unwrap().len(), 10);
         store.close().await;
     }
 }

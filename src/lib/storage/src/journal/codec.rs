@@ -1,0 +1,107 @@
+//! Changes and entries as ops.
+
+use crate::entry::{Draft, Entry, Sidecar};
+use crate::journal::frame::{Flags, FrameWriter, Op, OpHeader, u32_at};
+use crate::journal::transform::Transformer;
+use crate::key::{Key, Revision};
+use crate::txn::{Change, Expires};
+use std::sync::Arc;
+
+/// Appends a change to a frame.
+pub(crate) fn write(writer: &mut FrameWriter, change: &Change, transformer: &dyn Transformer) {
+    let Change { event, own_last, expires } = change;
+    let entry = &event.entry;
+    let Sidecar { marks, revision_at, comma, fields, schema_epoch, stale } = &entry.sidecar;
+    let flags = Flags::default()
+        .with(Flags::DELETE, event.deleted)
+        .with(Flags::OWN_LAST, *own_last)
+        .with(Flags::COMMA, *comma)
+        .with(Flags::STALE, *stale)
+        .with(Flags::EXPIRES, expires.is_some());
+    let header = OpHeader {
+        revision: entry.revision.0,
+        create_revision: entry.create_revision.0,
+        previous: event.previous.as_ref().map_or(0, |previous| previous.revision.0),
+        ttl_ms: expires.map_or(0, |expires| expires.ttl_ms),
+        wall_ms: expires.map_or(0, |expires| expires.wall_ms),
+        marks: *marks,
+        revision_at: *revision_at,
+        schema_epoch: *schema_epoch,
+        flags,
+        prefix_len: entry.key.prefix_len(),
+        ..OpHeader::default()
+    };
+    let fields_and_key = |buffer: &mut Vec<u8>| {
+        let before = buffer.len();
+        write_fields(buffer, fields);
+        let fields_len = buffer.len() - before;
+        buffer.extend_from_slice(entry.key.as_str().as_bytes());
+        [fields_len, entry.key.as_str().len()]
+    };
+    let has_value = !event.deleted || *own_last;
+    writer.op(header, fields_and_key, |buffer| {
+        if has_value {
+            transformer.seal(&entry.key, entry.value(), buffer);
+        }
+    });
+}
+
+fn write_fields(buffer: &mut Vec<u8>, fields: &[Box<str>]) {
+    for field in fields {
+        buffer.extend_from_slice(&u32::try_from(field.len()).expect("a field is part of a value").to_le_bytes());
+        buffer.extend_from_slice(field.as_bytes());
+    }
+}
+
+fn read_fields(mut bytes: &[u8]) -> Option<Box<[Box<str>]>> {
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let len = u32_at(bytes.get(..4)?, 0) as usize;
+        let (field, rest) = bytes[4..].split_at_checked(len)?;
+        fields.push(std::str::from_utf8(field).ok()?.into());
+        bytes = rest;
+    }
+    Some(fields.into())
+}
+
+/// The key of an op.
+///
+/// # Errors
+/// It holds none.
+pub(crate) fn key(op: &Op<'_>) -> Result<Key, String> {
+    Key::from_journal(op.key, op.header.prefix_len).ok_or_else(|| format!("{:?} is not a key", op.key))
+}
+
+/// When the entry of an op goes by itself.
+pub(crate) fn expires(op: &Op<'_>) -> Option<Expires> {
+    op.header.flags.has(Flags::EXPIRES).then_some(Expires { ttl_ms: op.header.ttl_ms, wall_ms: op.header.wall_ms })
+}
+
+/// The entry of an op. `previous` is what it replaces: a delete without a state of its own shows that.
+///
+/// # Errors
+/// What does not fit, with the key.
+pub(crate) fn entry(op: &Op<'_>, key: Key, previous: Option<&Entry>, transformer: &dyn Transformer) -> Result<Arc<Entry>, String> {
+    let header = &op.header;
+    let revision = Revision(header.revision);
+    let draft = if header.flags.has(Flags::DELETE) && !header.flags.has(Flags::OWN_LAST) {
+        let previous = previous.ok_or_else(|| format!("{:?} is deleted but was not there", op.key))?;
+        Draft::new(previous.value(), previous.sidecar.clone(), revision)
+    } else {
+        let opened = transformer.open(&key, op.value).map_err(|reason| format!("the value of {:?} cannot be opened: {reason}", op.key))?;
+        let fields = read_fields(op.fields).ok_or_else(|| format!("the fields of {:?} are malformed", op.key))?;
+        if header.revision_at as usize > opened.value.len() {
+            return Err(format!("the value of {:?} is shorter than it should be", op.key));
+        }
+        let sidecar = Sidecar {
+            marks: header.marks,
+            revision_at: header.revision_at,
+            comma: header.flags.has(Flags::COMMA),
+            fields,
+            schema_epoch: header.schema_epoch,
+            stale: header.flags.has(Flags::STALE) || opened.stale,
+        };
+        Draft::new([&opened.value, b""], sidecar, revision)
+    };
+    Ok(Arc::new(draft.finish(key, revision, Revision(header.create_revision))))
+}

@@ -1,0 +1,148 @@
+//! Reads the frames of a segment, and tells a frame that was never written in full from one that was damaged.
+
+use crate::journal::frame::{self, FRAME_HEADER, FrameHeader, Ops, SEGMENT_HEADER};
+use crate::journal::io::File;
+use std::io;
+
+/// How much is read at a time.
+const WINDOW: usize = 1 << 20;
+/// What a device writes or does not write as a whole.
+const SECTOR: u64 = 512;
+
+/// A whole, valid frame.
+pub(crate) struct Frame<'a> {
+    pub(crate) header: FrameHeader,
+    pub(crate) offset: u64,
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Frame<'_> {
+    /// Its changes.
+    pub(crate) fn ops(&self) -> Ops<'_> {
+        Ops::of(&self.header, self.bytes)
+    }
+}
+
+/// Why there is no next frame.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    /// It cannot be read.
+    Io(io::Error),
+    /// It is not valid.
+    Bad {
+        offset: u64,
+        what: String,
+        /// Its header, when that is valid.
+        header: Option<FrameHeader>,
+    },
+}
+
+/// The frames between two offsets, in order.
+pub(crate) struct Frames<'a> {
+    file: &'a dyn File,
+    at: u64,
+    end: u64,
+    /// The chain value that the next frame must carry; unknown after a seek.
+    chain: Option<u64>,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl<'a> Frames<'a> {
+    pub(crate) fn new(file: &'a dyn File, at: u64, end: u64, chain: Option<u64>) -> Self {
+        Self { file, at, end, chain, window: Vec::new(), window_at: at }
+    }
+
+    /// All frames of a segment.
+    pub(crate) fn whole(file: &'a dyn File, end: u64, chain: u64) -> Self {
+        Self::new(file, SEGMENT_HEADER as u64, end, Some(chain))
+    }
+
+    /// Where the next frame begins: everything before is valid.
+    pub(crate) fn offset(&self) -> u64 {
+        self.at
+    }
+
+    /// The next frame, checked; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Frame<'_>>, Problem> {
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        let offset = self.at;
+        let bad = |what: String, header| Problem::Bad { offset, what, header };
+        if self.end - self.at < FRAME_HEADER as u64 {
+            return Err(bad("a frame is cut short".to_owned(), None));
+        }
+        let Some(header) = FrameHeader::decode(self.fill(FRAME_HEADER)?) else {
+            return Err(bad("a frame's header does not hold".to_owned(), None));
+        };
+        // Also bounds what is allocated by the length of the file.
+        let len = usize::try_from(header.frame_len()).ok().filter(|len| *len as u64 <= self.end - self.at);
+        let Some(len) = len else { return Err(bad("a frame is cut short".to_owned(), Some(header))) };
+        if self.chain.is_some_and(|chain| chain != header.chain) {
+            return Err(bad("a frame does not follow the one before it".to_owned(), Some(header)));
+        }
+        if let Err(what) = frame::check(&header, self.fill(len)?) {
+            return Err(bad(what, Some(header)));
+        }
+        self.chain = Some(header.next_chain());
+        self.at += len as u64;
+        let start = usize::try_from(offset - self.window_at).expect("it is in the window");
+        Ok(Some(Frame { header, offset, bytes: &self.window[start..start + len] }))
+    }
+
+    /// The next `len` bytes, which must be in the file.
+    fn fill(&mut self, len: usize) -> Result<&[u8], Problem> {
+        let start = usize::try_from(self.at - self.window_at).expect("the window is in memory");
+        if self.window.len() < start + len {
+            self.window.drain(..start.min(self.window.len()));
+            self.window_at = self.at;
+            let have = self.window.len();
+            let want = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(len.max(WINDOW));
+            self.window.resize(want, 0);
+            let got = self.file.read_at(self.at + have as u64, &mut self.window[have..]).map_err(Problem::Io)?;
+            self.window.truncate(have + got);
+            if self.window.len() < len {
+                return Err(Problem::Io(io::ErrorKind::UnexpectedEof.into()));
+            }
+            return Ok(&self.window[..len]);
+        }
+        Ok(&self.window[start..start + len])
+    }
+}
+
+/// Whether the bytes from `offset` to the end of the last segment are a write that did not complete, rather than damage.
+///
+/// Only one write is ever not synced, and it appends: what a power cut leaves of it is cut short, or has sectors that were not written and read as zeros.
+/// A whole frame without such a gap was complete, so a checksum that does not hold means damage to something that may have been acknowledged.
+pub(crate) fn is_torn(file: &dyn File, offset: u64, end: u64, header: Option<FrameHeader>) -> io::Result<bool> {
+    let tail = usize::try_from(end - offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let mut bytes = vec![0; tail];
+    let got = file.read_at(offset, &mut bytes)?;
+    bytes.truncate(got);
+    if header_after(&bytes, offset) {
+        return Ok(false);
+    }
+    if bytes.len() < FRAME_HEADER {
+        return Ok(true);
+    }
+    let frame = match header.map(|header| usize::try_from(header.frame_len()).unwrap_or(usize::MAX)) {
+        Some(len) if len > bytes.len() => return Ok(true),
+        Some(len) => &bytes[..len],
+        None => &bytes[..],
+    };
+    Ok(frame.last() == Some(&0) || has_gap(frame, offset))
+}
+
+/// Whether a sector of the file, as far as it lies in `bytes`, is all zeros.
+fn has_gap(bytes: &[u8], offset: u64) -> bool {
+    let first = usize::try_from(SECTOR - offset % SECTOR).expect("a sector is small").min(bytes.len());
+    let (head, rest) = bytes.split_at(first);
+    head.iter().all(|byte| *byte == 0) || rest.chunks(SECTOR as usize).any(|sector| sector.iter().all(|byte| *byte == 0))
+}
+
+/// Whether a valid header follows the first one: then more than one write was damaged.
+fn header_after(bytes: &[u8], offset: u64) -> bool {
+    let skip = 8 - usize::try_from(offset % 8).expect("small");
+    (skip..bytes.len()).step_by(8).any(|at| FrameHeader::decode(&bytes[at..]).is_some())
+}

@@ -1,0 +1,171 @@
+//! The file system as the journal uses it. Everything that can fail, tear or vanish goes through here, so that tests inject it call by call.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A directory's operations. Nothing but what was synced survives a power cut: contents by [`File::sync`], names by [`Io::sync_dir`].
+pub trait Io: Send + Sync + 'static {
+    /// Makes a directory for its owner only, if it is not there. One that others may enter is refused.
+    ///
+    /// # Errors
+    /// The system's; so for all below.
+    fn make_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Takes a lock that ends with the process or with the returned value; `None` when another holds it. Makes the file.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Held>>>;
+
+    /// The names in a directory.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Makes a file for its owner only, or empties it.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+
+    /// Opens a file to read and write.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+
+    /// Renames a file over another.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Bytes that may still be written to the file system.
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
+}
+
+/// A lock that is held while this lives.
+pub trait Held: Send + Sync {}
+
+/// An open file.
+#[allow(clippy::len_without_is_empty)]
+pub trait File: Send + Sync {
+    /// Its length.
+    ///
+    /// # Errors
+    /// The system's; so for all below.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Reads what is there, up to the whole buffer.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all bytes.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Cuts it.
+    fn truncate(&self, len: u64) -> io::Result<()>;
+
+    /// Occupies so much space without writing it.
+    fn reserve(&self, len: u64) -> io::Result<()>;
+
+    /// Makes its contents and length durable. After an error nothing is known about what was written since the last success.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Whether an error means that there is no space.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// The real file system.
+#[derive(Debug, Default)]
+pub struct Disk;
+
+impl Io for Disk {
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let mode = fs::metadata(dir)?.mode();
+        if mode & 0o077 != 0 {
+            let text = format!("others than its owner may enter it (mode {:o}): chmod 700 it", mode & 0o7777);
+            return Err(io::Error::new(ErrorKind::PermissionDenied, text));
+        }
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Held>>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(DiskFile(file)))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        Ok(Arc::new(DiskFile(file)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(DiskFile(OpenOptions::new().read(true).write(true).open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::File::open(dir)?.sync_all()
+    }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(dir)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+struct DiskFile(fs::File);
+
+impl Held for DiskFile {}
+
+impl File for DiskFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.0.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), 0, len) {
+            // Where a file system cannot reserve, the ballast is only a name.
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}

@@ -1,0 +1,188 @@
+//! The embedded journal: revision-ordered segments, synced before anything is acknowledged.
+//!
+//! A directory holds at most one base (every entry present at a revision) and the logs that continue it; the last log is written to. The journal is
+//! the history: watches that are behind the events in memory read it (`archive`), and space is regained by merging old logs into a new base (`rewrite`).
+//! Left for the issue on backups: nothing here notices that a directory was replaced by an older copy of itself, whose revisions would be given again.
+
+mod archive;
+mod codec;
+mod frame;
+mod frames;
+pub mod io;
+mod layout;
+mod place;
+mod recover;
+mod rewrite;
+pub mod transform;
+
+pub(crate) use recover::Restore;
+
+use crate::committer::{AppendError, Sink};
+use crate::config::{JournalLimits, OpenError};
+use crate::head::Job;
+use crate::journal::archive::JournalArchive;
+use crate::journal::frame::{FrameWriter, Kind, SEGMENT_HEADER, SegmentHeader};
+use crate::journal::io::{File, Held, is_full};
+use crate::journal::layout::{Layout, Name, Piece};
+use crate::journal::place::{Place, io_error};
+use crate::journal::rewrite::Rewriter;
+use crate::published::Archive;
+use crate::stats::Counters;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// After so many appended bytes the free space is looked at again.
+const SPACE_CHECK_BYTES: u64 = 1 << 20;
+
+/// How to open a journal.
+pub(crate) struct Setup {
+    pub(crate) dir: std::path::PathBuf,
+    pub(crate) io: Arc<dyn io::Io>,
+    pub(crate) transformer: Arc<dyn transform::Transformer>,
+    pub(crate) limits: JournalLimits,
+    pub(crate) counters: Arc<Counters>,
+    /// Bytes of all present values: what a base would hold.
+    pub(crate) live_bytes: Box<dyn Fn() -> u64 + Send>,
+}
+
+/// An open journal; its owner is the committer.
+pub(crate) struct Journal {
+    place: Place,
+    layout: Arc<Layout>,
+    file: Arc<dyn File>,
+    /// Length of the active log: where the next frame goes.
+    len: u64,
+    chain: u64,
+    writer: FrameWriter,
+    counters: Arc<Counters>,
+    live_bytes: Box<dyn Fn() -> u64 + Send>,
+    space: Space,
+    rewriter: Rewriter,
+    /// Last: the directory is free only when everything else is done.
+    _held: Box<dyn Held>,
+}
+
+struct Space {
+    full: bool,
+    /// Bytes since the free space was looked at.
+    unchecked: u64,
+    ballast: bool,
+}
+
+impl Journal {
+    /// Takes the directory and reads what is there.
+    pub(crate) fn open(setup: Setup, restore: &mut dyn Restore) -> Result<Self, OpenError> {
+        let Setup { dir, io, transformer, limits, counters, live_bytes } = setup;
+        let place = Place { dir, io, transformer, limits };
+        let held = place.enter()?;
+        let names = place.io.list(&place.dir).map_err(io_error("list", &place.dir))?;
+        let recovered = recover::recover(&place, &names, restore)?;
+        let ballast = place.has_ballast(&names) || place.take_ballast();
+        counters.journal_bytes.store(recovered.files.len(), Ordering::Relaxed);
+        let (len, chain) = (recovered.files.active.len, recovered.files.active.chain);
+        let layout = Arc::new(Layout::new(recovered.files));
+        let rewriter = Rewriter::new(place.clone(), layout.clone(), counters.clone());
+        let space = Space { full: false, unchecked: SPACE_CHECK_BYTES, ballast };
+        let writer = FrameWriter::default();
+        Ok(Self { place, layout, file: recovered.active, len, chain, writer, counters, live_bytes, space, rewriter, _held: held })
+    }
+
+    /// Reads events that are no longer in memory.
+    pub(crate) fn archive(&self) -> Arc<dyn Archive> {
+        Arc::new(JournalArchive::new(self.place.clone(), self.layout.clone()))
+    }
+
+    fn try_append(&mut self, batch: &[Job]) -> Result<(), AppendError> {
+        if self.len >= self.place.limits.segment_bytes {
+            self.roll(batch[0].revision.0)?;
+        }
+        self.writer.begin();
+        for change in batch.iter().flat_map(|job| &job.changes) {
+            codec::write(&mut self.writer, change, &*self.place.transformer);
+        }
+        let (header, bytes) = self.writer.end(self.chain);
+        if let Err(error) = self.file.write_at(self.len, bytes) {
+            return Err(if is_full(&error) { self.undo() } else { fatal("write", &error) });
+        }
+        let began = Instant::now();
+        self.file.sync().map_err(|error| fatal("sync", &error))?;
+        self.counters.synced(began.elapsed());
+        self.len += header.frame_len();
+        self.chain = header.next_chain();
+        self.space.unchecked += header.frame_len();
+        self.counters.journal_bytes.fetch_add(header.frame_len(), Ordering::Relaxed);
+        self.layout.with(|files| files.active.push(&header));
+        Ok(())
+    }
+
+    /// Removes what was written of a batch for which there was no space, so that no restart finds it.
+    fn undo(&mut self) -> AppendError {
+        self.space.full = true;
+        match self.file.truncate(self.len).and_then(|()| self.file.sync()) {
+            Ok(()) => AppendError::Full,
+            Err(error) => fatal("take back a batch from", &error),
+        }
+    }
+
+    /// Closes the active log, which is synced, and begins the next one.
+    fn roll(&mut self, next: u64) -> Result<(), AppendError> {
+        let path = self.place.path(&Name::log(next));
+        let header = SegmentHeader { kind: Kind::Log, revision: next, chain: self.chain }.encode();
+        let file = match self.place.create_segment(&path, &header) {
+            Ok(file) => file,
+            Err(error) if is_full(&error) => {
+                self.space.full = true;
+                // What is left of it has no frames, and is made again.
+                let _ = self.place.io.remove(&path);
+                return Err(AppendError::Full);
+            }
+            Err(error) => return Err(fatal("begin a segment of", &error)),
+        };
+        self.file = file;
+        self.len = SEGMENT_HEADER as u64;
+        let piece = Piece::new(path, next, self.len, self.chain);
+        self.layout.with(|files| {
+            let closed = std::mem::replace(&mut files.active, piece);
+            files.closed.push(Arc::new(closed));
+        });
+        self.counters.journal_bytes.fetch_add(self.len, Ordering::Relaxed);
+        self.rewriter.start((self.live_bytes)(), self.space.full).map_err(AppendError::Fatal)
+    }
+
+    fn release_ballast(&mut self) -> bool {
+        std::mem::take(&mut self.space.ballast) && self.place.drop_ballast().is_ok()
+    }
+}
+
+impl Sink for Journal {
+    fn append(&mut self, batch: &[Job]) -> Result<(), AppendError> {
+        self.rewriter.check().map_err(AppendError::Fatal)?;
+        let only_deletes = batch.iter().flat_map(|job| &job.changes).all(|change| change.event.deleted);
+        match self.try_append(batch) {
+            Err(AppendError::Full) if only_deletes && self.release_ballast() => self.try_append(batch),
+            outcome => outcome,
+        }
+    }
+
+    fn has_space(&mut self, probe: bool) -> bool {
+        let look = probe || self.space.full || self.space.unchecked >= SPACE_CHECK_BYTES;
+        if !look {
+            return true;
+        }
+        let Ok(free) = self.place.io.free_bytes(&self.place.dir) else { return !self.space.full };
+        self.space.unchecked = 0;
+        let watermark = self.place.limits.watermark_bytes;
+        if free < watermark {
+            self.space.full = true;
+        } else if self.space.full && free >= watermark + watermark / 4 {
+            self.space.ballast = self.space.ballast || self.place.take_ballast();
+            self.space.full = !self.space.ballast;
+        }
+        !self.space.full
+    }
+}
+
+fn fatal(what: &str, error: &std::io::Error) -> AppendError {
+    AppendError::Fatal(format!("cannot {what} the journal: {error}"))
+}
