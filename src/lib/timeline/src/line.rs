@@ -1,0 +1,271 @@
+//! One line of a log or audit file: when, who, what, and which ids it carries. Lines are untrusted: nothing here fails on garbage.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+/// What a line says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    /// When it was written; `None` when the line does not say.
+    pub time: Option<Timestamp>,
+    /// `ERROR`, `WARN`, `INFO`, ...; empty when unknown.
+    pub level: String,
+    /// For people.
+    pub message: String,
+    /// Other fields, as text, in the line's order.
+    pub fields: Vec<(String, String)>,
+    /// The user's request.
+    pub trace_id: String,
+    /// The action.
+    pub span_id: String,
+    /// The action that caused it, when the line says so.
+    pub parent_span_id: String,
+    /// The object's family.
+    pub initial_trace_id: String,
+    /// Set for an audit event: the request itself.
+    pub request: Option<Request>,
+}
+
+/// What an audit event says about its request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// `create`, ...
+    pub verb: String,
+    /// The request's path and query.
+    pub uri: String,
+    /// Who asked.
+    pub user: String,
+    /// The HTTP status; 0 when the event has none.
+    pub code: u64,
+    /// The event's id.
+    pub audit_id: String,
+    /// When the request arrived.
+    pub received: Option<Timestamp>,
+}
+
+/// Reads a line of any known form; `None` when it is of none (it is then counted as skipped).
+pub fn parse(text: &str) -> Option<Line> {
+    let text = text.trim_end();
+    if text.starts_with('{') {
+        let Ok(Value::Object(object)) = serde_json::from_str(text) else { return None };
+        return Some(if object.get("kind").and_then(Value::as_str) == Some("Event") && object.contains_key("auditID") { audit(&object) } else { json(object) });
+    }
+    plain(text)
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn str_at<'a>(object: &'a Map<String, Value>, names: &[&str]) -> &'a str {
+    names.iter().find_map(|name| object.get(*name).and_then(Value::as_str)).unwrap_or_default()
+}
+
+fn audit(event: &Map<String, Value>) -> Line {
+    let at = |path: &[&str]| {
+        path.iter().try_fold(None::<&Value>, |value, name| Some(Some(value.map_or_else(|| event.get(*name), |value| value.get(*name))?))).flatten()
+    };
+    let text = |path: &[&str]| at(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let time = |name: &str| event.get(name).and_then(Value::as_str).and_then(|text| text.parse().ok());
+    let code = at(&["responseStatus", "code"]).and_then(Value::as_u64).unwrap_or(0);
+    let id = |name: &str| text(&["annotations", name]);
+    let request = Request {
+        verb: text(&["verb"]),
+        uri: text(&["requestURI"]),
+        user: text(&["user", "username"]),
+        code,
+        audit_id: text(&["auditID"]),
+        received: time("requestReceivedTimestamp"),
+    };
+    Line {
+        time: time("stageTimestamp").or(request.received),
+        level: if code >= 500 { "ERROR".to_owned() } else { String::new() },
+        message: format!("{} {} by {} -> {}", request.verb, request.uri, request.user, code),
+        fields: Vec::new(),
+        trace_id: id(ferrokube_trace::annotation::TRACE_ID),
+        span_id: id(ferrokube_trace::annotation::SPAN_ID),
+        parent_span_id: String::new(),
+        initial_trace_id: id(ferrokube_trace::annotation::INITIAL_TRACE_ID),
+        request: Some(request),
+    }
+}
+
+/// Names under which other programs write the same things.
+const TIME: &[&str] = &["time", "ts", "timestamp", "@timestamp"];
+const LEVEL: &[&str] = &["level", "severity", "lvl"];
+const MESSAGE: &[&str] = &["message", "msg"];
+const TRACE: &[&str] = &["trace_id", "traceID", "traceId", "trace-id"];
+const SPAN: &[&str] = &["span_id", "spanID", "spanId", "span-id"];
+const PARENT: &[&str] = &["parent_span_id"];
+const INITIAL: &[&str] = &["initial_trace_id", "initialTraceID", "initial-trace-id"];
+
+fn json(object: Map<String, Value>) -> Line {
+    let known = [TIME, LEVEL, MESSAGE, TRACE, SPAN, PARENT, INITIAL].concat();
+    let time = TIME.iter().find_map(|name| match object.get(*name)? {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => seconds(number.as_f64()?),
+        _ => None,
+    });
+    Line {
+        time,
+        level: str_at(&object, LEVEL).to_uppercase(),
+        message: str_at(&object, MESSAGE).to_owned(),
+        trace_id: str_at(&object, TRACE).to_owned(),
+        span_id: str_at(&object, SPAN).to_owned(),
+        parent_span_id: str_at(&object, PARENT).to_owned(),
+        initial_trace_id: str_at(&object, INITIAL).to_owned(),
+        fields: object.iter().filter(|(name, _)| !known.contains(&name.as_str())).map(|(name, value)| (name.clone(), text_of(value))).collect(),
+        request: None,
+    }
+}
+
+/// Epoch seconds, or milliseconds when the number is too large for seconds.
+fn seconds(number: f64) -> Option<Timestamp> {
+    let millis = if number > 1e11 { number } else { number * 1e3 };
+    Timestamp::from_millisecond(millis as i64).ok()
+}
+
+/// `TIME LEVEL target: message key=value ...`, or klog's `I0102 15:04:05.000000 pid file:line] "message" key=value`.
+fn plain(text: &str) -> Option<Line> {
+    let mut line = Line::default();
+    let rest = match text.split_once(' ') {
+        Some((first, rest)) if first.parse::<Timestamp>().is_ok() => {
+            line.time = first.parse().ok();
+            let (level, rest) = rest.trim_start().split_once(' ')?;
+            line.level = level.to_uppercase();
+            rest
+        }
+        _ => klog(text, &mut line)?,
+    };
+    let cut = first_field(rest);
+    rest[..cut].trim().trim_matches('"').clone_into(&mut line.message);
+    for (name, value) in pairs(&rest[cut..]) {
+        let slot = match name {
+            _ if TRACE.contains(&name) => &mut line.trace_id,
+            _ if SPAN.contains(&name) => &mut line.span_id,
+            _ if PARENT.contains(&name) => &mut line.parent_span_id,
+            _ if INITIAL.contains(&name) => &mut line.initial_trace_id,
+            _ => {
+                line.fields.push((name.to_owned(), value));
+                continue;
+            }
+        };
+        *slot = value;
+    }
+    Some(line)
+}
+
+/// klog says no year and no zone: taken as this year, UTC.
+fn klog<'a>(text: &'a str, line: &mut Line) -> Option<&'a str> {
+    let level = match text.as_bytes().first()? {
+        b'I' => "INFO",
+        b'W' => "WARN",
+        b'E' | b'F' => "ERROR",
+        _ => return None,
+    };
+    let (head, rest) = text.get(1..)?.split_once(']')?;
+    let mut words = head.split_whitespace();
+    let (date, clock) = (words.next()?, words.next()?);
+    if date.len() != 4 || !date.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let year = Timestamp::now().to_string();
+    let stamp = format!("{}-{}-{}T{clock}Z", year.get(..4)?, date.get(..2)?, date.get(2..)?);
+    level.clone_into(&mut line.level);
+    line.time = stamp.parse().ok();
+    Some(rest)
+}
+
+/// Where the first ` key=` begins.
+fn first_field(text: &str) -> usize {
+    let mut from = 0;
+    while let Some(at) = text[from..].find('=').map(|at| at + from) {
+        let begin = text[..at].rfind(' ').map_or(0, |space| space + 1);
+        if at > begin && begin > 0 && text[begin..at].bytes().all(is_name) {
+            return begin - 1;
+        }
+        from = at + 1;
+    }
+    text.len()
+}
+
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-./".contains(&byte)
+}
+
+/// `key=value` and `key="quoted \" value"`.
+fn pairs(text: &str) -> Vec<(&str, String)> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some((name, after)) = rest.split_once('=') {
+        let name = name.rsplit(' ').next().unwrap_or_default();
+        let (value, left) = match after.strip_prefix('"') {
+            Some(quoted) => unquote(quoted),
+            None => after.split_once(' ').map_or((after.to_owned(), ""), |(value, left)| (value.to_owned(), left)),
+        };
+        out.push((name, value));
+        rest = left;
+    }
+    out
+}
+
+fn unquote(text: &str) -> (String, &str) {
+    let mut out = String::new();
+    let mut escaped = false;
+    for (at, character) in text.char_indices() {
+        match character {
+            _ if escaped => {
+                out.push(character);
+                escaped = false;
+            }
+            '\\' => escaped = true,
+            '"' => return (out, &text[at + 1..]),
+            _ => out.push(character),
+        }
+    }
+    (out, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
+
+    #[test]
+    fn every_form_gives_the_same_ids() {
+        let lines = [
+            format!(
+                r#"{{"time":"2026-11-21T03:00:00.5Z","level":"ERROR","target":"x","message":"mount failed","pod":"a","trace_id":"{TRACE_ID}","span_id":"b7ad6b7169203331"}}"#
+            ),
+            format!("2026-11-21T03:00:00.5Z ERROR x: mount failed pod=a trace_id={TRACE_ID} span_id=b7ad6b7169203331"),
+            format!(r#"E1121 03:00:00.500000 12 file.rs:7] "mount failed" pod="a" trace_id="{TRACE_ID}" span_id="b7ad6b7169203331""#),
+        ];
+        for text in lines {
+            let line = parse(&text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!((line.trace_id.as_str(), line.span_id.as_str(), line.level.as_str()), (TRACE_ID, "b7ad6b7169203331", "ERROR"), "{text}");
+            assert!(line.time.is_some() && line.message.contains("mount failed"), "{text}");
+            assert!(line.fields.iter().any(|(name, value)| name == "pod" && value == "a"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_audit_event_is_a_request() {
+        let text = format!(
+            r#"{{"kind":"Event","apiVersion":"audit.k8s.io/v1","auditID":"i","stage":"ResponseComplete","requestURI":"/api/v1/x","verb":"create","user":{{"username":"alice"}},
+            "responseStatus":{{"code":201}},"requestReceivedTimestamp":"2026-11-21T03:00:00.000000Z","stageTimestamp":"2026-11-21T03:00:00.001000Z","annotations":{{"trace.kubernetes.io/trace-id":"{TRACE_ID}"}}}}"#
+        );
+        let line = parse(&text.replace('\n', "")).unwrap();
+        let request = line.request.unwrap();
+        assert_eq!((request.verb.as_str(), request.user.as_str(), request.code), ("create", "alice", 201));
+        assert_eq!(line.trace_id, TRACE_ID);
+    }
+
+    #[test]
+    fn garbage_is_skipped_never_fatal() {
+        for text in ["", "{", "{\"a\":", "no idea", "=", "E= ]", "I11 ]", "\u{1b}[31m", "E1121", "Iéé1 x] y=\"", "2026-11-21T03:00:00Z", "a=\"b"] {
+            let _ = parse(text);
+        }
+        assert_eq!(parse("plain words"), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! A story for people (a timeline in text) and for programs (JSON).
+
+use crate::line::Line;
+use crate::story::{Action, Story, Trace};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// The timeline. Control characters of the files are escaped: log files are untrusted, and this goes to a terminal.
+pub fn text(story: &Story) -> String {
+    let mut out = String::new();
+    for trace in &story.traces {
+        trace_text(&mut out, trace);
+    }
+    if story.is_empty() {
+        let _ = writeln!(out, "nothing carries {}", safe(&story.id));
+    }
+    for (path, why) in &story.failed {
+        let _ = writeln!(out, "! {} was not read to its end: {}", safe(&path.to_string_lossy()), safe(why));
+    }
+    if story.skipped > 0 {
+        let _ = writeln!(out, "! {} lines that carry the id could not be read or were too many", story.skipped);
+    }
+    out
+}
+
+fn trace_text(out: &mut String, trace: &Trace) {
+    let begin = trace.actions.first().and_then(|action| action.begins);
+    let when = begin.map(|time| time.to_string()).unwrap_or_default();
+    let initial = if trace.initial_trace_id.is_empty() { String::new() } else { format!("  initial {}", safe(&trace.initial_trace_id)) };
+    let _ = writeln!(out, "trace {}{initial}  {when}", safe(&trace.trace_id));
+    for action in &trace.actions {
+        action_text(out, action, begin);
+    }
+    out.push('\n');
+}
+
+fn action_text(out: &mut String, action: &Action, begin: Option<Timestamp>) {
+    let what = action.request.as_ref().map_or_else(String::new, |request| format!("{} {} by {} -> {}", request.verb, request.uri, request.user, request.code));
+    let _ = writeln!(
+        out,
+        "  {:>12}  {} span {}  {:.3} ms  {}",
+        offset(begin, action.begins),
+        safe(&action.component),
+        safe(&action.span_id),
+        action.millis(),
+        safe(&what)
+    );
+    for line in &action.lines {
+        let fields: String = line.fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        let _ = writeln!(out, "  {:>12}    {:<5} {}{}", offset(begin, line.time), safe(&line.level), safe(&line.message), safe(&fields));
+    }
+}
+
+/// `+12.345 ms` since the trace's first sign.
+fn offset(begin: Option<Timestamp>, time: Option<Timestamp>) -> String {
+    match (begin, time) {
+        (Some(begin), Some(time)) => format!("{:+.3} ms", time.duration_since(begin).as_secs_f64() * 1e3),
+        _ => String::new(),
+    }
+}
+
+/// Control characters (escape sequences among them) and direction overrides as `\u{..}`.
+fn safe(text: &str) -> String {
+    let hidden = |character: char| character.is_control() || ('\u{202a}'..='\u{202e}').contains(&character) || ('\u{2066}'..='\u{2069}').contains(&character);
+    text.chars().map(|character| if hidden(character) { character.escape_unicode().to_string() } else { character.to_string() }).collect()
+}
+
+/// The same as one JSON object.
+pub fn json(story: &Story) -> Value {
+    let failed: Vec<Value> = story.failed.iter().map(|(path, why)| json!({"file": path.to_string_lossy(), "error": why})).collect();
+    let traces: Vec<Value> = story
+        .traces
+        .iter()
+        .map(|trace| json!({"trace_id": trace.trace_id, "initial_trace_id": trace.initial_trace_id, "actions": trace.actions.iter().map(action_json).collect::<Vec<_>>()}))
+        .collect();
+    json!({"id": story.id, "traces": traces, "skipped": story.skipped, "failed": failed, "bytes": story.bytes})
+}
+
+fn action_json(action: &Action) -> Value {
+    let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
+    let request = action
+        .request
+        .as_ref()
+        .map(|request| json!({"verb": request.verb, "uri": request.uri, "user": request.user, "code": request.code, "audit_id": request.audit_id}));
+    let lines: Vec<Value> = action.lines.iter().map(line_json).collect();
+    json!({"component": action.component, "span_id": action.span_id, "begins": time(action.begins), "ends": time(action.ends), "milliseconds": action.millis(), "request": request, "lines": lines})
+}
+
+fn line_json(line: &Line) -> Value {
+    let fields: serde_json::Map<String, Value> = line.fields.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    json!({"time": line.time.map(|time| time.to_string()), "level": line.level, "message": line.message, "fields": fields})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminal_escapes_do_not_reach_the_terminal() {
+        assert_eq!(safe("a\u{1b}[31mred\u{202e}\n"), "a\\u{1b}[31mred\\u{202e}\\u{a}");
+    }
+}

@@ -1,0 +1,116 @@
+//! From an id to everything that belongs to it.
+
+use crate::line::{self, Line};
+use crate::scan::{self, Scanned};
+use crate::story::{Entry, Story};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+
+/// What to look for, and where.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// A trace id or initial trace id (32 hexadecimal digits), or a span id (16).
+    pub id: String,
+    /// Log and audit files, or directories of them.
+    pub logs: Vec<PathBuf>,
+}
+
+/// Why a search did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum SearchError {
+    /// The id is none.
+    #[error("{0:?} is no id: a trace id has 32 hexadecimal digits, a span id 16")]
+    NotAnId(String),
+    /// A named file or directory cannot be read at all.
+    #[error("cannot read {path}")]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Whole traces that one search follows at most; the rest is counted.
+const MAX_TRACES: usize = 1000;
+
+/// Finds every line that carries the id, then every line of the traces that those lines belong to.
+///
+/// # Errors
+/// [`SearchError`]. Files that fail half-way are reported in the story, never fatal.
+pub fn search(query: &Query) -> Result<Story, SearchError> {
+    let id = query.id.to_ascii_lowercase();
+    if !matches!(id.len(), 16 | 32) || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(SearchError::NotAnId(query.id.clone()));
+    }
+    let mut files = BTreeSet::new();
+    for path in &query.logs {
+        files.extend(scan::files(path).map_err(|source| SearchError::Unreadable { path: path.clone(), source })?);
+    }
+    let files: Vec<PathBuf> = files.into_iter().collect();
+    let first = scan::scan(&files, std::slice::from_ref(&id));
+    let (entries, _) = entries(&first, &files);
+    let traces: BTreeSet<String> = entries.iter().map(|entry| entry.line.trace_id.clone()).filter(|trace| trace.len() == 32 && *trace != id).collect();
+    if traces.is_empty() {
+        return Ok(story(id, &files, first));
+    }
+    let needles: Vec<String> = std::iter::once(id.clone()).chain(traces.into_iter().take(MAX_TRACES)).collect();
+    let second = scan::scan(&files, &needles);
+    Ok(story(id, &files, second))
+}
+
+fn entries(scanned: &Scanned, files: &[PathBuf]) -> (Vec<Entry>, usize) {
+    let mut skipped = 0;
+    let mut out = Vec::new();
+    for found in &scanned.found {
+        match line::parse(&found.text) {
+            Some(line) => out.push(Entry { component: component(&files[found.file], &line), line }),
+            None => skipped += 1,
+        }
+    }
+    (out, skipped)
+}
+
+fn story(id: String, files: &[PathBuf], scanned: Scanned) -> Story {
+    let (entries, skipped) = entries(&scanned, files);
+    let failed = scanned.failed.into_iter().map(|(path, error)| (path, error.to_string())).collect();
+    Story::new(id, entries, skipped + scanned.dropped, failed, scanned.bytes)
+}
+
+/// Who wrote a line: its `component` field, or the file's name up to the first dot; audit events are the API server's.
+fn component(path: &std::path::Path, line: &Line) -> String {
+    let named = line.fields.iter().find(|(name, _)| name == "component" || name == "controller").map(|(_, value)| value.clone());
+    let stem = || path.file_name().map(|name| name.to_string_lossy().split('.').next().unwrap_or_default().to_owned()).unwrap_or_default();
+    if line.request.is_some() { "apiserver".to_owned() } else { named.unwrap_or_else(stem) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_id_leads_to_the_whole_trace_in_other_files() {
+        let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text).unwrap();
+        write("kubelet.log", format!("2026-11-21T03:00:01Z ERROR kubelet: mount failed trace_id={trace} span_id={span}\nnoise\n"));
+        write(
+            "audit.log",
+            format!(
+                r#"{{"kind":"Event","auditID":"a","verb":"create","requestURI":"/api/v1/pods","user":{{"username":"alice"}},"responseStatus":{{"code":201}},"requestReceivedTimestamp":"2026-11-21T03:00:00Z","stageTimestamp":"2026-11-21T03:00:00Z","annotations":{{"trace.kubernetes.io/trace-id":"{trace}","trace.kubernetes.io/span-id":"1111111111111111"}}}}"#
+            ) + "\n",
+        );
+        let story = search(&Query { id: span.to_owned(), logs: vec![directory.path().to_owned()] }).unwrap();
+        assert_eq!(story.traces.len(), 1);
+        assert_eq!(story.traces[0].actions.len(), 2);
+        assert!(story.traces[0].actions[0].request.as_ref().is_some_and(|request| request.user == "alice"), "the request comes first: {story:?}");
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused() {
+        for id in ["", "xyz", "0af7651916cd43dd8448eb211c80319", "g".repeat(32).as_str()] {
+            assert!(matches!(search(&Query { id: id.to_owned(), logs: Vec::new() }), Err(SearchError::NotAnId(_))));
+        }
+    }
+}
