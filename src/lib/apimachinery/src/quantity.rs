@@ -1,20 +1,198 @@
 //! Resource quantities: `100m`, `1Gi`, `1e3`, canonical as upstream writes them.
 
-/// A parsed quantity: exact decimal arithmetic in 10^-9 units within i128.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Quantity {}
+mod parse;
+
+use crate::document::Value;
+use std::cmp::Ordering;
+use std::fmt;
+
+/// 10^9: a quantity is counted in units of 10^-9.
+const NANOS: i128 = 1_000_000_000;
+
+/// How a quantity is written: the kind of suffix that it was given with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// `n u m (none) k M G T P E`
+    #[default]
+    DecimalSi,
+    /// `Ki Mi Gi Ti Pi Ei`
+    BinarySi,
+    /// `e3`, `E3`
+    DecimalExponent,
+}
+
+/// A parsed quantity: exact decimal arithmetic in 10^-9 units within i128 (about 1.7 * 10^29). Equality and order are those of the amount, whatever the format.
+#[derive(Clone, Debug, Default)]
+pub struct Quantity {
+    nanos: i128,
+    format: Format,
+    /// The text that it was given as, where upstream keeps it.
+    text: Option<Box<str>>,
+}
 
 impl Quantity {
     /// Parses; rounds up below 10^-9 as upstream does.
     ///
     /// # Errors
     /// The text that is no quantity.
-    pub fn parse(_text: &str) -> Result<Self, String> {
-        unimplemented!("apimachinery owner")
+    pub fn parse(text: &str) -> Result<Self, String> {
+        parse::quantity(text).map_err(|why| {
+            let shown: String = text.chars().take(64).collect();
+            format!("\"{shown}\" is not a quantity: {why}")
+        })
     }
 
-    /// The canonical form.
+    /// From a field's value: a string (spaces around it are dropped) or a number; null is zero.
+    ///
+    /// # Errors
+    /// A value that is no quantity.
+    pub fn from_value(value: &Value) -> Result<Self, String> {
+        match value {
+            Value::Null => Ok(Self::default()),
+            Value::String(text) => Self::parse(text.trim()),
+            Value::Number(number) => Self::parse(&number.to_string()),
+            _ => Err("a quantity is a string or a number".to_owned()),
+        }
+    }
+
+    /// So many whole units.
+    pub fn new(units: i64, format: Format) -> Self {
+        Self { nanos: i128::from(units) * NANOS, format, text: None }
+    }
+
+    /// So many thousandths.
+    pub fn from_milli(thousandths: i64, format: Format) -> Self {
+        Self { nanos: i128::from(thousandths) * (NANOS / 1_000), format, text: None }
+    }
+
+    /// How it is written.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Whether it is zero.
+    pub fn is_zero(&self) -> bool {
+        self.nanos == 0
+    }
+
+    /// Whether it is below zero.
+    pub fn is_negative(&self) -> bool {
+        self.nanos < 0
+    }
+
+    /// Whole units, rounded away from zero; the bounds of i64 beyond them.
+    pub fn value(&self) -> i64 {
+        saturate(div_away_from_zero(self.nanos, NANOS))
+    }
+
+    /// Thousandths, rounded away from zero; the bounds of i64 beyond them.
+    pub fn milli_value(&self) -> i64 {
+        saturate(div_away_from_zero(self.nanos, NANOS / 1_000))
+    }
+
+    /// The sum, in this quantity's format; zero takes the other's. Stays at the bounds of what can be counted.
+    #[must_use]
+    pub fn add(&self, other: &Self) -> Self {
+        let format = if self.is_zero() { other.format } else { self.format };
+        Self { nanos: self.nanos.saturating_add(other.nanos), format, text: None }
+    }
+
+    /// The difference, in this quantity's format; zero takes the other's. Stays at the bounds of what can be counted.
+    #[must_use]
+    pub fn sub(&self, other: &Self) -> Self {
+        let format = if self.is_zero() { other.format } else { self.format };
+        Self { nanos: self.nanos.saturating_sub(other.nanos), format, text: None }
+    }
+
+    /// The canonical form: no fraction, the largest suffix that loses nothing.
     pub fn canonical(&self) -> String {
-        unimplemented!("apimachinery owner")
+        if let Some(text) = &self.text {
+            return text.to_string();
+        }
+        if self.nanos == 0 {
+            return "0".to_owned();
+        }
+        let small = self.nanos.abs() < 1_024 * NANOS;
+        if self.format == Format::BinarySi && !small && self.nanos % NANOS == 0 {
+            return canonical_binary(self.nanos / NANOS);
+        }
+        canonical_decimal(self.nanos, self.format == Format::DecimalExponent)
     }
 }
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.canonical())
+    }
+}
+
+impl std::str::FromStr for Quantity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text)
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+fn saturate(value: i128) -> i64 {
+    value.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
+fn div_away_from_zero(value: i128, by: i128) -> i128 {
+    value / by + if value % by == 0 { 0 } else { value.signum() }
+}
+
+fn canonical_binary(units: i128) -> String {
+    const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let (mut units, mut power) = (units, 0);
+    while units % 1_024 == 0 && power + 1 < SUFFIXES.len() {
+        units /= 1_024;
+        power += 1;
+    }
+    format!("{units}{}", SUFFIXES[power])
+}
+
+fn canonical_decimal(nanos: i128, exponent_form: bool) -> String {
+    let (mut mantissa, mut exponent) = (nanos, -9_i32);
+    while mantissa % 1_000 == 0 {
+        mantissa /= 1_000;
+        exponent += 3;
+    }
+    let suffix = match exponent {
+        0 => "",
+        -9 if !exponent_form => "n",
+        -6 if !exponent_form => "u",
+        -3 if !exponent_form => "m",
+        3 if !exponent_form => "k",
+        6 if !exponent_form => "M",
+        9 if !exponent_form => "G",
+        12 if !exponent_form => "T",
+        15 if !exponent_form => "P",
+        18 if !exponent_form => "E",
+        _ => return format!("{mantissa}e{exponent}"),
+    };
+    format!("{mantissa}{suffix}")
+}
+
+#[cfg(test)]
+mod tests;

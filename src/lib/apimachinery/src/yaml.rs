@@ -1,17 +1,49 @@
 //! YAML bodies: read with bounded aliases and depth, written for `Accept: application/yaml`.
 
+mod reader;
+mod resolve;
+mod writer;
+
 use crate::document::Value;
-use crate::json::{DecodeError, Decoded};
+use crate::json::{self, DecodeError, Decoded, DecodedValue};
 
 /// Reads the first document of a YAML stream as an object, by YAML 1.1's rules for booleans as Go's reader applies them.
 ///
 /// # Errors
 /// [`DecodeError`]: syntax (also tabs), depth, alias expansion, not an object.
-pub fn read(_body: &[u8]) -> Result<Decoded, DecodeError> {
-    unimplemented!("apimachinery owner")
+pub fn read(body: &[u8]) -> Result<Decoded, DecodeError> {
+    json::into_object(read_any(body)?)
+}
+
+/// Reads the first document of a YAML stream as any value.
+///
+/// # Errors
+/// As [`read`], without `NotObject`.
+pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
+    // JSON is YAML, most apply patches are JSON, and its reader is far faster.
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
+        match json::read_any(body) {
+            Err(DecodeError::Syntax(_)) => {}
+            read => return read,
+        }
+    }
+    reader::parse(text(body)?)
 }
 
 /// Writes a value in block style, keys in order, strings quoted where YAML would read another type.
-pub fn to_vec(_value: &Value) -> Vec<u8> {
-    unimplemented!("apimachinery owner")
+pub fn to_vec(value: &Value) -> Vec<u8> {
+    writer::document(value)
 }
+
+/// The body as text without a byte order mark; characters that YAML forbids are refused.
+fn text(body: &[u8]) -> Result<&str, DecodeError> {
+    let text = std::str::from_utf8(body).map_err(|error| DecodeError::Syntax(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    match text.bytes().position(|byte| matches!(byte, 0..=8 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f)) {
+        Some(at) => Err(DecodeError::Syntax(format!("a control character at byte {at}"))),
+        None => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Parsing, as forgiving as upstream's scanner: the number may be missing (`Ki` is zero), and leading zeros and a sign are allowed.
+
+use super::{Format, NANOS, Quantity};
+
+/// Longer fractions lose their tail: the rest is rounded up.
+const LONGEST_FRACTION: usize = 18;
+
+/// The parts of a quantity's text.
+struct Parts<'a> {
+    negative: bool,
+    /// Digits before the point without leading zeros; `0` when there are none.
+    whole: &'a str,
+    fraction: &'a str,
+    suffix: &'a str,
+}
+
+/// See [`Quantity::parse`].
+pub(super) fn quantity(text: &str) -> Result<Quantity, &'static str> {
+    if text.is_empty() {
+        return Err("it is empty");
+    }
+    let parts = split(text)?;
+    let (format, power) = suffix(parts.suffix).ok_or("its suffix is unknown")?;
+    let magnitude = match format {
+        Format::BinarySi => binary(&parts, power)?,
+        _ => decimal(&parts, power)?,
+    };
+    let nanos = if parts.negative { -magnitude } else { magnitude };
+    let format = if format == Format::BinarySi && !parts.fraction.is_empty() && (1..NANOS).contains(&magnitude) { Format::DecimalSi } else { format };
+    let text = is_kept(&parts, format, power).then(|| text.into());
+    Ok(Quantity { nanos, format, text })
+}
+
+fn split(text: &str) -> Result<Parts<'_>, &'static str> {
+    let (negative, unsigned) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let stripped = unsigned.trim_start_matches('0');
+    let (whole, rest) = split_digits(stripped);
+    let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), split_digits);
+    let exponent = suffix.trim_start_matches(['e', 'E', 'i', 'n', 'u', 'm', 'k', 'K', 'M', 'G', 'T', 'P']);
+    let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+    if !exponent.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("it is no number with a suffix");
+    }
+    Ok(Parts { negative, whole: if whole.is_empty() { "0" } else { whole }, fraction, suffix })
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// The format and the power of ten (of two for binary suffixes).
+fn suffix(suffix: &str) -> Option<(Format, i32)> {
+    let decimal = |power| Some((Format::DecimalSi, power));
+    let binary = |power| Some((Format::BinarySi, power));
+    match suffix {
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "" => decimal(0),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        "Ki" => binary(10),
+        "Mi" => binary(20),
+        "Gi" => binary(30),
+        "Ti" => binary(40),
+        "Pi" => binary(50),
+        "Ei" => binary(60),
+        _ => suffix.strip_prefix(['e', 'E'])?.parse().ok().map(|power| (Format::DecimalExponent, power)),
+    }
+}
+
+/// Digits times a power of ten, in nanos, rounded up.
+fn decimal(parts: &Parts<'_>, power: i32) -> Result<i128, &'static str> {
+    const TOO_LARGE: &str = "it is out of range";
+    let digits = [parts.whole, parts.fraction].concat();
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    let shift = i64::from(power) + 9 - parts.fraction.len() as i64;
+    if shift >= 0 {
+        let shift = u32::try_from(shift).map_err(|_| TOO_LARGE)?;
+        let factor = 10_i128.checked_pow(shift).ok_or(TOO_LARGE)?;
+        return digits.parse::<i128>().ok().and_then(|number| number.checked_mul(factor)).ok_or(TOO_LARGE);
+    }
+    let cut = usize::try_from(-shift).unwrap_or(usize::MAX).min(digits.len());
+    let (kept, rest) = digits.split_at(digits.len() - cut);
+    let kept = if kept.is_empty() { 0 } else { kept.parse::<i128>().map_err(|_| TOO_LARGE)? };
+    Ok(kept + i128::from(rest.bytes().any(|byte| byte != b'0')))
+}
+
+/// Digits times a power of two, in nanos, rounded up, and at most 2^63-1 units.
+fn binary(parts: &Parts<'_>, power: i32) -> Result<i128, &'static str> {
+    let cap = i128::from(i64::MAX) * NANOS;
+    let factor = 1_i128 << power;
+    let whole = parts.whole.parse::<i128>().ok().filter(|whole| *whole <= i128::from(i64::MAX));
+    let Some(whole) = whole else { return Ok(cap) };
+    let (kept, rest) = parts.fraction.split_at(parts.fraction.len().min(LONGEST_FRACTION));
+    let fraction = if kept.is_empty() { 0 } else { kept.parse::<i128>().map_err(|_| "its fraction is unreadable")? };
+    let fraction = fraction + i128::from(rest.bytes().any(|byte| byte != b'0'));
+    let scale = 10_i128.pow(kept.len() as u32);
+    // whole * factor is below 2^123; the fraction is below 10^18 and its product below 2^120.
+    let Some(whole) = (whole * factor).checked_mul(NANOS) else { return Ok(cap) };
+    let fraction = mul_div_up(fraction * factor, NANOS, scale);
+    Ok(whole.saturating_add(fraction).min(cap))
+}
+
+/// `a * b / c` rounded up, without overflow for `a < c * 2^60`.
+fn mul_div_up(a: i128, b: i128, c: i128) -> i128 {
+    let (quotient, remainder) = (a / c, a % c);
+    quotient * b + (remainder * b + c - 1) / c
+}
+
+/// Whether upstream keeps the text as it was given: short numbers that look canonical.
+fn is_kept(parts: &Parts<'_>, format: Format, power: i32) -> bool {
+    let digits = [parts.whole, parts.fraction].concat();
+    match format {
+        Format::BinarySi => {
+            let short = 14 - parts.whole.len() as i32 - power * 3 / 10 >= 0;
+            let odd = parts.whole.parse::<u64>().is_ok_and(|whole| whole & 7 != 0);
+            parts.fraction.is_empty() && short && odd
+        }
+        _ => {
+            let scale = i64::from(power) - parts.fraction.len() as i64;
+            digits.len() <= 18 && scale >= -9 && scale % 3 == 0 && !digits.ends_with("000") && !digits.starts_with('0')
+        }
+    }
+}

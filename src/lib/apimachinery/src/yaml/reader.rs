@@ -1,0 +1,258 @@
+//! The reader: events to values, with its own stack.
+
+use super::resolve::{self, Scalar};
+use crate::document::{Map, Value};
+use crate::json::{DecodeError, DecodedValue, MAX_DEPTH, MAX_DUPLICATES};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput, Tag};
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// What aliases may add at least and at most, in nodes (a string counts one for each 32 bytes); in between, ten times what was read.
+const MIN_ALIAS_NODES: usize = 10_000;
+const MAX_ALIAS_NODES: usize = 100_000;
+
+/// Reads the first document; what follows it is not looked at.
+pub(super) fn parse(text: &str) -> Result<DecodedValue, DecodeError> {
+    let reader = Reader {
+        events: Parser::new_from_str(text),
+        has_aliases: memchr::memchr(b'*', text.as_bytes()).is_some(),
+        stack: Vec::new(),
+        anchors: HashMap::new(),
+        duplicates: Vec::new(),
+        nodes: 0,
+        expanded: 0,
+    };
+    reader.document()
+}
+
+/// A collection that is being read, with its anchor (0 for none).
+enum Frame {
+    Mapping { map: Map<String, Value>, key: Option<Key>, anchor: usize },
+    Sequence { items: Vec<Value>, anchor: usize },
+}
+
+enum Key {
+    Field(String),
+    /// `<<`: the value's fields are put into this mapping.
+    Merge,
+}
+
+struct Reader<'a> {
+    events: Parser<'a, StrInput<'a>>,
+    has_aliases: bool,
+    stack: Vec<Frame>,
+    anchors: HashMap<usize, Value>,
+    duplicates: Vec<String>,
+    nodes: usize,
+    expanded: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn document(mut self) -> Result<DecodedValue, DecodeError> {
+        let value = loop {
+            match self.next()? {
+                Event::StreamEnd => break Value::Null,
+                Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => {}
+                Event::DocumentEnd => break Value::Null,
+                event => {
+                    if let Some(value) = self.handle(event)? {
+                        // The event after it says whether the document ends well.
+                        self.next()?;
+                        break value;
+                    }
+                }
+            }
+        };
+        Ok(DecodedValue { value, duplicates: self.duplicates })
+    }
+
+    fn next(&mut self) -> Result<Event<'a>, DecodeError> {
+        match self.events.next_event() {
+            Some(Ok((event, _))) => Ok(event),
+            Some(Err(error)) => Err(scan_error(&error)),
+            None => Ok(Event::StreamEnd),
+        }
+    }
+
+    /// Takes one event; gives the document's value when it is complete.
+    fn handle(&mut self, event: Event<'a>) -> Result<Option<Value>, DecodeError> {
+        self.nodes += 1;
+        match event {
+            Event::Scalar(text, style, anchor, tag) => self.scalar(text, style, anchor, tag.as_deref()),
+            Event::Alias(anchor) => {
+                let value = self.expand(anchor)?;
+                self.finish(value, 0)
+            }
+            Event::MappingStart(anchor, _) => self.open(Frame::Mapping { map: Map::new(), key: None, anchor }),
+            Event::SequenceStart(anchor, _) => self.open(Frame::Sequence { items: Vec::new(), anchor }),
+            Event::MappingEnd | Event::SequenceEnd => match self.stack.pop() {
+                Some(Frame::Mapping { map, anchor, .. }) => self.finish(Value::Object(map), anchor),
+                Some(Frame::Sequence { items, anchor }) => self.finish(Value::Array(items), anchor),
+                None => Err(syntax("a collection ends that did not begin")),
+            },
+            _ => Err(syntax("the document ends inside a collection")),
+        }
+    }
+
+    fn open(&mut self, frame: Frame) -> Result<Option<Value>, DecodeError> {
+        if self.stack.len() >= MAX_DEPTH {
+            return Err(DecodeError::TooDeep);
+        }
+        if matches!(self.stack.last(), Some(Frame::Mapping { key: None, .. })) {
+            return Err(syntax("a collection cannot be a key"));
+        }
+        self.stack.push(frame);
+        Ok(None)
+    }
+
+    fn scalar(&mut self, text: Cow<'a, str>, style: ScalarStyle, anchor: usize, tag: Option<&Tag>) -> Result<Option<Value>, DecodeError> {
+        let is_plain = style == ScalarStyle::Plain;
+        if let Some(Frame::Mapping { key: key @ None, .. }) = self.stack.last_mut() {
+            let is_merge = tag.map_or(is_plain, |tag| tag.is_yaml_core_schema() && tag.suffix == "merge");
+            if text == "<<" && is_merge {
+                *key = Some(Key::Merge);
+                return Ok(None);
+            }
+        }
+        let scalar = match tag {
+            None if is_plain => resolve::plain(&text),
+            Some(tag) if tag.is_yaml_core_schema() => {
+                resolve::tagged(&text, &tag.suffix).ok_or_else(|| syntax(&format!("a scalar does not fit its tag !!{}", tag.suffix)))?
+            }
+            _ => Scalar::String(text.into_owned()),
+        };
+        self.finish_scalar(scalar, anchor)
+    }
+
+    fn finish_scalar(&mut self, scalar: Scalar, anchor: usize) -> Result<Option<Value>, DecodeError> {
+        if let Some(Frame::Mapping { key: key @ None, .. }) = self.stack.last_mut() {
+            let name = scalar.into_key().ok_or_else(|| syntax("a key must not be null"))?;
+            *key = Some(Key::Field(name.clone()));
+            return self.remember(&Value::String(name), anchor).map(|()| None);
+        }
+        let value = scalar.into_value().ok_or_else(|| syntax("a number that JSON does not have"))?;
+        self.finish(value, anchor)
+    }
+
+    /// Puts a complete value where it belongs; gives it back when it is the whole document.
+    fn finish(&mut self, value: Value, anchor: usize) -> Result<Option<Value>, DecodeError> {
+        self.remember(&value, anchor)?;
+        match self.stack.last_mut() {
+            None => return Ok(Some(value)),
+            Some(Frame::Sequence { items, .. }) => items.push(value),
+            Some(Frame::Mapping { map, key, .. }) => match key.take() {
+                Some(Key::Merge) => merge(map, value)?,
+                Some(Key::Field(name)) => {
+                    let repeated = map.insert(name.clone(), value).is_some();
+                    if repeated {
+                        self.note_duplicate(&name);
+                    }
+                }
+                None => *key = Some(Key::Field(alias_key(value)?)),
+            },
+        }
+        Ok(None)
+    }
+
+    fn remember(&mut self, value: &Value, anchor: usize) -> Result<(), DecodeError> {
+        if anchor == 0 || !self.has_aliases {
+            return Ok(());
+        }
+        self.charge(value)?;
+        self.anchors.insert(anchor, value.clone());
+        Ok(())
+    }
+
+    /// A copy of an anchored value.
+    fn expand(&mut self, anchor: usize) -> Result<Value, DecodeError> {
+        let (weight, depth) = self.anchors.get(&anchor).map(measure).ok_or_else(|| syntax("an alias to something that contains it"))?;
+        self.charge_weight(weight)?;
+        if self.stack.len() + depth > MAX_DEPTH {
+            return Err(DecodeError::TooDeep);
+        }
+        Ok(self.anchors.get(&anchor).cloned().unwrap_or_default())
+    }
+
+    fn charge(&mut self, value: &Value) -> Result<(), DecodeError> {
+        self.charge_weight(measure(value).0)
+    }
+
+    fn charge_weight(&mut self, weight: usize) -> Result<(), DecodeError> {
+        let limit = (10 * self.nodes).clamp(MIN_ALIAS_NODES, MAX_ALIAS_NODES);
+        self.expanded += weight;
+        if self.expanded > limit { Err(DecodeError::TooManyAliases(limit)) } else { Ok(()) }
+    }
+
+    fn note_duplicate(&mut self, name: &str) {
+        if self.duplicates.len() >= MAX_DUPLICATES {
+            return;
+        }
+        let mut path = String::new();
+        let mut push = |segment: &str| {
+            if !path.is_empty() && !segment.starts_with('[') {
+                path.push('.');
+            }
+            path.push_str(segment);
+        };
+        for frame in &self.stack {
+            match frame {
+                Frame::Mapping { key: Some(Key::Field(key)), .. } => push(key),
+                Frame::Mapping { .. } => {}
+                Frame::Sequence { items, .. } => push(&format!("[{}]", items.len())),
+            }
+        }
+        push(name);
+        if !self.duplicates.contains(&path) {
+            self.duplicates.push(path);
+        }
+    }
+}
+
+/// Puts a mapping's fields, or those of a list of mappings (the first one wins), into `map`, as Go's reader does: over what is there already.
+fn merge(map: &mut Map<String, Value>, value: Value) -> Result<(), DecodeError> {
+    match value {
+        Value::Object(fields) => map.extend(fields),
+        Value::Array(items) => {
+            for item in items.into_iter().rev() {
+                match item {
+                    Value::Object(fields) => map.extend(fields),
+                    _ => return Err(syntax("a merge key takes mappings only")),
+                }
+            }
+        }
+        _ => return Err(syntax("a merge key takes a mapping or a list of mappings")),
+    }
+    Ok(())
+}
+
+fn alias_key(value: Value) -> Result<String, DecodeError> {
+    match value {
+        Value::String(text) => Ok(text),
+        Value::Bool(value) => Ok(value.to_string()),
+        Value::Number(number) => Ok(number.to_string()),
+        _ => Err(syntax("a key must be a scalar other than null")),
+    }
+}
+
+/// A value's weight in nodes, and its depth.
+fn measure(value: &Value) -> (usize, usize) {
+    let all =
+        |children: &mut dyn Iterator<Item = &Value>| children.map(measure).fold((1, 1), |(weight, depth), child| (weight + child.0, depth.max(child.1 + 1)));
+    match value {
+        Value::String(text) => (1 + text.len() / 32, 0),
+        Value::Array(items) => all(&mut items.iter()),
+        Value::Object(map) => {
+            let (weight, depth) = all(&mut map.values());
+            (weight + map.keys().map(|key| key.len() / 32).sum::<usize>(), depth)
+        }
+        _ => (1, 0),
+    }
+}
+
+fn syntax(why: &str) -> DecodeError {
+    DecodeError::Syntax(why.to_owned())
+}
+
+fn scan_error(error: &ScanError) -> DecodeError {
+    DecodeError::Syntax(format!("{} at line {} column {}", error.info(), error.marker().line(), error.marker().col() + 1))
+}

@@ -1,0 +1,261 @@
+//! Tests of the YAML codec.
+
+use super::*;
+use crate::document::json;
+use crate::json::tests::any_value;
+use proptest::prelude::*;
+use std::time::{Duration, Instant};
+
+fn value(text: &str) -> Value {
+    read_any(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}")).value
+}
+
+#[test]
+fn reads_documents() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: |\n    line one\n    line two\n  n: '5'\n  f: >-\n    folded\n    text\nlist:\n- a\n- b: c\n  d: [1, {e: f}]\n";
+    let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"},
+        "data": {"k": "line one\nline two\n", "false": "5", "f": "folded text"}, "list": ["a", {"b": "c", "d": [1, {"e": "f"}]}]});
+    assert_eq!(value(text), expected);
+    assert_eq!(value("metadata: {name: a}\n---\nmetadata: {name: b}\n"), json!({"metadata": {"name": "a"}}));
+    assert_eq!(value("%YAML 1.1\n---\nmetadata: {name: h}\n"), json!({"metadata": {"name": "h"}}));
+    assert_eq!(value("---\n# only this\n...\n"), json!(null));
+    assert_eq!(value("\u{feff}a: b"), json!({"a": "b"}));
+    assert_eq!(value("{\"a\":\t1}"), json!({"a": 1}));
+    assert_eq!(value("{\"a\":1, b: 2}"), json!({"a": 1, "b": 2}));
+}
+
+#[test]
+fn resolves_scalars_as_go_does() {
+    for (text, expected) in [
+        ("yes", json!(true)),
+        ("On", json!(true)),
+        ("y", json!(true)),
+        ("n", json!(false)),
+        ("OFF", json!(false)),
+        ("yEs", json!("yEs")),
+        ("~", json!(null)),
+        ("null", json!(null)),
+        ("nULL", json!("nULL")),
+        ("5", json!(5)),
+        ("+5", json!(5)),
+        ("-0", json!(0)),
+        ("0755", json!(493)),
+        ("08", json!(8)),
+        ("0o17", json!(15)),
+        ("0x1F", json!(31)),
+        ("0b101", json!(5)),
+        ("1_000", json!(1000)),
+        ("1e3", json!(1000)),
+        ("1.5", json!(1.5)),
+        (".5", json!(0.5)),
+        ("1.", json!(1)),
+        ("1e400", json!("1e400")),
+        ("1:30", json!("1:30")),
+        ("0x", json!("0x")),
+        ("2024-01-01", json!("2024-01-01")),
+        ("18446744073709551615", json!(18_446_744_073_709_551_615_u64)),
+        ("-9223372036854775808", json!(i64::MIN)),
+        ("99999999999999999999", json!(99_999_999_999_999_999_999.0)),
+        ("'5'", json!("5")),
+        ("\"yes\"", json!("yes")),
+        ("!!str 5", json!("5")),
+        ("!!int '5'", json!(5)),
+        ("!!float 5", json!(5)),
+        ("!!binary aGk=", json!("hi")),
+        ("!foo 5", json!("5")),
+        ("! 5", json!("5")),
+        ("+", json!("+")),
+        ("1.2.3", json!("1.2.3")),
+    ] {
+        assert_eq!(value(&format!("a: {text}"))["a"], expected, "{text}");
+    }
+}
+
+#[test]
+fn keys_become_strings() {
+    assert_eq!(value("{1: x, true: y, 1.5: z, yes: w}"), json!({"1": "x", "true": "w", "1.5": "z"}));
+    assert_eq!(value("&a a: *a"), json!({"a": "a"}));
+    assert_eq!(value("a: &k key\n*k : v"), json!({"a": "key", "key": "v"}));
+}
+
+#[test]
+fn merge_keys_and_aliases() {
+    assert_eq!(value("base: &b {k: v}\ndata: {<<: *b, l: w}"), json!({"base": {"k": "v"}, "data": {"k": "v", "l": "w"}}));
+    assert_eq!(value("x: &x {k: 1}\nz: &z {k: 2, l: 3}\nd:\n  <<: [*x, *z]\n"), json!({"x": {"k": 1}, "z": {"k": 2, "l": 3}, "d": {"k": 1, "l": 3}}));
+    assert_eq!(value("{'<<': 1}"), json!({"<<": 1}));
+}
+
+#[test]
+fn duplicates_are_named() {
+    let read = read(b"metadata:\n  name: d\ndata:\n  k: '1'\n  k: '2'\nlist:\n- {}\n- {x: 1, x: 2}\n").expect("well-formed");
+    assert_eq!(read.duplicates, ["data.k", "list[1].x"]);
+    assert_eq!(read.document.get(&["data", "k"]), Some(&json!("2")));
+}
+
+#[test]
+fn refuses_malformed_text() {
+    for text in [
+        "metadata: [oops",
+        "a: b: c",
+        "a:\n\tb: c",
+        "a: *none",
+        "&a [*a]",
+        "a: &a {b: *a}",
+        "{a: b",
+        "[a]: b",
+        "{{a: b}: c}",
+        "? [a]\n: b",
+        "null: a",
+        "a: 'x",
+        "a: .nan",
+        "a: !!int x",
+        "a: !!binary '*'",
+        "<<: 1",
+        "<<: [1]",
+        "a: \0",
+        "a: \u{1}",
+        "- a\nb: c",
+        "a: b\n}",
+        "%YAML",
+        "a: \"\\x\"",
+    ] {
+        assert!(matches!(read_any(text.as_bytes()), Err(DecodeError::Syntax(_))), "{text:?}: {:?}", read_any(text.as_bytes()));
+    }
+    assert!(matches!(read(b"\xff: a"), Err(DecodeError::Syntax(_))));
+    assert!(matches!(read(b"- a"), Err(DecodeError::NotObject("array"))));
+    assert!(matches!(read(b""), Err(DecodeError::NotObject("null"))));
+}
+
+fn bomb(levels: usize) -> String {
+    let mut text = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for level in 1..levels {
+        let aliases = vec![format!("*a{}", level - 1); 9].join(",");
+        text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+    }
+    text
+}
+
+#[test]
+fn fault_34_alias_bombs_are_refused_quickly() {
+    let started = Instant::now();
+    assert!(matches!(read(bomb(9).as_bytes()), Err(DecodeError::TooManyAliases(_))));
+    assert!(read(bomb(3).as_bytes()).is_ok());
+    let long = format!("a: &a \"{}\"\nb: [{}]", "x".repeat(1_000_000), vec!["*a"; 10_000].join(","));
+    assert!(matches!(read(long.as_bytes()), Err(DecodeError::TooManyAliases(_))));
+    let chain: String = (1..3_000).map(|i| format!("a{i}: &a{i} [*a{}]\n", i - 1)).collect();
+    let result = read(format!("a0: &a0 [x]\n{chain}").as_bytes());
+    assert!(matches!(result, Err(DecodeError::TooManyAliases(_) | DecodeError::TooDeep)), "{result:?}");
+    let nested = format!("a: {}x{} \nb: *a1", (1..400).map(|i| format!("[&a{i} ")).collect::<String>(), "]".repeat(399));
+    let _ = read(nested.as_bytes());
+    let merges = format!(
+        "b: &b {{{}}}\n{}",
+        (0..1_000).map(|i| format!("k{i}: 1,")).collect::<String>(),
+        (0..1_000).map(|i| format!("m{i}: {{<<: *b}}\n")).collect::<String>()
+    );
+    assert!(matches!(read(merges.as_bytes()), Err(DecodeError::TooManyAliases(_))));
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn fault_34_depth_is_bounded() {
+    for text in ["[".repeat(100_000), "{a: ".repeat(100_000), "- ".repeat(100_000), "? ".repeat(100_000)] {
+        let result = read(text.as_bytes());
+        assert!(matches!(result, Err(DecodeError::TooDeep | DecodeError::Syntax(_))), "{}: {result:?}", &text[..4]);
+    }
+    let block: String = (0..3_000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+    assert!(matches!(read(block.as_bytes()), Err(DecodeError::TooDeep)));
+    // The parser itself stops at 255 flow collections.
+    let fits = format!("{}1{}", "{a: ".repeat(250), "}".repeat(250));
+    assert!(read(fits.as_bytes()).is_ok());
+    assert!(read(b"[".repeat(1_500_000).as_slice()).is_err());
+}
+
+#[test]
+fn fault_34_nothing_is_quadratic() {
+    // 60 KiB each: quadratic behavior would take seconds in a debug build.
+    for piece in [
+        "a: ",
+        "? a\n",
+        "- - ",
+        "&a ",
+        "*a ",
+        "!a ",
+        "'a' ",
+        "\"a\" ",
+        "a ",
+        "a\n",
+        "[a, ",
+        "[[], ",
+        "{a, ",
+        "{}: ",
+        "# a\n",
+        "|\n",
+        "%a\n",
+        "--- ",
+        "...\n",
+        "\n",
+        " ",
+        "\t",
+        "a,",
+        "::",
+        "-\n",
+        "x: y\n",
+        "\n  a",
+        "k: |\n a\n",
+        ", ",
+    ] {
+        let text = piece.repeat(60_000 / piece.len());
+        for text in [text.clone(), format!("[{text}"), format!("a: \"{text}")] {
+            let started = Instant::now();
+            let _ = read_any(text.as_bytes());
+            assert!(started.elapsed() < Duration::from_secs(3), "{piece:?} {} took {:?}", &text[..3], started.elapsed());
+        }
+    }
+}
+
+#[test]
+fn writes_block_style() {
+    let object = json!({"kind": "A", "data": {"five": "5", "yes": "yes", "empty": "", "text": "one\ntwo\n", "colon": "a: b", "date": "2024-01-01", "url": "http://a/b#c", "tab": "a\tb",
+        "quote": "'", "dash": "- a", "nothing": null}, "list": [{"a": 1, "b": [true, []]}, [1, [2]], {}], "spec": {}});
+    let expected = concat!(
+        "data:\n  colon: 'a: b'\n  dash: '- a'\n  date: \"2024-01-01\"\n  empty: \"\"\n  five: \"5\"\n  nothing: null\n  quote: ''''\n  tab: \"a\\tb\"\n  text: |\n    one\n    two\n",
+        "  url: http://a/b#c\n  \"yes\": \"yes\"\nkind: A\nlist:\n- a: 1\n  b:\n  - true\n  - []\n- - 1\n  - - 2\n- {}\nspec: {}\n"
+    );
+    assert_eq!(String::from_utf8(to_vec(&object)).expect("utf-8"), expected);
+    assert_eq!(value(expected), object);
+    assert_eq!(to_vec(&json!("a")), b"a\n");
+}
+
+/// Integral floats are read back as integers, as from Go.
+fn normalized(value: Value) -> Value {
+    match value {
+        Value::Number(number) if number.is_f64() => resolve::Scalar::Float(number.as_f64().unwrap_or_default()).into_value().unwrap_or_default(),
+        Value::Array(items) => items.into_iter().map(normalized).collect(),
+        Value::Object(map) => Value::Object(map.into_iter().map(|(key, value)| (key, normalized(value))).collect()),
+        other => other,
+    }
+}
+
+proptest! {
+    #[test]
+    fn writing_then_reading_is_identity(value in any_value()) {
+        let text = to_vec(&value);
+        let read = reader::parse(super::text(&text).expect("printable"));
+        let read = read.map_err(|error| TestCaseError::fail(format!("{error}: {:?}", String::from_utf8_lossy(&text))))?;
+        prop_assert_eq!(read.value, normalized(value), "{}", String::from_utf8_lossy(&text));
+    }
+
+    #[test]
+    fn strings_keep_their_type(text in "[-+0-9a-fyYnNoOsx.:_~'\"#|>&*!%@`?,\\[\\]{} \n\t=<]{0,12}", key in "[-0-9yn.: '#\n]{0,4}") {
+        let object = json!({ key: [text.clone(), {"a": text}] });
+        let written = to_vec(&object);
+        let read = read_any(&written).map_err(|error| TestCaseError::fail(format!("{error}: {:?}", String::from_utf8_lossy(&written))))?;
+        prop_assert_eq!(read.value, object, "{}", String::from_utf8_lossy(&written));
+    }
+
+    #[test]
+    fn fuzz_arbitrary_text_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..100), text in "[ab0:\\-?,\\[\\]{}#&*!|>'\"%@ \t\n\\\\<~.\u{85}\u{2028}\u{e9}]{0,60}") {
+        let _ = read(&bytes);
+        let _ = read(text.as_bytes());
+    }
+}
