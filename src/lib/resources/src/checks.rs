@@ -136,9 +136,8 @@ mod tests {
 
     #[test]
     fn data_keys() {
-        for good in ["a", "A.b-c_d", "...".trim_start_matches(".."), ".dockercfg"] {
-            let expected = usize::from(good == ".");
-            assert_eq!(data_key(good).len(), expected, "{good}");
+        for good in ["a", "A.b-c_d", ".dockercfg", "a..b"] {
+            assert_eq!(data_key(good).len(), 0, "{good}");
         }
         for bad in ["", "bad key", ".", "..", "..z", "a/b", "\u{e9}"] {
             assert_eq!(data_key(bad).len(), 1, "{bad}");

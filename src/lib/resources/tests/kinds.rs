@@ -1,0 +1,107 @@
+//! Valid and invalid objects of each kind, through the hooks as the pipeline calls them.
+
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_resource::{Change, Definition};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+#[path = "kinds/certificates.rs"]
+mod certificates;
+#[path = "kinds/data.rs"]
+mod data;
+#[path = "kinds/events.rs"]
+mod events;
+#[path = "kinds/rbac.rs"]
+mod rbac;
+#[path = "kinds/scopes.rs"]
+mod scopes;
+
+/// 2024-01-02T03:04:05Z
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_704_164_645)
+}
+
+fn definition(group: &str, plural: &str) -> Arc<Definition> {
+    let all = ferrokube_resources::definitions(ferrokube_resources::tables());
+    all.into_iter().find(|definition| definition.group == group && definition.plural == plural).expect("in the table")
+}
+
+fn document(value: Value) -> Document {
+    Document::from_value(value).expect("a fixture is an object")
+}
+
+/// One write, as the pipeline makes it.
+struct Write {
+    definition: Arc<Definition>,
+    old: Option<Document>,
+    subresource: &'static str,
+}
+
+/// What became of it.
+struct Outcome {
+    object: Document,
+    /// Reason and field of each error, without repetition.
+    errors: Vec<(String, String)>,
+    warnings: Vec<String>,
+}
+
+impl Write {
+    fn create(group: &str, plural: &str) -> Self {
+        Self { definition: definition(group, plural), old: None, subresource: "" }
+    }
+
+    fn update(group: &str, plural: &str, old: Value) -> Self {
+        Self { definition: definition(group, plural), old: Some(document(old)), subresource: "" }
+    }
+
+    fn of(mut self, subresource: &'static str) -> Self {
+        self.subresource = subresource;
+        self
+    }
+
+    fn run(&self, object: Value) -> Outcome {
+        let mut object = document(object);
+        let groups = ["devs".to_owned()];
+        let extra = BTreeMap::from([("scopes".to_owned(), vec!["s".to_owned()])]);
+        let change = Change {
+            old: self.old.as_ref(),
+            subresource: self.subresource,
+            version: "v1",
+            user: "bob",
+            user_uid: "u-bob",
+            groups: &groups,
+            user_extra: &extra,
+            now: now(),
+        };
+        self.definition.set_defaults(0, &mut object);
+        self.definition.prepare(0, &change, &mut object);
+        let mut errors: Vec<(String, String)> =
+            self.definition.hooks.validate(&change, &object).into_iter().map(|error| (error.reason.as_str().to_owned(), error.field)).collect();
+        errors.sort();
+        errors.dedup();
+        let warnings = self.definition.hooks.warnings(&change, &object);
+        Outcome { object, errors, warnings }
+    }
+
+    /// The write gives exactly these errors (reason without its prefix, field).
+    fn refused(&self, object: Value, expected: &[(&str, &str)]) {
+        let outcome = self.run(object.clone());
+        let mut expected: Vec<(String, String)> = expected.iter().map(|(reason, field)| (format!("FieldValue{reason}"), (*field).to_owned())).collect();
+        expected.sort();
+        assert_eq!(outcome.errors, expected, "{object}");
+    }
+
+    /// The write is valid and gives this object.
+    fn gives(&self, object: Value, expected: &Value) {
+        let outcome = self.run(object.clone());
+        assert_eq!(outcome.errors, [], "{object}");
+        assert_eq!(&outcome.object.into_value(), expected);
+    }
+}
+
+/// The cells of an object's row that was created five minutes ago.
+fn cells(group: &str, plural: &str, mut object: Value) -> Vec<Value> {
+    object["metadata"]["creationTimestamp"] = json!("2024-01-02T02:59:05Z");
+    definition(group, plural).hooks.cells(&document(object), now())
+}
