@@ -63,8 +63,11 @@ fn discovery_rows_equal_the_facts() {
 fn columns_equal_the_facts_and_cells_fill_them() {
     for definition in definitions() {
         let version = &definition.versions[0];
-        let columns: Vec<[String; 4]> =
-            version.columns.iter().map(|column| [column.name.to_string(), column.kind.to_string(), column.format.to_string(), column.priority.to_string()]).collect();
+        let columns: Vec<[String; 4]> = version
+            .columns
+            .iter()
+            .map(|column| [column.name.to_string(), column.kind.to_string(), column.format.to_string(), column.priority.to_string()])
+            .collect();
         let facts: Vec<[String; 4]> = rows(COLUMNS)
             .filter(|row| row[0] == definition.group && row[2] == definition.plural)
             .map(|row| [cell(&row, 3).to_owned(), cell(&row, 4).to_owned(), cell(&row, 5).to_owned(), cell(&row, 6).to_owned()])

@@ -32,7 +32,8 @@ fn configmap_cells() {
 #[test]
 fn secrets() {
     let create = Write::create("", "secrets");
-    create.gives(json!({"stringData": {"k": "v"}, "data": {"k": "AA==", "n": null}}), &json!({"metadata": {}, "data": {"k": "dg==", "n": ""}, "type": "Opaque"}));
+    create
+        .gives(json!({"stringData": {"k": "v"}, "data": {"k": "AA==", "n": null}}), &json!({"metadata": {}, "data": {"k": "dg==", "n": ""}, "type": "Opaque"}));
     create.gives(json!({"type": "Not/A/Type at all"}), &json!({"metadata": {}, "type": "Not/A/Type at all"}));
     create.refused(json!({"stringData": {"k": "x".repeat((1 << 20) + 1)}}), &[("TooLong", "data")]);
     create.refused(json!({"type": "kubernetes.io/tls"}), &[("Required", "data[tls.crt]"), ("Required", "data[tls.key]")]);

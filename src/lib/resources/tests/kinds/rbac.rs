@@ -46,7 +46,10 @@ fn role_ref(kind: &str, name: &str) -> Value {
 fn role_bindings() {
     let create = Write::create(GROUP, "rolebindings");
     let with = |subject: Value| json!({"roleRef": role_ref("Role", "r"), "subjects": [subject]});
-    create.gives(with(json!({"kind": "User", "name": "x"})), &json!({"metadata": {}, "roleRef": role_ref("Role", "r"), "subjects": [{"kind": "User", "apiGroup": GROUP, "name": "x"}]}));
+    create.gives(
+        with(json!({"kind": "User", "name": "x"})),
+        &json!({"metadata": {}, "roleRef": role_ref("Role", "r"), "subjects": [{"kind": "User", "apiGroup": GROUP, "name": "x"}]}),
+    );
     create.refused(with(json!({"kind": "ServiceAccount", "name": "x"})), &[]);
     create.refused(with(json!({"kind": "Robot", "name": "x"})), &[("NotSupported", "subjects[0].kind")]);
     create.refused(with(json!({"kind": "User", "name": "x", "apiGroup": "wrong"})), &[("NotSupported", "subjects[0].apiGroup")]);

@@ -21,10 +21,8 @@ fn finalizers_and_phase_have_their_own_doors() {
     let stored = json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
     let labels = json!({"kubernetes.io/metadata.name": "n"});
     let change = json!({"metadata": {"name": "n", "labels": {"kubernetes.io/metadata.name": "other"}}, "status": {"phase": "Strange"}});
-    Write::update("", "namespaces", stored.clone()).gives(
-        change.clone(),
-        &json!({"metadata": {"name": "n", "labels": labels}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}),
-    );
+    Write::update("", "namespaces", stored.clone())
+        .gives(change.clone(), &json!({"metadata": {"name": "n", "labels": labels}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}));
     Write::update("", "namespaces", stored.clone()).of("status").refused(change, &[("Invalid", "status.Phase")]);
     let terminating = json!({"metadata": {"name": "n", "deletionTimestamp": "2024-01-02T03:04:05Z"}, "status": {"phase": "Active"}});
     Write::update("", "namespaces", stored.clone()).of("status").refused(terminating, &[("Invalid", "status.Phase")]);
@@ -94,7 +92,8 @@ fn quota_cells() {
 #[test]
 fn leases() {
     let create = Write::create("coordination.k8s.io", "leases");
-    create.gives(json!({"spec": {"holderIdentity": "", "leaseTransitions": 0}}), &json!({"metadata": {}, "spec": {"holderIdentity": "", "leaseTransitions": 0}}));
+    create
+        .gives(json!({"spec": {"holderIdentity": "", "leaseTransitions": 0}}), &json!({"metadata": {}, "spec": {"holderIdentity": "", "leaseTransitions": 0}}));
     create.gives(json!({}), &json!({"metadata": {}, "spec": {}}));
     create.gives(json!({"spec": {"strategy": "Bogus", "preferredHolder": "x"}}), &json!({"metadata": {}, "spec": {}}));
     create.refused(json!({"spec": {"leaseDurationSeconds": 0}}), &[("Invalid", "spec.leaseDurationSeconds")]);
