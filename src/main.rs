@@ -1,1 +1,15 @@
-fn main() {}
+//! The executable: sets up the process, picks the role, nothing else. Start reading at [`cmd`].
+
+mod cmd;
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let started = std::time::Instant::now();
+    // Before anything makes a TLS client: two crypto libraries could be linked, and the choice is ours.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    cmd::run(std::env::args_os().collect(), started)
+}

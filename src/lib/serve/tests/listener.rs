@@ -1,4 +1,5 @@
 //! The listener over real sockets: protocols, client certificates, limits, panics, reload, drain.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 use bytes::Bytes;
 use ferrokube_serve::pki::{Pair, Pki, Subject};

@@ -1,0 +1,135 @@
+//! The data directory: where it is, whose it is, its format, and that one process has it.
+//!
+//!     version            format number
+//!     lock               held by the process that has the directory; its number is in it
+//!     admin.kubeconfig   the administrator's
+//!     pki/               CA and token keys
+//!     store/             the journal
+//!     audit.log
+
+use anyhow::{Context, anyhow, bail};
+use ferrokube_serve::files::{self, Access};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// The format that this executable writes.
+const FORMAT: u32 = 1;
+
+/// Steps from one format to the next: the first upgrades format 1, and so on.
+const UPGRADES: [fn(&Path) -> anyhow::Result<()>; 0] = [];
+
+/// An opened data directory; nobody else opens it until this is dropped.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Opens a directory, or makes it. Older formats are upgraded.
+    pub(crate) fn open(chosen: Option<&Path>) -> anyhow::Result<Self> {
+        let path = match chosen {
+            Some(path) => std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))?,
+            None => default_path()?,
+        };
+        files::private_directory(&path).with_context(|| format!("cannot use the data directory {}", path.display()))?;
+        let lock = lock(&path)?;
+        let directory = Self { path, _lock: lock };
+        directory.check_format()?;
+        Ok(directory)
+    }
+
+    /// A path in it.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn check_format(&self) -> anyhow::Result<()> {
+        let path = self.join("version");
+        let Some(text) = files::read(&path)? else { return self.write_format() };
+        let found: Option<u32> = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+        let found = found.filter(|found| *found > 0).ok_or_else(|| anyhow!("{} holds no format number: restore the file", path.display()))?;
+        if found > FORMAT {
+            bail!("{} has format {found}, this version writes format {FORMAT}: use the newer version that wrote it", self.path.display());
+        }
+        if found == FORMAT {
+            return Ok(());
+        }
+        for upgrade in &UPGRADES[found as usize - 1..] {
+            upgrade(&self.path).with_context(|| format!("cannot upgrade {} from format {found}", self.path.display()))?;
+        }
+        self.write_format()
+    }
+
+    fn write_format(&self) -> anyhow::Result<()> {
+        Ok(files::write(&self.join("version"), format!("{FORMAT}\n").as_bytes(), Access::Private)?)
+    }
+}
+
+/// `$XDG_DATA_HOME/ferrokube`, else `~/.local/share/ferrokube`.
+fn default_path() -> anyhow::Result<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
+    base.map(|base| base.join("ferrokube")).ok_or_else(|| anyhow!("neither XDG_DATA_HOME nor HOME is set: choose a directory with --data-dir"))
+}
+
+fn lock(directory: &Path) -> anyhow::Result<File> {
+    let path = directory.join("lock");
+    let failed = || format!("cannot lock {}", path.display());
+    let handle = rustix::fs::open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR).with_context(failed)?;
+    let mut file = File::from(handle);
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut owner = String::new();
+            let _ = (&file).take(32).read_to_string(&mut owner);
+            let owner = owner.trim();
+            let process = if owner.is_empty() { "another process".to_owned() } else { format!("process {owner}") };
+            bail!("{} is in use by {process}: stop it, or choose another directory with --data-dir", directory.display());
+        }
+        Err(error) => return Err(error).with_context(failed),
+    }
+    file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id())).with_context(failed)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> anyhow::Result<DataDir> {
+        DataDir::open(Some(path))
+    }
+
+    #[test]
+    fn fault_12_one_process_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let first = open(&path).unwrap();
+        let message = open(&path).unwrap_err().to_string();
+        assert!(message.contains(&format!("in use by process {}", std::process::id())), "{message}");
+        drop(first);
+        open(&path).unwrap();
+    }
+
+    #[test]
+    fn newer_and_broken_formats_are_refused_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        drop(open(&path).unwrap());
+        assert_eq!(std::fs::read_to_string(path.join("version")).unwrap(), format!("{FORMAT}\n"));
+        for (text, expected) in [("9\n", "format 9"), ("x", "no format number"), ("0", "no format number"), ("", "no format number")] {
+            std::fs::write(path.join("version"), text).unwrap();
+            let message = format!("{:#}", open(&path).unwrap_err());
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(std::fs::read_to_string(path.join("version")).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn every_older_format_has_its_upgrade() {
+        assert_eq!(UPGRADES.len() as u32 + 1, FORMAT);
+    }
+}

@@ -1,0 +1,190 @@
+//! Flags that several roles take, and how they become what crates want.
+
+use clap::{Args, ValueEnum};
+use ferrokube_features::{Gates, LOG_TRACKING, Settings, Version};
+use ferrokube_trace::log;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// How a process logs.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Logging")]
+pub(crate) struct LogFlags {
+    /// Form of the log lines on standard error: text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: log::Format,
+    /// error, warn, info, debug or trace, or directives such as `info,ferrokube_serve=debug` [default: $RUST_LOG, else info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Verbosity as a number: 0-2 info, 3-5 debug, 6-10 trace
+    #[arg(short, long = "v", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=10), conflicts_with = "log_level")]
+    verbosity: Option<u8>,
+}
+
+impl LogFlags {
+    /// With the ids of requests if the gate says so.
+    pub(crate) fn config(&self, gates: &Gates) -> log::Config {
+        let of_verbosity = self.verbosity.map(|verbosity| log::level_of_verbosity(verbosity).to_owned());
+        let of_environment = || std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+        let filter = self.log_level.clone().or(of_verbosity).or_else(of_environment).unwrap_or_else(|| "info".into());
+        log::Config { format: self.log_format, filter, ids: gates.enabled(&LOG_TRACKING) }
+    }
+}
+
+/// Feature gates.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Features")]
+pub(crate) struct FeatureFlags {
+    /// Feature gates: Name=true,... (also AllAlpha and AllBeta); unknown names are warned about and ignored
+    #[arg(long = "feature-gates", value_name = "A=true,...")]
+    feature_gates: Vec<Settings>,
+}
+
+impl FeatureFlags {
+    /// The gates' values, and what to warn about.
+    pub(crate) fn gates(&self) -> anyhow::Result<(Gates, Vec<ferrokube_features::Warning>)> {
+        let mut settings = Settings::default();
+        for given in &self.feature_gates {
+            settings.merge(given.clone());
+        }
+        Ok(Gates::new(Version::CURRENT, &settings)?)
+    }
+}
+
+/// Where the state is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Storage {
+    /// In the data directory; survives everything
+    Embedded,
+    /// In memory; forgotten at the end
+    Memory,
+}
+
+/// What is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Profile {
+    /// No pods and nodes
+    Generic,
+}
+
+/// What an API server is and where it listens.
+#[derive(Debug, Args)]
+pub(crate) struct ServerFlags {
+    /// Keys, certificates and state; made if missing, for its owner only [default: $XDG_DATA_HOME/ferrokube, else ~/.local/share/ferrokube]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Address to listen on
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    pub(crate) bind_address: IpAddr,
+    /// Port to listen on; 0 takes any free one
+    #[arg(long, value_name = "PORT", default_value_t = 6443)]
+    pub(crate) secure_port: u16,
+    /// Further names and addresses in the serving certificate
+    #[arg(long = "tls-san", value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) tls_sans: Vec<String>,
+    /// Where the state is kept
+    #[arg(long, value_enum, default_value_t = Storage::Embedded)]
+    pub(crate) storage: Storage,
+    /// Which kinds are served
+    #[arg(long, value_enum, default_value_t = Profile::Generic)]
+    pub(crate) profile: Profile,
+    /// Static tokens: lines of token,user,uid,"group,..."
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_auth_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) audit: AuditFlags,
+    #[command(flatten)]
+    pub(crate) features: FeatureFlags,
+    #[command(flatten)]
+    pub(crate) log: LogFlags,
+}
+
+/// What is written to the audit log.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Audit")]
+pub(crate) struct AuditFlags {
+    /// Audit policy (audit.k8s.io/v1) [default: metadata of all writes]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit_policy_file: Option<PathBuf>,
+    /// Audit log; - is standard output [default: audit.log in the data directory; none with memory storage]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit_log_path: Option<PathBuf>,
+    /// Megabytes after which a new audit log is begun
+    #[arg(long, value_name = "MB", default_value_t = 100)]
+    pub(crate) audit_log_maxsize: u64,
+    /// Old audit logs that are kept; 0 keeps all
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) audit_log_maxbackup: usize,
+    /// Days after which old audit logs are removed; 0 keeps them
+    #[arg(long, value_name = "DAYS", default_value_t = 0)]
+    pub(crate) audit_log_maxage: u32,
+}
+
+/// Further flags of `apiserver`, with the names and meanings of its namesake's.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "As kube-apiserver")]
+pub(crate) struct NamesakeFlags {
+    /// Serving certificate chain; read again when it changes [default: made and renewed by itself]
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    pub(crate) tls_cert_file: Option<PathBuf>,
+    /// Key of --tls-cert-file
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    pub(crate) tls_private_key_file: Option<PathBuf>,
+    /// CAs whose client certificates are accepted, besides the own one; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
+    /// CAs of front proxies; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names that a front proxy may have; empty: any
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) requestheader_allowed_names: Vec<String>,
+    /// Headers with the user's name
+    #[arg(long, value_name = "HEADER,...", value_delimiter = ',', default_value = "X-Remote-User")]
+    pub(crate) requestheader_username_headers: Vec<String>,
+    /// Headers with the user's uid
+    #[arg(long, value_name = "HEADER,...", value_delimiter = ',', default_value = "X-Remote-Uid")]
+    pub(crate) requestheader_uid_headers: Vec<String>,
+    /// Headers with the user's groups
+    #[arg(long, value_name = "HEADER,...", value_delimiter = ',', default_value = "X-Remote-Group")]
+    pub(crate) requestheader_group_headers: Vec<String>,
+    /// Prefixes of headers with extra attributes of the user
+    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',', default_value = "X-Remote-Extra-")]
+    pub(crate) requestheader_extra_headers_prefix: Vec<String>,
+    /// Issuer of service account tokens
+    #[arg(long, value_name = "URL", default_value = DEFAULT_ISSUER)]
+    pub(crate) service_account_issuer: String,
+    /// Keys (public or private) that verify service account tokens; several times for several [default: the signing key]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) service_account_key_file: Vec<PathBuf>,
+    /// Key (ES256) that signs service account tokens [default: pki/sa.key in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) service_account_signing_key_file: Option<PathBuf>,
+    /// Audiences of the server [default: the issuer]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) api_audiences: Vec<String>,
+    /// Requests without credentials are those of system:anonymous, which may do next to nothing; false: they are refused
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) anonymous_auth: bool,
+    /// How requests are authorized; there is one way
+    #[arg(long, value_name = "MODE", default_value = "RBAC", value_parser = ["RBAC"])]
+    pub(crate) authorization_mode: String,
+}
+
+/// As upstream's own clusters have it.
+pub(crate) const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// What `all-in-one` takes for the flags that it does not have.
+pub(crate) fn namesake_defaults() -> NamesakeFlags {
+    let one = |text: &str| vec![text.to_owned()];
+    NamesakeFlags {
+        requestheader_username_headers: one("X-Remote-User"),
+        requestheader_uid_headers: one("X-Remote-Uid"),
+        requestheader_group_headers: one("X-Remote-Group"),
+        requestheader_extra_headers_prefix: one("X-Remote-Extra-"),
+        service_account_issuer: DEFAULT_ISSUER.into(),
+        anonymous_auth: true,
+        authorization_mode: "RBAC".into(),
+        ..NamesakeFlags::default()
+    }
+}

@@ -1,0 +1,133 @@
+//! The roles: which exist, how one is chosen, how its end becomes an exit code.
+//!
+//! Here is only parsing, wiring and waiting; what a role does is in the crates under `src/lib`.
+
+mod all_in_one;
+mod apiserver;
+mod data_dir;
+mod flags;
+mod process;
+mod server;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// A Kubernetes-style control plane in one binary.
+///
+/// The role is the first word, or the name under which the file is called (`apiserver`, `kube-apiserver`, ...).
+#[derive(Debug, Parser)]
+#[command(name = "ferrokube", version, max_term_width = 120, subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    role: Role,
+}
+
+/// The roles that exist, and what belongs to no role.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// API server, storage and controllers in one process: the main job
+    AllInOne(Box<all_in_one::Flags>),
+    /// The API server alone
+    #[command(visible_alias = "kube-apiserver")]
+    Apiserver(Box<apiserver::Flags>),
+    /// Print the version
+    Version,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What a call of the executable under one of these names means, whether the role exists yet or not.
+const ROLE_NAMES: [&str; 5] = ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
+/// Not roles.
+const OTHERS: [&str; 3] = ["version", "completions", "help"];
+
+/// The process's exit code for a command line that cannot be followed.
+const USAGE: u8 = 2;
+
+/// Runs the role that the arguments (with the executable's name) choose.
+pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
+    let arguments = with_role(arguments);
+    let parsed = Cli::command().try_get_matches_from(&arguments).and_then(|matches| Cli::from_arg_matches(&matches));
+    let result = match parsed.map(|cli| cli.role) {
+        Ok(Role::AllInOne(flags)) => all_in_one::run(*flags, started),
+        Ok(Role::Apiserver(flags)) => apiserver::run(*flags, started),
+        Ok(Role::Version) => print(format!("ferrokube {} (Kubernetes {})\n", env!("CARGO_PKG_VERSION"), ferrokube_features::Version::CURRENT).as_bytes()),
+        Ok(Role::Completions { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "ferrokube", &mut script);
+            print(&script)
+        }
+        Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
+            let word = arguments.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+            eprintln!("ferrokube: there is no role {word:?} in this version; the roles are {}", roles().join(", "));
+            return ExitCode::from(USAGE);
+        }
+        Err(error) => {
+            // Help and version come as errors too, and go to standard output.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("ferrokube: {}", one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Puts the role in front when the executable's own name says it.
+fn with_role(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let called = arguments.first().and_then(|path| Path::new(path).file_name()?.to_str().map(str::to_owned)).unwrap_or_default();
+    let role = called.strip_prefix("kube-").unwrap_or(&called);
+    if ROLE_NAMES.contains(&role) {
+        arguments.insert(1, role.into());
+    }
+    arguments
+}
+
+/// The roles that exist, by name.
+fn roles() -> Vec<String> {
+    Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).filter(|name| !OTHERS.contains(&name.as_str())).collect()
+}
+
+/// What failed and why, down to the last cause, on one line whatever the causes hold.
+fn one_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").lines().map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// Prints to standard output; that nobody reads it to the end is no failure.
+fn print(bytes: &[u8]) -> anyhow::Result<ExitCode> {
+    let mut output = std::io::stdout().lock();
+    let _ = output.write_all(bytes).and_then(|()| output.flush());
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        assert!(roles().iter().all(|role| ROLE_NAMES.contains(&role.as_str())));
+    }
+
+    #[test]
+    fn the_name_of_the_executable_can_be_the_role() {
+        let with = |words: &[&str]| with_role(words.iter().map(OsString::from).collect());
+        assert_eq!(with(&["/usr/bin/kube-apiserver", "--secure-port=0"]), ["/usr/bin/kube-apiserver", "apiserver", "--secure-port=0"]);
+        assert_eq!(with(&["kubelet"]), ["kubelet", "kubelet"]);
+        assert_eq!(with(&["./ferrokube", "version"]), ["./ferrokube", "version"]);
+        assert_eq!(with(&["renamed", "version"]), ["renamed", "version"]);
+    }
+}

@@ -1,0 +1,67 @@
+//! What every role needs of its process: logs, panics, file handles, the runtime, signals.
+
+use anyhow::Context;
+use ferrokube_features::{Gates, Warning};
+use ferrokube_trace::log::{self, Flush};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::future::Future;
+use std::io;
+use std::process::ExitCode;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::flags::LogFlags;
+
+/// Starts logging, takes all file handles there are, and makes panics one log line. The log is flushed when what is returned is dropped.
+pub(crate) fn set_up(flags: &LogFlags, gates: &Gates, warnings: &[Warning]) -> anyhow::Result<Flush> {
+    let flush = log::start(&flags.config(gates), io::stderr())?;
+    for warning in warnings {
+        tracing::warn!(%warning, "feature gate");
+    }
+    report_panics();
+    let limit = getrlimit(Resource::Nofile);
+    // Not fatal: connections are then refused earlier.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    Ok(flush)
+}
+
+/// Where, and what if it is a constant of the program: a computed message may hold what must not be in a log.
+fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        let reason = panic.payload().downcast_ref::<&'static str>().copied().unwrap_or("(computed)");
+        let thread = std::thread::current();
+        tracing::error!(location, reason, thread = thread.name().unwrap_or_default(), "panic");
+    }));
+}
+
+/// Runs a role to its end on a runtime of its own: two workers or more.
+pub(crate) fn block_on(role: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let runtime = Builder::new_multi_thread().worker_threads(cores.max(2)).enable_all().build().context("cannot start the runtime")?;
+    let result = runtime.block_on(role);
+    // Blocking work that is still under way must not hold up the end; whatever must be durable was waited for.
+    runtime.shutdown_background();
+    result
+}
+
+/// The signals that ask the process to end.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one: its name, and the exit code of a process that it ends.
+    pub(crate) async fn next(&mut self) -> (&'static str, u8) {
+        tokio::select! {
+            _ = self.terminate.recv() => ("SIGTERM", 143),
+            _ = self.interrupt.recv() => ("SIGINT", 130),
+        }
+    }
+}
