@@ -15,5 +15,5 @@ pub(crate) struct Flags {
 
 /// Runs until a signal.
 pub(crate) fn run(flags: Flags, started: Instant) -> anyhow::Result<ExitCode> {
-    server::run(&flags.server, &namesake_defaults(), started)
+    server::run(&flags.server, &namesake_defaults(), None, started)
 }

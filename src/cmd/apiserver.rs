@@ -17,5 +17,5 @@ pub(crate) struct Flags {
 
 /// Runs until a signal.
 pub(crate) fn run(flags: Flags, started: Instant) -> anyhow::Result<ExitCode> {
-    server::run(&flags.server, &flags.namesake, started)
+    server::run(&flags.server, &flags.namesake, None, started)
 }

@@ -6,8 +6,10 @@
 use crate::files::{self, Access, FileError};
 use crate::shutdown::Shutdown;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use ring::hmac;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -103,11 +105,12 @@ pub struct Subject<'a> {
 /// The cluster's admin.
 pub const ADMIN: Subject<'static> = Subject { common_name: "kubernetes-admin", organizations: &["system:masters"] };
 
-/// A directory with the CA and the token keys.
+/// A directory with the CA and the token keys. Cheap to clone.
+#[derive(Clone)]
 pub struct Pki {
-    ca_pem: String,
-    issuer: Issuer<'static, KeyPair>,
-    token_keys: TokenKeys,
+    ca_pem: Arc<str>,
+    issuer: Arc<Issuer<'static, KeyPair>>,
+    token_keys: Arc<TokenKeys>,
     lifetime: Duration,
 }
 
@@ -139,6 +142,13 @@ impl Pki {
     /// The keys for service account tokens.
     pub fn token_keys(&self) -> &TokenKeys {
         &self.token_keys
+    }
+
+    /// A secret for one purpose, the same after every restart; tells nothing about the key that it is derived from.
+    pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, self.token_keys.private_pem.as_bytes());
+        let tag = hmac::sign(&key, purpose.as_bytes());
+        tag.as_ref().try_into().expect("SHA-256 gives 32 bytes")
     }
 
     /// A serving certificate for host names and addresses; see [`serving_names`].
@@ -175,7 +185,7 @@ impl Pki {
         parameters.use_authority_key_identifier_extension = true;
         let refused = |source| PkiError::Make { what: "a certificate", source };
         let key = KeyPair::generate().map_err(refused)?;
-        let certificate = parameters.signed_by(&key, &self.issuer).map_err(refused)?;
+        let certificate = parameters.signed_by(&key, &*self.issuer).map_err(refused)?;
         Ok(Pair { chain_pem: certificate.pem(), key_pem: key.serialize_pem(), renew_at: now + self.lifetime * 2 / 3 })
     }
 
@@ -199,7 +209,7 @@ impl Pki {
             ("ca.crt", ca_pem.as_bytes(), Access::Public),
         ];
         files::write_all(directory, &written)?;
-        Ok(Self { ca_pem, issuer: Issuer::new(parameters, ca_key), token_keys, lifetime: LEAF_LIFETIME })
+        Ok(Self { ca_pem: ca_pem.into(), issuer: Arc::new(Issuer::new(parameters, ca_key)), token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
     }
 
     fn load(directory: &Path, certificate: Vec<u8>) -> Result<Self, PkiError> {
@@ -209,7 +219,7 @@ impl Pki {
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, load_key(directory.join("ca.key"))?).map_err(|_| PkiError::Unusable { path, what: "CA certificate" })?;
         let token_key = load_key(directory.join("sa.key"))?;
         let token_keys = TokenKeys { private_pem: token_key.serialize_pem(), public_pem: token_key.public_key_pem() };
-        Ok(Self { ca_pem, issuer, token_keys, lifetime: LEAF_LIFETIME })
+        Ok(Self { ca_pem: ca_pem.into(), issuer: Arc::new(issuer), token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
     }
 }
 

@@ -1,0 +1,134 @@
+//! The listener of a server: its certificates, their renewal, and the admin's kubeconfig.
+
+use super::Plan;
+use anyhow::{Context, anyhow};
+use ferrokube_auth::authenticate::check_distinct_cas;
+use ferrokube_serve::kubeconfig::Kubeconfig;
+use ferrokube_serve::pki::{self, ADMIN, Pair, Pki, PkiError};
+use ferrokube_serve::reload::{Loaded, TlsFiles};
+use ferrokube_serve::{Handler, Limits, Server, ServerError, Shutdown, Tls};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// How often certificate files of the user are looked at.
+const RELOAD: Duration = Duration::from_secs(20);
+
+/// A bound listener with its certificates.
+pub(super) struct Listener {
+    server: Server,
+    tls: Tls,
+    files: TlsFiles,
+    loaded: Loaded,
+    /// The own serving certificate, unless it comes from files.
+    serving: Option<Pair>,
+    names: Vec<String>,
+}
+
+impl Listener {
+    /// Binds first of all: a port in use should cost nothing.
+    pub(super) fn bind(plan: &Plan<'_>, pki: &Pki) -> anyhow::Result<Self> {
+        let (flags, namesake) = (plan.flags, plan.namesake);
+        let files = TlsFiles {
+            serving: namesake.tls_cert_file.clone().zip(namesake.tls_private_key_file.clone()),
+            client_ca: namesake.client_ca_file.clone(),
+            client_ca_pem: pki.ca_pem().into(),
+            proxy_ca: namesake.requestheader_client_ca_file.clone(),
+        };
+        let names = pki::serving_names(flags.bind_address, &flags.tls_sans);
+        let own = || pki.serving(&names).context("cannot make the serving certificate (see --tls-san)");
+        let (serving, tls) = match files.read_serving()? {
+            Some((chain, key)) => (None, Tls::new(&chain, &key).context("cannot use --tls-cert-file and --tls-private-key-file")?),
+            None => own().and_then(|pair| Ok((Some(pair.clone()), Tls::new(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?)))?,
+        };
+        let loaded = files.apply(&tls, &Loaded::default())?;
+        check_cas(&files)?;
+        let server = Server::bind(SocketAddr::new(flags.bind_address, flags.secure_port), tls.clone(), Limits::default()).map_err(advise)?;
+        Ok(Self { server, tls, files, loaded, serving, names })
+    }
+
+    /// Where clients of this machine reach it.
+    pub(super) fn url(&self) -> String {
+        let address = self.server.local_address();
+        let ip = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        format!("https://{}", SocketAddr::new(ip, address.port()))
+    }
+
+    /// Writes the kubeconfig, starts to answer, and to renew and reload certificates.
+    pub(super) fn start(
+        self,
+        handler: Arc<dyn Handler>,
+        pki: Pki,
+        kubeconfig: &Path,
+        shutdown: &Shutdown,
+        tasks: &mut JoinSet<()>,
+    ) -> anyhow::Result<JoinHandle<usize>> {
+        let url = self.url();
+        let Self { server, tls, files, loaded, serving, names } = self;
+        let admin = write_kubeconfig(&pki, &url, kubeconfig)?;
+        let first = serving.as_ref().map_or(admin.renew_at, |pair| pair.renew_at.min(admin.renew_at));
+        let (own_serving, renewed, kubeconfig) = (serving.is_some(), tls.clone(), kubeconfig.to_owned());
+        tasks.spawn(pki::renew(first, shutdown.clone(), move || -> Result<_, RenewError> {
+            let mut next = write_kubeconfig(&pki, &url, &kubeconfig)?.renew_at;
+            if own_serving {
+                let pair = pki.serving(&names)?;
+                renewed.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
+                next = next.min(pair.renew_at);
+            }
+            Ok(next)
+        }));
+        if files.serving.is_some() || files.client_ca.is_some() || files.proxy_ca.is_some() {
+            tasks.spawn(files.watch(tls, loaded, RELOAD, shutdown.clone()));
+        }
+        Ok(tokio::spawn(server.serve(handler, shutdown.clone())))
+    }
+}
+
+/// Why a renewal failed; it is tried again.
+#[derive(Debug, thiserror::Error)]
+enum RenewError {
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    Tls(#[from] ferrokube_serve::TlsError),
+}
+
+fn write_kubeconfig(pki: &Pki, url: &str, path: &Path) -> Result<Pair, PkiError> {
+    let admin = pki.client(&ADMIN)?;
+    Kubeconfig { server: url, cluster: "ferrokube", user: ADMIN.common_name, ca_pem: pki.ca_pem(), client: &admin }.write(path)?;
+    Ok(admin)
+}
+
+/// Fault 52: with one CA for both, every client could speak for everybody.
+fn check_cas(files: &TlsFiles) -> anyhow::Result<()> {
+    let Some(proxy) = &files.proxy_ca else { return Ok(()) };
+    let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let mut clients = files.client_ca_pem.clone();
+    if let Some(path) = &files.client_ca {
+        clients.push(b'\n');
+        clients.extend(read(path)?);
+    }
+    check_distinct_cas(&clients, &read(proxy)?).context("cannot use --requestheader-client-ca-file")
+}
+
+fn advise(error: ServerError) -> anyhow::Error {
+    match error {
+        ServerError::Bind { address, source } if source.kind() == io::ErrorKind::AddrInUse => {
+            anyhow!("cannot listen on {address}: another process does; stop it, or choose another port with --secure-port (0 takes any free one)")
+        }
+        ServerError::Bind { address, source } if source.kind() == io::ErrorKind::AddrNotAvailable => {
+            anyhow!("cannot listen on {address}: the address is not of this machine; choose another with --bind-address")
+        }
+        ServerError::Bind { address, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+            anyhow!("cannot listen on {address}: the system does not permit it; choose a port above 1023 with --secure-port")
+        }
+        error => error.into(),
+    }
+}

@@ -1,0 +1,143 @@
+//! The API server as a process: opens what it needs, wires the crates, waits, ends in order.
+
+mod listener;
+mod wiring;
+
+use super::data_dir::DataDir;
+use super::flags::{NamesakeFlags, ServerFlags, Storage};
+use super::process::{self, Signals};
+use anyhow::{Context, anyhow};
+use ferrokube_controlplane::ControlPlane;
+use ferrokube_features::Gates;
+use ferrokube_serve::pki::Pki;
+use ferrokube_serve::{Shutdown, ShutdownTrigger};
+use ferrokube_storage::{Config, Store};
+use listener::Listener;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// How long the end may take, drain included; what is not done then is cut.
+const END: Duration = Duration::from_secs(40);
+
+/// A server's command line, and what was made of it first.
+pub(crate) struct Plan<'a> {
+    pub(crate) flags: &'a ServerFlags,
+    pub(crate) namesake: &'a NamesakeFlags,
+    pub(crate) gates: Gates,
+    pub(crate) directory: DataDir,
+}
+
+/// What runs beside the server in the same process; started when it is ready.
+pub(crate) trait Companion {
+    /// Starts it; it ends itself after the shutdown began.
+    fn start(&self, plan: &Plan<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()>;
+}
+
+/// Runs a server until a signal.
+pub(crate) fn run(flags: &ServerFlags, namesake: &NamesakeFlags, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
+    let (gates, warnings) = flags.features.gates()?;
+    let _flush = process::set_up(&flags.log, &gates, &warnings)?;
+    let directory = DataDir::open(flags.data_dir.as_deref())?;
+    let plan = Plan { flags, namesake, gates, directory };
+    process::block_on(serve(&plan, companion, started))
+}
+
+/// A server that answers.
+struct Running {
+    control_plane: ControlPlane,
+    store: Store,
+    audit: ferrokube_auth::audit::AuditLog,
+    trigger: ShutdownTrigger,
+    serving: JoinHandle<usize>,
+    tasks: JoinSet<()>,
+}
+
+async fn serve(plan: &Plan<'_>, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new()?;
+    let (pki, store) = open(plan)?;
+    let listener = Listener::bind(plan, &pki)?;
+    let wiring::Server { control_plane, audit } = wiring::build(plan, &pki, &store)?;
+    let url = listener.url();
+    let mut tasks = JoinSet::new();
+    let (trigger, shutdown) = ShutdownTrigger::new();
+    let kubeconfig = plan.directory.join("admin.kubeconfig");
+    let serving = listener.start(control_plane.handler(), pki.clone(), &kubeconfig, &shutdown, &mut tasks)?;
+    let mut running = Running { control_plane, store, audit, trigger, serving, tasks };
+    tokio::select! {
+        result = running.control_plane.start() => result?,
+        // Nothing was promised yet: no drain.
+        (name, _) = signals.next() => {
+            tracing::info!(signal = name, "ending before being ready");
+            return Ok(ExitCode::SUCCESS);
+        }
+        reason = running.store.failed() => return Err(anyhow!("the state cannot be written any more: {reason}")),
+    }
+    if let Some(companion) = companion {
+        companion.start(plan, &pki, &url, shutdown, &mut running.tasks)?;
+    }
+    report_ready(&url, &kubeconfig, started);
+    running.wait(&mut signals).await
+}
+
+fn open(plan: &Plan<'_>) -> anyhow::Result<(Pki, Store)> {
+    let config = match plan.flags.storage {
+        Storage::Embedded => Config::embedded(plan.directory.join("store")),
+        Storage::Memory => Config::memory(),
+    };
+    // Recovery reads, making keys computes and syncs: at the same time.
+    std::thread::scope(|scope| {
+        let store = scope.spawn(|| Store::open(config).context("cannot open the state"));
+        let pki = Pki::open(&plan.directory.join("pki"))?;
+        let store = store.join().map_err(|_| anyhow!("opening the state panicked"))??;
+        Ok((pki, store))
+    })
+}
+
+/// The line that others wait for. That nobody reads standard output is no failure.
+fn report_ready(url: &str, kubeconfig: &Path, started: Instant) {
+    let mut output = std::io::stdout().lock();
+    let line = format!("ready in {} ms: {url} kubeconfig {}\n", started.elapsed().as_millis(), kubeconfig.display());
+    let _ = output.write_all(line.as_bytes()).and_then(|()| output.flush());
+}
+
+impl Running {
+    /// Until a signal, or until the server cannot go on.
+    async fn wait(mut self, signals: &mut Signals) -> anyhow::Result<ExitCode> {
+        tokio::select! {
+            (name, _) = signals.next() => tracing::info!(signal = name, "ending"),
+            reason = self.store.failed() => return Err(anyhow!("the state cannot be written any more: {reason}")),
+            ended = &mut self.serving => return Err(anyhow!("the listener ended by itself: {ended:?}")),
+        }
+        tokio::select! {
+            () = self.end() => Ok(ExitCode::SUCCESS),
+            (name, code) = signals.next() => {
+                tracing::warn!(signal = name, "ending at once");
+                Ok(ExitCode::from(code))
+            }
+        }
+    }
+
+    /// Requests finish, watches and companions end, then the state is closed: in this order, so that nothing that was answered is lost.
+    async fn end(mut self) {
+        self.control_plane.begin_shutdown();
+        self.trigger.begin();
+        let in_order = async {
+            match (&mut self.serving).await {
+                Ok(0) => {}
+                Ok(cut) => tracing::warn!(connections = cut, "requests were cut off"),
+                Err(error) => tracing::error!(%error, "the listener failed"),
+            }
+            while self.tasks.join_next().await.is_some() {}
+            self.store.close().await;
+        };
+        if tokio::time::timeout(END, in_order).await.is_err() {
+            tracing::error!("the end took too long and was cut short");
+        }
+        let audit = self.audit;
+        // Waits for its thread.
+        let _ = tokio::task::spawn_blocking(move || audit.close()).await;
+    }
+}

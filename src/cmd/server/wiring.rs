@@ -1,0 +1,118 @@
+//! What an API server is made of.
+
+use super::Plan;
+use crate::cmd::flags::Storage;
+use anyhow::{Context, anyhow};
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_auth::audit::{self, AuditLog, Policy, Rotation};
+use ferrokube_auth::authenticate::{Bearer, FrontProxy, FrontProxyHeaders, TokenAuthenticator, TokenFile, X509};
+use ferrokube_auth::{Authenticator, Rbac, bootstrap, system_clock};
+use ferrokube_controlplane::ControlPlane;
+use ferrokube_registry::admission::RemoteFuture;
+use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Registry};
+use ferrokube_serve::files;
+use ferrokube_serve::pki::Pki;
+use ferrokube_storage::Store;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A server without its listener.
+pub(super) struct Server {
+    pub(super) control_plane: ControlPlane,
+    pub(super) audit: AuditLog,
+}
+
+/// Wires the crates as the plan says.
+pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result<Server> {
+    let catalog = Arc::new(Catalog::default());
+    for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
+        catalog.put(definition);
+    }
+    let registry = Registry::new(store.clone(), catalog, Arc::new(Open)).with_token_key(&pki.derived_key("continue tokens"));
+    let audit = open_audit(plan)?;
+    let mut builder = ControlPlane::builder(registry.clone())
+        .gates(plan.gates.clone())
+        .messages(ferrokube_resources::messages())
+        .authorizer(Arc::new(Rbac::of(&registry)))
+        .post_start(
+            "rbac/bootstrap-roles",
+            Box::new(|registry| Box::pin(async move { bootstrap::reconcile(&registry).await.map(drop).map_err(|error| error.to_string()) })),
+        );
+    for authenticator in authenticators(plan)? {
+        builder = builder.authenticator(authenticator);
+    }
+    Ok(Server { control_plane: builder.build(), audit })
+}
+
+/// Until the ordered steps land: everything is admitted.
+struct Open;
+
+impl Admission for Open {
+    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
+        false
+    }
+
+    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
+        Box::pin(std::future::ready(Ok(object)))
+    }
+
+    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// In the order in which they are asked.
+fn authenticators(plan: &Plan<'_>) -> anyhow::Result<Vec<Arc<dyn Authenticator>>> {
+    let namesake = plan.namesake;
+    let mut authenticators: Vec<Arc<dyn Authenticator>> = Vec::new();
+    if namesake.requestheader_client_ca_file.is_some() {
+        let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let headers = FrontProxyHeaders {
+            user: lower(&namesake.requestheader_username_headers),
+            uid: lower(&namesake.requestheader_uid_headers),
+            group: lower(&namesake.requestheader_group_headers),
+            extra: lower(&namesake.requestheader_extra_headers_prefix),
+        };
+        authenticators.push(Arc::new(FrontProxy::new(headers, namesake.requestheader_allowed_names.clone(), system_clock())));
+    }
+    authenticators.push(Arc::new(X509::new(system_clock())));
+    let mut tokens: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
+    if let Some(path) = &plan.flags.token_auth_file {
+        let bytes = read(path)?;
+        let file = TokenFile::parse(&bytes).with_context(|| format!("cannot use {}", path.display()))?;
+        tokens.push(Arc::new(file));
+    }
+    let audiences = if namesake.api_audiences.is_empty() { vec![namesake.service_account_issuer.clone()] } else { namesake.api_audiences.clone() };
+    authenticators.push(Arc::new(Bearer::new(tokens, audiences)));
+    Ok(authenticators)
+}
+
+fn open_audit(plan: &Plan<'_>) -> anyhow::Result<AuditLog> {
+    let flags = &plan.flags.audit;
+    let policy =
+        flags.audit_policy_file.as_deref().map(|path| Policy::parse(&read(path)?).with_context(|| format!("cannot use {}", path.display()))).transpose()?;
+    let default = || (plan.flags.storage == Storage::Embedded).then(|| plan.directory.join("audit.log"));
+    let Some(path): Option<PathBuf> = flags.audit_log_path.clone().or_else(default) else { return Ok(AuditLog::disabled()) };
+    let rotation = Rotation {
+        max_bytes: flags.audit_log_maxsize.saturating_mul(1 << 20),
+        max_backups: flags.audit_log_maxbackup,
+        max_age: Duration::from_secs(u64::from(flags.audit_log_maxage) * 24 * 3600),
+    };
+    let config = audit::Config { policy: policy.unwrap_or_default(), rotation, ..audit::Config::new(path) };
+    Ok(AuditLog::open(config)?)
+}
+
+/// A file that must be there; secrets may be in it, so that only its name is told.
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    files::read(path)?.ok_or_else(|| anyhow!("{} does not exist", path.display()))
+}
