@@ -7,6 +7,9 @@ pub mod audit;
 pub mod authenticate;
 pub mod bootstrap;
 pub mod rbac;
+#[cfg(test)]
+mod testing;
+pub mod token;
 
 pub use access::{Access, AlwaysDeny, Authorizer, Decision, MastersOnly, ResourceAccess, Union, forbidden};
 pub use authenticate::{Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock};

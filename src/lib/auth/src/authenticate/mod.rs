@@ -3,11 +3,13 @@
 //! Every authenticator indexes what it needs in memory and answers synchronously. [`Bearer`] joins the ones that know bearer tokens.
 
 mod bearer;
+mod bootstrap_token;
 mod proxy;
 mod token_file;
 mod x509;
 
 pub use bearer::{Bearer, TokenAuthenticator, TokenIdentity};
+pub use bootstrap_token::BootstrapTokens;
 pub use proxy::{CaError, FrontProxy, FrontProxyHeaders, check_distinct_cas};
 pub use token_file::{TokenFile, TokenFileError};
 pub use x509::X509;

@@ -1,0 +1,13 @@
+//! Service account tokens: signed (ES256), verified, and re-checked at every use against the objects that they are bound to.
+
+mod bound;
+mod claims;
+mod jwt;
+mod keys;
+mod request;
+mod service_account;
+#[cfg(test)]
+mod tests;
+
+pub use keys::{KeyError, TokenKeys};
+pub use service_account::{ServiceAccountTokens, TokenConfig};

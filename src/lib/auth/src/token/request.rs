@@ -1,0 +1,160 @@
+//! `TokenRequest`: the `token` subresource of service accounts.
+
+use super::bound::BoundKind;
+use super::claims::{Claims, Reference, from_unix, unix};
+use super::service_account::{Inner, ServiceAccountTokens};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::gvk::GroupResource;
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_apimachinery::time;
+use ferrokube_registry::{RequestContext, Target, Virtual};
+use std::future::Future;
+use std::pin::Pin;
+
+/// Seconds that a token lives unless the request says otherwise, at least and at most.
+const DEFAULT_SECONDS: i64 = 3_600;
+const MIN_SECONDS: i64 = 600;
+const MAX_SECONDS: i64 = 1 << 32;
+
+impl Virtual for ServiceAccountTokens {
+    fn create<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        target: &'a Target,
+        object: Document,
+    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
+        let (namespace, name) = (target.namespace.as_deref().unwrap_or_default(), target.name.as_deref().unwrap_or_default());
+        Box::pin(async move { self.inner.issue(context, namespace, name, object) })
+    }
+}
+
+impl Inner {
+    pub(super) fn issue(&self, context: &RequestContext, namespace: &str, name: &str, mut request: Document) -> Result<Document, Failure> {
+        check_metadata(&request, namespace, name)?;
+        let account =
+            self.objects.get(BoundKind::ServiceAccount, namespace, name).ok_or_else(|| Failure::not_found(&GroupResource::new("", "serviceaccounts"), name))?;
+        if !request.uid().is_empty() && request.uid() != account.uid() {
+            let why = format!("the UID in the token request ({}) does not match the UID of the service account", request.uid());
+            return Err(Failure::conflict(&GroupResource::new("authentication.k8s.io", "tokenrequests"), name, &why));
+        }
+        let audiences = self.audiences(&request);
+        let seconds = self.seconds(context, &request, name)?;
+        let issued = unix(context.now);
+        let account = Reference { name: name.to_owned(), uid: account.uid().to_owned() };
+        let mut claims = Claims {
+            issuer: self.config.issuers[0].clone(),
+            audiences: audiences.clone(),
+            issued,
+            not_before: issued,
+            expires: issued.saturating_add(seconds),
+            id: uuid::Uuid::new_v4().to_string(),
+            namespace: namespace.to_owned(),
+            account,
+            ..Claims::default()
+        };
+        self.bind(&request, &mut claims)?;
+        context.annotate_audit("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", claims.id));
+        answer(&mut request, &claims, seconds, context);
+        request.set(&["status", "token"], self.sign(&claims));
+        Ok(request)
+    }
+
+    fn audiences(&self, request: &Document) -> Vec<String> {
+        let asked: Vec<String> = request.list(&["spec", "audiences"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        if asked.is_empty() { self.config.api_audiences.clone() } else { asked }
+    }
+
+    fn seconds(&self, context: &RequestContext, request: &Document, name: &str) -> Result<i64, Failure> {
+        let asked = request.get(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or(DEFAULT_SECONDS);
+        let refuse = |message: &str| {
+            let error = FieldError::new(FieldReason::Invalid, "spec.expirationSeconds", format!("Invalid value: {asked}: {message}"));
+            Err(Failure::invalid("authentication.k8s.io", "TokenRequest", name, &[error]))
+        };
+        if asked < MIN_SECONDS {
+            return refuse("may not specify a duration less than 10 minutes");
+        }
+        if asked > MAX_SECONDS {
+            return refuse("may not specify a duration larger than 2^32 seconds");
+        }
+        let most = self.config.max_life.map_or(MAX_SECONDS, |life| i64::try_from(life.as_secs()).unwrap_or(MAX_SECONDS)).max(MIN_SECONDS);
+        if asked > most {
+            context.warn(format!("requested expiration of {asked} seconds shortened to {most} seconds"));
+        }
+        Ok(asked.min(most))
+    }
+
+    /// Binds the token to the object that the request names.
+    fn bind(&self, request: &Document, claims: &mut Claims) -> Result<(), Failure> {
+        let Some(reference) = request.get(&["spec", "boundObjectRef"]).filter(|value| !value.is_null()) else {
+            return Ok(());
+        };
+        let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (kind, resource) = match (text("apiVersion"), text("kind")) {
+            ("v1", "Pod") => (BoundKind::Pod, "pods"),
+            ("v1", "Node") => (BoundKind::Node, "nodes"),
+            ("v1", "Secret") => (BoundKind::Secret, "secrets"),
+            (version, kind) => return Err(Failure::bad_request(format!("cannot bind token for serviceaccount to object of type {version}, Kind={kind}"))),
+        };
+        let name = text("name");
+        let object = self.objects.get(kind, &claims.namespace, name).ok_or_else(|| Failure::not_found(&GroupResource::new("", resource), name))?;
+        if !text("uid").is_empty() && text("uid") != object.uid() {
+            let why = format!(
+                "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
+                text("uid")
+            );
+            return Err(Failure::conflict(&GroupResource::new("", text("kind")), name, &why));
+        }
+        let bound = Some(Reference { name: name.to_owned(), uid: object.uid().to_owned() });
+        match kind {
+            BoundKind::Pod => {
+                self.bind_pod(&object, claims)?;
+                claims.pod = bound;
+            }
+            BoundKind::Node => claims.node = bound,
+            _ => claims.secret = bound,
+        }
+        Ok(())
+    }
+
+    fn bind_pod(&self, pod: &Document, claims: &mut Claims) -> Result<(), Failure> {
+        if pod.str(&["spec", "serviceAccountName"]) != Some(&claims.account.name) {
+            let why = format!("cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.", claims.account.name);
+            return Err(Failure::new(Reason::BadRequest, why));
+        }
+        if let Some(node) = pod.str(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
+            let uid = self.objects.get(BoundKind::Node, "", node).map(|node| node.uid().to_owned()).unwrap_or_default();
+            claims.node = Some(Reference { name: node.to_owned(), uid });
+        }
+        Ok(())
+    }
+}
+
+fn check_metadata(request: &Document, namespace: &str, name: &str) -> Result<(), Failure> {
+    if !request.namespace().is_empty() && request.namespace() != namespace {
+        return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+    }
+    if !request.name().is_empty() && request.name() != name {
+        let message = format!("Invalid value: {:?}: must match the service account name if specified", request.name());
+        let error = FieldError::new(FieldReason::Invalid, "metadata.name", message);
+        return Err(Failure::invalid("authentication.k8s.io", "TokenRequest", name, &[error]));
+    }
+    Ok(())
+}
+
+/// Everything of the answer but the token itself.
+fn answer(request: &mut Document, claims: &Claims, seconds: i64, context: &RequestContext) {
+    request.set(&["apiVersion"], "authentication.k8s.io/v1");
+    request.set(&["kind"], "TokenRequest");
+    request.set(&["metadata", "name"], claims.account.name.as_str());
+    request.set(&["metadata", "namespace"], claims.namespace.as_str());
+    request.set(&["metadata", "uid"], claims.account.uid.as_str());
+    request.set(&["metadata", "creationTimestamp"], time::rfc3339_seconds(context.now));
+    request.set(&["spec", "audiences"], json!(claims.audiences));
+    request.set(&["spec", "expirationSeconds"], seconds);
+    if request.get(&["spec", "boundObjectRef"]).is_none() {
+        request.set(&["spec", "boundObjectRef"], Value::Null);
+    }
+    request.remove(&["status"]);
+    request.set(&["status", "expirationTimestamp"], time::rfc3339_seconds(from_unix(claims.expires)));
+}

@@ -1,0 +1,150 @@
+//! The issuer and verifier of service account tokens.
+
+use super::bound::{Objects, Seen};
+use super::claims::Claims;
+use super::jwt::{self, Parts};
+use super::keys::TokenKeys;
+use crate::authenticate::{Clock, Identity, TokenAuthenticator, TokenIdentity, Unauthenticated};
+use arc_swap::ArcSwap;
+use ferrokube_apimachinery::document::json;
+use ferrokube_apimachinery::json;
+use ferrokube_storage::Store;
+use ring::digest;
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+/// Longest token.
+const MAX_TOKEN: usize = 16 * 1024;
+/// Most verified tokens that are remembered.
+const MAX_CACHED: usize = 10_000;
+
+/// How tokens are issued and verified.
+#[derive(Clone, Debug)]
+pub struct TokenConfig {
+    /// Issuers whose tokens are accepted; the first one issues. Not empty.
+    pub issuers: Vec<String>,
+    /// The server's own audiences; tokens that ask for none get these. Not empty.
+    pub api_audiences: Vec<String>,
+    /// Where the key set is served; empty: the issuer's `/openid/v1/jwks`.
+    pub jwks_uri: String,
+    /// Longest life of a token; longer requests are cut. `None`: 2^32 seconds.
+    pub max_life: Option<Duration>,
+}
+
+/// Issues and verifies service account tokens. Cheap to clone.
+#[derive(Clone)]
+pub struct ServiceAccountTokens {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) config: TokenConfig,
+    pub(super) objects: Objects,
+    keys: ArcSwap<TokenKeys>,
+    clock: Clock,
+    /// By the hash of the whole token, its signature included: what is found here was verified with the present keys.
+    verified: RwLock<HashMap<[u8; 32], Arc<Verified>>>,
+}
+
+struct Verified {
+    claims: Claims,
+    identity: Identity,
+    seen: Seen,
+}
+
+impl ServiceAccountTokens {
+    /// Over the server's store, which holds the accounts, pods, secrets and nodes.
+    ///
+    /// # Panics
+    /// When the configuration names no issuer or no audience.
+    pub fn new(config: TokenConfig, keys: TokenKeys, store: Store, clock: Clock) -> Self {
+        assert!(!config.issuers.is_empty() && !config.api_audiences.is_empty(), "issuers and audiences are checked by whoever reads flags");
+        let inner = Inner { config, objects: Objects::new(store), keys: ArcSwap::from_pointee(keys), clock, verified: RwLock::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Rotation: tokens are signed by the new signing key from now on, and verified by the new verification keys only.
+    pub fn replace_keys(&self, keys: TokenKeys) {
+        let mut verified = self.inner.verified.write().expect("no panic while held");
+        self.inner.keys.store(Arc::new(keys));
+        verified.clear();
+    }
+
+    /// The OIDC discovery document (`/.well-known/openid-configuration`, `application/json`).
+    pub fn discovery_document(&self) -> Vec<u8> {
+        let config = &self.inner.config;
+        let issuer = &config.issuers[0];
+        let jwks_uri = if config.jwks_uri.is_empty() { format!("{}/openid/v1/jwks", issuer.trim_end_matches('/')) } else { config.jwks_uri.clone() };
+        json::to_vec(&json!({
+            "issuer": issuer,
+            "jwks_uri": jwks_uri,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        }))
+    }
+
+    /// The public keys (`/openid/v1/jwks`, `application/jwk-set+json`).
+    pub fn jwks(&self) -> Vec<u8> {
+        json::to_vec(&self.inner.keys.load().jwks())
+    }
+}
+
+impl Inner {
+    pub(super) fn sign(&self, claims: &Claims) -> String {
+        jwt::sign(&self.keys.load(), &claims.to_document())
+    }
+
+    /// `Ok(None)`: not a token of ours to judge.
+    fn verified(&self, token: &str) -> Result<Option<Arc<Verified>>, Unauthenticated> {
+        let hash: [u8; 32] = digest::digest(&digest::SHA256, token.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes");
+        if let Some(known) = self.verified.read().expect("no panic while held").get(&hash) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let Some(parts) = Parts::split(token) else {
+            return Ok(None);
+        };
+        if !parts.payload.str(&["iss"]).is_some_and(|issuer| self.config.issuers.iter().any(|ours| ours == issuer)) {
+            return Ok(None);
+        }
+        let keys = self.keys.load_full();
+        if !parts.is_signed_by(&keys) {
+            return Err(Unauthenticated);
+        }
+        let claims = Claims::read(&parts.payload).ok_or(Unauthenticated)?;
+        let identity = Identity { user: claims.user(), method: "service-account" };
+        let known = Arc::new(Verified { claims, identity, seen: Seen::default() });
+        let mut verified = self.verified.write().expect("no panic while held");
+        if Arc::ptr_eq(&keys, &self.keys.load_full()) {
+            if verified.len() >= MAX_CACHED {
+                verified.clear();
+            }
+            verified.insert(hash, Arc::clone(&known));
+        }
+        Ok(Some(known))
+    }
+}
+
+impl TokenAuthenticator for ServiceAccountTokens {
+    fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, Unauthenticated> {
+        if token.len() > MAX_TOKEN {
+            return Err(Unauthenticated);
+        }
+        let Some(known) = self.inner.verified(token)? else {
+            return Ok(None);
+        };
+        let now = (self.inner.clock)();
+        let matching: Vec<String> = audiences.iter().filter(|audience| known.claims.audiences.contains(audience)).cloned().collect();
+        if matching.is_empty() || !known.claims.is_current(now) || !self.inner.objects.are_alive(&known.claims, &known.seen, now) {
+            return Err(Unauthenticated);
+        }
+        Ok(Some(TokenIdentity { identity: known.identity.clone(), audiences: Some(matching) }))
+    }
+}
+
+impl std::fmt::Debug for ServiceAccountTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServiceAccountTokens").field("config", &self.inner.config).field("keys", &self.inner.keys.load()).finish_non_exhaustive()
+    }
+}

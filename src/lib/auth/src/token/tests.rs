@@ -1,0 +1,313 @@
+//! Tokens that must be refused, and why; requests for tokens.
+
+use super::claims::unix;
+use super::{ServiceAccountTokens, TokenConfig, TokenKeys};
+use crate::authenticate::{Bearer, TokenIdentity, Unauthenticated};
+use crate::testing::{FakeClock, NOW, context, delete, put, store};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_storage::Store;
+use rcgen::{KeyPair, PublicKeyData};
+use ring::rand::SystemRandom;
+use ring::{hmac, signature};
+use std::sync::Arc;
+
+const API: &str = "https://kubernetes.default.svc";
+
+struct Fixture {
+    store: Store,
+    clock: FakeClock,
+    pem: String,
+    tokens: ServiceAccountTokens,
+}
+
+fn config() -> TokenConfig {
+    TokenConfig { issuers: vec![API.into(), "https://old.example.com".into()], api_audiences: vec![API.into()], jwks_uri: String::new(), max_life: None }
+}
+
+fn account(uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot", "namespace": "n", "uid": uid}})
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let (store, clock) = (store(), FakeClock::new());
+        put(&store, "serviceaccounts", account("u-robot")).await;
+        let pem = KeyPair::generate().expect("key").serialize_pem();
+        let keys = TokenKeys::from_pem(pem.as_bytes(), &[]).expect("keys");
+        let tokens = ServiceAccountTokens::new(config(), keys, store.clone(), clock.clock());
+        Self { store, clock, pem, tokens }
+    }
+
+    fn request(&self, spec: Value) -> Result<Document, Failure> {
+        let request = Document::from_value(json!({"spec": spec})).expect("an object");
+        self.tokens.inner.issue(&context(&self.clock), "n", "robot", request)
+    }
+
+    fn token(&self, spec: Value) -> String {
+        self.request(spec).expect("issued").str(&["status", "token"]).expect("a token").to_owned()
+    }
+
+    fn ask(&self, token: &str, audience: &str) -> Result<TokenIdentity, Unauthenticated> {
+        Bearer::new(vec![Arc::new(self.tokens.clone())], vec![API.into()]).identify(token, &[audience.to_owned()])
+    }
+
+    fn is_valid(&self, token: &str) -> bool {
+        self.ask(token, API).is_ok()
+    }
+
+    /// A token with these claims instead of the usual ones, signed by the real key.
+    fn forged(&self, change: impl FnOnce(&mut Document)) -> String {
+        self.forged_with_header(|_| (), change)
+    }
+
+    fn forged_with_header(&self, header: impl FnOnce(&mut Document), claims: impl FnOnce(&mut Document)) -> String {
+        let token = self.token(json!({}));
+        let mut parts = token.split('.').map(|part| URL_SAFE_NO_PAD.decode(part).expect("base64"));
+        let mut read = || Document::from_value(serde_json::from_slice(&parts.next().expect("a part")).expect("JSON")).expect("an object");
+        let (mut new_header, mut new_claims) = (read(), read());
+        header(&mut new_header);
+        claims(&mut new_claims);
+        self.sign(&new_header.into_value(), &new_claims.into_value())
+    }
+
+    fn sign(&self, header: &Value, claims: &Value) -> String {
+        let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims.to_string()));
+        let der = KeyPair::from_pem(&self.pem).expect("key").serialize_der();
+        let random = SystemRandom::new();
+        let key = signature::EcdsaKeyPair::from_pkcs8(&signature::ECDSA_P256_SHA256_FIXED_SIGNING, &der, &random).expect("key");
+        let signature = key.sign(&random, text.as_bytes()).expect("signature");
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_its_account() {
+    let fixture = Fixture::new().await;
+    let known = fixture.ask(&fixture.token(json!({})), API).expect("valid");
+    let user = known.identity.user;
+    assert_eq!(user.name, "system:serviceaccount:n:robot");
+    assert_eq!(user.uid, "u-robot");
+    assert_eq!(user.groups, ["system:serviceaccounts", "system:serviceaccounts:n"]);
+    assert!(user.extra["authentication.kubernetes.io/credential-id"][0].starts_with("JTI="));
+    assert_eq!(known.identity.method, "service-account");
+}
+
+#[tokio::test]
+async fn the_answer_has_what_upstream_has() {
+    let fixture = Fixture::new().await;
+    let answer = fixture.request(json!({})).expect("issued");
+    assert_eq!(answer.uid(), "u-robot");
+    assert_eq!((answer.name(), answer.namespace()), ("robot", "n"));
+    assert_eq!(answer.get(&["spec", "expirationSeconds"]), Some(&json!(3600)));
+    assert_eq!(answer.get(&["spec", "boundObjectRef"]), Some(&Value::Null));
+    assert_eq!(answer.get(&["spec", "audiences"]), Some(&json!([API])));
+    let expires = ferrokube_apimachinery::time::parse_rfc3339(answer.str(&["status", "expirationTimestamp"]).expect("a time")).expect("a time");
+    assert_eq!(unix(expires), i64::try_from(NOW).expect("small") + 3600);
+}
+
+#[tokio::test]
+async fn requests_that_are_refused() {
+    let fixture = Fixture::new().await;
+    let code = |spec: Value| fixture.request(spec).expect_err("refused").code;
+    assert_eq!(code(json!({"expirationSeconds": 599})), 422);
+    assert_eq!(code(json!({"expirationSeconds": (1_i64 << 32) + 1})), 422);
+    assert_eq!(code(json!({"boundObjectRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "x"}})), 400);
+    assert_eq!(code(json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "missing"}})), 404);
+    let issue = |name: &str, metadata: Value| {
+        let request = Document::from_value(json!({"metadata": metadata, "spec": {}})).expect("an object");
+        fixture.tokens.inner.issue(&context(&fixture.clock), "n", name, request).expect_err("refused")
+    };
+    assert_eq!(issue("missing", json!({})).code, 404);
+    assert_eq!(issue("robot", json!({"namespace": "other"})).code, 400);
+    assert_eq!(issue("robot", json!({"uid": "other"})).code, 409);
+    let renamed = issue("robot", json!({"name": "other"}));
+    assert_eq!(renamed.code, 422);
+    assert_eq!(renamed.details.expect("details").causes[0].field, "metadata.name");
+}
+
+#[tokio::test]
+async fn fault_51_wrong_audience_and_expired_and_future() {
+    let fixture = Fixture::new().await;
+    let other = fixture.token(json!({"audiences": ["vault"]}));
+    assert!(!fixture.is_valid(&other));
+    assert_eq!(fixture.ask(&other, "vault").expect("valid there").audiences, Some(vec!["vault".to_owned()]));
+    let token = fixture.token(json!({"expirationSeconds": 600}));
+    assert!(fixture.is_valid(&token));
+    fixture.clock.forward(600 + 11);
+    assert!(!fixture.is_valid(&token), "expired");
+    let future = fixture.forged(|claims| claims.set(&["nbf"], unix(fixture.clock.now()) + 60));
+    assert!(!fixture.is_valid(&future));
+    fixture.clock.forward(60);
+    assert!(fixture.is_valid(&future));
+}
+
+#[tokio::test]
+async fn fault_51_claims_that_must_be_there() {
+    let fixture = Fixture::new().await;
+    assert!(fixture.is_valid(&fixture.forged(|_| ())), "the forger signs well");
+    for missing in [&["aud"][..], &["exp"], &["sub"], &["iss"], &["kubernetes.io"], &["kubernetes.io", "serviceaccount"], &["kubernetes.io", "namespace"]] {
+        let token = fixture.forged(|claims| drop(claims.remove(missing)));
+        assert!(!fixture.is_valid(&token), "{missing:?}");
+    }
+    let wrong: [(&[&str], Value); 7] = [
+        (&["aud"], json!([])),
+        (&["aud"], json!(7)),
+        (&["exp"], json!("never")),
+        (&["sub"], json!("system:serviceaccount:kube-system:admin")),
+        (&["iss"], json!("https://another.cluster")),
+        (&["kubernetes.io", "serviceaccount", "uid"], json!("other")),
+        (&["kubernetes.io", "pod"], json!("robot")),
+    ];
+    for (path, value) in wrong {
+        assert!(!fixture.is_valid(&fixture.forged(|claims| claims.set(path, value.clone()))), "{path:?} {value}");
+    }
+    assert!(fixture.is_valid(&fixture.forged(|claims| claims.set(&["iss"], "https://old.example.com"))), "an accepted older issuer");
+}
+
+#[tokio::test]
+async fn fault_51_algorithms_and_headers() {
+    let fixture = Fixture::new().await;
+    let token = fixture.token(json!({}));
+    let [header, claims, signature] = <[&str; 3]>::try_from(token.split('.').collect::<Vec<_>>()).expect("three parts");
+    let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    assert!(!fixture.is_valid(&format!("{}.{claims}.", encode("{\"alg\":\"none\"}"))));
+    assert!(!fixture.is_valid(&format!("{}.{claims}.{signature}", encode("{\"alg\":\"none\"}"))));
+    let hs256 = format!("{}.{claims}", encode("{\"alg\":\"HS256\"}"));
+    for secret in [fixture.pem.as_bytes(), &KeyPair::from_pem(&fixture.pem).expect("key").der_bytes().to_vec()] {
+        let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), hs256.as_bytes());
+        assert!(!fixture.is_valid(&format!("{hs256}.{}", URL_SAFE_NO_PAD.encode(mac))));
+    }
+    for bad in [json!("RS256"), json!("ES384"), json!(7), Value::Null] {
+        assert!(!fixture.is_valid(&fixture.forged_with_header(|header| header.set(&["alg"], bad.clone()), |_| ())), "{bad}");
+    }
+    assert!(!fixture.is_valid(&fixture.forged_with_header(|header| header.set(&["crit"], json!(["x"])), |_| ())));
+    assert!(fixture.is_valid(&fixture.forged_with_header(|header| drop(header.remove(&["kid"])), |_| ())), "every key is tried without an id");
+    assert!(!fixture.is_valid(&format!("{header}.{claims}")));
+    assert!(!fixture.is_valid(&format!("{token}.x")));
+    assert!(!fixture.is_valid(&format!("{}.{claims}.{signature}", encode("{\"alg\":\"none\",\"alg\":\"ES256\"}"))));
+}
+
+#[tokio::test]
+async fn fault_51_kid_is_only_compared() {
+    let fixture = Fixture::new().await;
+    for kid in [json!("../../../../dev/null"), json!("/etc/passwd"), json!("'; drop table keys"), json!(""), json!(1), json!(["x"])] {
+        assert!(!fixture.is_valid(&fixture.forged_with_header(|header| header.set(&["kid"], kid.clone()), |_| ())), "{kid}");
+    }
+}
+
+#[tokio::test]
+async fn fault_51_tampered_and_huge() {
+    let fixture = Fixture::new().await;
+    let token = fixture.token(json!({}));
+    assert!(fixture.is_valid(&token));
+    for at in 0..token.len() {
+        let mut bytes = token.clone().into_bytes();
+        bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+        if bytes != token.as_bytes() {
+            assert!(!fixture.is_valid(std::str::from_utf8(&bytes).expect("ASCII")), "changed at {at}");
+        }
+    }
+    let huge = fixture.forged(|claims| claims.set(&["padding"], "x".repeat(17_000)));
+    assert!(!fixture.is_valid(&huge));
+    let deep = fixture.forged(|claims| claims.set(&["padding"], "[".repeat(5_000)));
+    assert!(fixture.is_valid(&deep), "a long text is no depth");
+    assert!(!fixture.is_valid(&format!("{}.{}.x", "e30", URL_SAFE_NO_PAD.encode("[".repeat(8_000)))));
+}
+
+#[tokio::test]
+async fn fault_51_dies_with_its_account() {
+    let fixture = Fixture::new().await;
+    let token = fixture.token(json!({}));
+    assert!(fixture.is_valid(&token));
+    delete(&fixture.store, "serviceaccounts", "n", "robot").await;
+    assert!(!fixture.is_valid(&token), "at once, though it was verified before");
+    put(&fixture.store, "serviceaccounts", account("u-other")).await;
+    assert!(!fixture.is_valid(&token), "another account of the same name");
+}
+
+#[tokio::test]
+async fn fault_51_dies_with_its_pod() {
+    let fixture = Fixture::new().await;
+    let pod = |extra: Value| {
+        let mut pod = Document::from_value(
+            json!({"metadata": {"name": "p", "namespace": "n", "uid": "u-p"}, "spec": {"serviceAccountName": "robot", "nodeName": "node"}}),
+        );
+        if let (Ok(pod), Some(at)) = (&mut pod, extra.as_str()) {
+            pod.set(&["metadata", "deletionTimestamp"], at);
+        }
+        pod.expect("an object").into_value()
+    };
+    put(&fixture.store, "pods", pod(Value::Null)).await;
+    put(&fixture.store, "minions", json!({"metadata": {"name": "node", "uid": "u-node"}})).await;
+    let reference = |uid: &str| json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": uid}});
+    assert_eq!(fixture.request(reference("other")).expect_err("refused").code, 409);
+    let token = fixture.token(reference("u-p"));
+    let extra = fixture.ask(&token, API).expect("valid").identity.user.extra;
+    for (key, value) in [("pod-name", "p"), ("pod-uid", "u-p"), ("node-name", "node"), ("node-uid", "u-node")] {
+        assert_eq!(extra[&format!("authentication.kubernetes.io/{key}")], [value]);
+    }
+    let deleted = ferrokube_apimachinery::time::rfc3339_seconds(fixture.clock.now());
+    put(&fixture.store, "pods", pod(json!(deleted))).await;
+    assert!(fixture.is_valid(&token), "a pod that is being deleted keeps its token for a minute");
+    fixture.clock.forward(61);
+    assert!(!fixture.is_valid(&token));
+    put(&fixture.store, "pods", json!({"metadata": {"name": "p", "namespace": "n", "uid": "u-new"}, "spec": {"serviceAccountName": "other"}})).await;
+    assert!(!fixture.is_valid(&token));
+    assert_eq!(fixture.request(reference("u-new")).expect_err("another account's pod").code, 400);
+}
+
+#[tokio::test]
+async fn fault_51_rotated_keys() {
+    let fixture = Fixture::new().await;
+    let old = fixture.token(json!({}));
+    assert!(fixture.is_valid(&old));
+    let (new_key, public) = (KeyPair::generate().expect("key"), KeyPair::from_pem(&fixture.pem).expect("key").public_key_pem());
+    let both = TokenKeys::from_pem(new_key.serialize_pem().as_bytes(), &[public.as_bytes()]).expect("keys");
+    fixture.tokens.replace_keys(both);
+    let new = fixture.token(json!({}));
+    assert!(fixture.is_valid(&old) && fixture.is_valid(&new));
+    let keys: Value = serde_json::from_slice(&fixture.tokens.jwks()).expect("JSON");
+    assert_eq!(keys["keys"].as_array().expect("keys").len(), 2);
+    fixture.tokens.replace_keys(TokenKeys::from_pem(new_key.serialize_pem().as_bytes(), &[]).expect("keys"));
+    assert!(!fixture.is_valid(&old), "also though it was verified before");
+    assert!(fixture.is_valid(&new));
+}
+
+#[tokio::test]
+async fn discovery() {
+    let fixture = Fixture::new().await;
+    let document: Value = serde_json::from_slice(&fixture.tokens.discovery_document()).expect("JSON");
+    assert_eq!(document["issuer"], API);
+    assert_eq!(document["jwks_uri"], format!("{API}/openid/v1/jwks"));
+    let keys: Value = serde_json::from_slice(&fixture.tokens.jwks()).expect("JSON");
+    let point = [URL_SAFE_NO_PAD.decode(keys["keys"][0]["x"].as_str().expect("x")), URL_SAFE_NO_PAD.decode(keys["keys"][0]["y"].as_str().expect("y"))];
+    let der = KeyPair::from_pem(&fixture.pem).expect("key").der_bytes().to_vec();
+    assert_eq!(der[1..], point.map(|half| half.expect("base64")).concat());
+}
+
+#[tokio::test]
+async fn fault_54_keys_and_tokens_are_not_in_debug_or_errors() {
+    let fixture = Fixture::new().await;
+    let token = fixture.token(json!({}));
+    let shown = format!("{:?} {:?}", fixture.tokens, fixture.ask(&token, API));
+    assert!(!shown.contains(&token) && !shown.contains(token.rsplit('.').next().expect("a signature")));
+    let canary = fixture.pem.replace("PRIVATE KEY", "EC PRIVATE KEY");
+    let error = TokenKeys::from_pem(canary.as_bytes(), &[]).expect_err("refused");
+    assert!(!format!("{error} {error:?}").contains(fixture.pem.lines().nth(1).expect("a line")));
+}
+
+#[tokio::test]
+async fn the_longest_life_is_bounded() {
+    let fixture = Fixture::new().await;
+    let keys = TokenKeys::from_pem(fixture.pem.as_bytes(), &[]).expect("keys");
+    let config = TokenConfig { max_life: Some(std::time::Duration::from_secs(7_200)), ..config() };
+    let tokens = ServiceAccountTokens::new(config, keys, fixture.store.clone(), fixture.clock.clock());
+    let context = context(&fixture.clock);
+    let request = Document::from_value(json!({"spec": {"expirationSeconds": 100_000}})).expect("an object");
+    let answer = tokens.inner.issue(&context, "n", "robot", request).expect("issued");
+    assert_eq!(answer.get(&["spec", "expirationSeconds"]), Some(&json!(7200)));
+    assert_eq!(context.take_warnings().len(), 1);
+}
