@@ -9,9 +9,15 @@
 
 pub mod admission;
 pub mod catalog;
+mod codec;
 pub mod context;
+mod decode;
+mod failure;
 pub mod informer;
 pub mod local;
+mod meta;
+mod name;
+mod noop;
 pub mod pipeline;
 pub mod read;
 

@@ -1,68 +1,99 @@
 //! The client of the server's own loops (bootstrap, CRDs, quota): it enters at admission, by the same path as everybody else.
 
 use crate::catalog::Served;
-use crate::context::{RequestContext, UserInfo};
-use crate::pipeline::{DeleteOptions, Patch, Registry};
+use crate::context::{RequestContext, Target, UserInfo};
+use crate::pipeline::{DeleteOptions, Patch, Registry, WriteOptions, view};
+use crate::read::ListOptions;
 use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_trace::TraceContext;
+use std::time::SystemTime;
 
-/// A client with the server's own identity (`system:apiserver` in `system:masters`). Cheap to clone.
+/// The name under which the server acts.
+const NAME: &str = "system:apiserver";
+
+/// A client with the server's own identity (`system:apiserver` in `system:masters`) for one resource. Cheap to clone.
 ///
-/// Documents are given and taken in the version that is named first: `Local::new(registry, "", "v1", "namespaces")`.
+/// Documents are given and taken in the version that is named first: `Local::new(&registry, "", "v1", "namespaces")`.
 #[derive(Clone)]
-pub struct Local {}
+pub struct Local {
+    registry: Registry,
+    served: Served,
+}
 
 impl Local {
     /// For one resource; `None` when it is not served.
-    pub fn new(_registry: &Registry, _group: &str, _version: &str, _plural: &str) -> Option<Self> {
-        unimplemented!("registry owner")
+    pub fn new(registry: &Registry, group: &str, version: &str, plural: &str) -> Option<Self> {
+        let served = registry.catalog().find(group, version, plural)?;
+        Some(Self { registry: registry.clone(), served })
     }
 
     /// The definition and version.
     pub fn served(&self) -> &Served {
-        unimplemented!("registry owner")
+        &self.served
     }
 
     /// A context with the server's identity and a new trace.
     pub fn context() -> RequestContext {
-        unimplemented!("registry owner")
+        RequestContext::new(Self::user(), TraceContext::root(), "kube-apiserver".to_owned(), SystemTime::now())
     }
 
     /// The server's identity.
     pub fn user() -> UserInfo {
-        unimplemented!("registry owner")
+        let groups = ["system:masters", "system:authenticated"].map(str::to_owned).into();
+        UserInfo { name: NAME.to_owned(), groups, ..UserInfo::default() }
+    }
+
+    fn target(&self, namespace: &str, name: &str, subresource: &str) -> Target {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Target { served: self.served.clone(), namespace: some(namespace), name: some(name), subresource: subresource.to_owned() }
     }
 
     /// One object, `None` when it is not there. The namespace is empty for cluster scope.
     ///
     /// # Errors
     /// As every client sees it; also for all below.
-    pub async fn get(&self, _namespace: &str, _name: &str) -> Result<Option<Document>, Failure> {
-        unimplemented!("registry owner")
+    pub async fn get(&self, namespace: &str, name: &str) -> Result<Option<Document>, Failure> {
+        match self.registry.get(&Self::context(), &self.target(namespace, name, ""), "").await {
+            Ok(object) => Ok(Some(object.into_document(&self.served))),
+            Err(failure) if failure.reason == Some(Reason::NotFound) => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// All objects; an empty namespace lists across namespaces.
-    pub async fn list(&self, _namespace: &str) -> Result<Vec<Document>, Failure> {
-        unimplemented!("registry owner")
+    pub async fn list(&self, namespace: &str) -> Result<Vec<Document>, Failure> {
+        let page = self.registry.list(&self.target(namespace, "", ""), &ListOptions::default()).await?;
+        Ok(page.items.iter().map(|entry| view(entry, &self.served)).collect())
     }
 
     /// POST.
-    pub async fn create(&self, _namespace: &str, _object: Document) -> Result<Document, Failure> {
-        unimplemented!("registry owner")
+    pub async fn create(&self, namespace: &str, object: Document) -> Result<Document, Failure> {
+        let target = self.target(namespace, "", "");
+        let written = self.registry.create(&Self::context(), &target, object.into(), &WriteOptions::default()).await?;
+        Ok(written.object.into_document(&self.served))
     }
 
     /// PUT of the object (`subresource` empty) or a subresource; heeds a resourceVersion in the object.
-    pub async fn update(&self, _object: Document, _subresource: &str) -> Result<Document, Failure> {
-        unimplemented!("registry owner")
+    pub async fn update(&self, object: Document, subresource: &str) -> Result<Document, Failure> {
+        let target = self.target(object.namespace(), object.name(), subresource);
+        let written = self.registry.update(&Self::context(), &target, object.into(), &WriteOptions::default()).await?;
+        Ok(written.object.into_document(&self.served))
     }
 
     /// PATCH.
-    pub async fn patch(&self, _namespace: &str, _name: &str, _subresource: &str, _patch: Patch) -> Result<Document, Failure> {
-        unimplemented!("registry owner")
+    pub async fn patch(&self, namespace: &str, name: &str, subresource: &str, patch: Patch) -> Result<Document, Failure> {
+        let target = self.target(namespace, name, subresource);
+        let options = WriteOptions { field_manager: NAME.to_owned(), ..WriteOptions::default() };
+        let written = self.registry.patch(&Self::context(), &target, patch, &options).await?;
+        Ok(written.object.into_document(&self.served))
     }
 
     /// DELETE; `Ok` also when it is not there.
-    pub async fn delete(&self, _namespace: &str, _name: &str, _options: &DeleteOptions) -> Result<(), Failure> {
-        unimplemented!("registry owner")
+    pub async fn delete(&self, namespace: &str, name: &str, options: &DeleteOptions) -> Result<(), Failure> {
+        match self.registry.delete(&Self::context(), &self.target(namespace, name, ""), options).await {
+            Err(failure) if failure.reason != Some(Reason::NotFound) => Err(failure),
+            _ => Ok(()),
+        }
     }
 }

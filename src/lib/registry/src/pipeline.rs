@@ -1,15 +1,30 @@
-//! Writes: one path for every resource.
+//! Writes: one path for every resource. What a write is, and the registry that carries it through its steps.
+//!
+//! The steps are in the modules below, in the order in which a write meets them.
+
+mod collection;
+mod create;
+mod delete;
+mod job;
+mod options;
+mod patching;
+mod turn;
+mod update;
 
 use crate::admission::Admission;
-use crate::catalog::Catalog;
-use crate::context::{FieldValidation, RequestContext, Target};
+use crate::catalog::{Catalog, Served};
+pub use crate::codec::view;
+use crate::context::{FieldValidation, Target};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_storage::{Entry, Store};
+use ferrokube_storage::{Entry, Key, Prefix, Store};
+use ring::hmac;
 use std::sync::Arc;
+use tokio::sync::watch;
+pub(crate) use update::project;
 
 /// A decoded request body.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Body {
     /// The object.
     pub document: Document,
@@ -17,6 +32,13 @@ pub struct Body {
     pub duplicates: Vec<String>,
     /// Protobuf bodies are lenient: not field-validated.
     pub lenient: bool,
+}
+
+impl From<Document> for Body {
+    /// A body that the server made itself.
+    fn from(document: Document) -> Self {
+        Self { document, duplicates: Vec::new(), lenient: true }
+    }
 }
 
 /// Options that every write takes from its query.
@@ -35,7 +57,7 @@ pub struct WriteOptions {
 }
 
 /// A patch of one of the four types.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Patch {
     /// `application/json-patch+json`
     Json(Value),
@@ -67,10 +89,20 @@ pub struct DeleteOptions {
 /// An object in an answer.
 #[derive(Clone, Debug)]
 pub enum Object {
-    /// As stored, in the storage version: its bytes are the answer in that version.
+    /// As stored: its bytes are the answer in the version of the request, as they stand.
     Stored(Arc<Entry>),
-    /// Computed, in the version of the request: dry run, reviews, subresources of another kind.
+    /// Computed, in the version of the request: converted, dry run, reviews, subresources of another kind.
     Computed(Document),
+}
+
+impl Object {
+    /// The object as a document (parsed when it is stored).
+    pub fn into_document(self, served: &Served) -> Document {
+        match self {
+            Self::Stored(entry) => view(&entry, served),
+            Self::Computed(document) => document,
+        }
+    }
 }
 
 /// What a write did.
@@ -95,72 +127,92 @@ pub enum Deleted {
 
 /// The pipeline over one store and catalog. Cheap to clone.
 #[derive(Clone)]
-pub struct Registry {}
+pub struct Registry {
+    pub(crate) parts: Arc<Parts>,
+}
+
+/// What a registry holds.
+pub(crate) struct Parts {
+    pub(crate) store: Store,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) admission: Arc<dyn Admission>,
+    /// Authenticates continue tokens.
+    pub(crate) token_key: hmac::Key,
+    /// Set when watches must end.
+    pub(crate) ending: watch::Sender<bool>,
+}
 
 impl Registry {
     /// Over a store, the resources that are served and the admission steps.
-    pub fn new(_store: Store, _catalog: Arc<Catalog>, _admission: Arc<dyn Admission>) -> Self {
-        unimplemented!("registry owner")
+    pub fn new(store: Store, catalog: Arc<Catalog>, admission: Arc<dyn Admission>) -> Self {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).expect("the system has random numbers");
+        let token_key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, ending: watch::Sender::new(false) }) }
     }
 
     /// The same with a key that authenticates continue tokens, so that they survive a restart. Without it the key is this process's own.
     #[must_use]
-    pub fn with_token_key(self, _key: &[u8; 32]) -> Self {
-        unimplemented!("registry owner")
+    pub fn with_token_key(self, key: &[u8; 32]) -> Self {
+        let Parts { store, catalog, admission, ending, .. } = &*self.parts;
+        let token_key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        let (store, catalog, admission, ending) = (store.clone(), catalog.clone(), admission.clone(), ending.clone());
+        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, ending }) }
     }
 
     /// Ends all watches, also those to come (shutdown). Writes and reads go on.
     pub fn end_watches(&self) {
-        unimplemented!("registry owner")
+        self.parts.ending.send_replace(true);
     }
 
     /// The resources that are served.
-    pub fn catalog(&self) -> &Catalog {
-        unimplemented!("registry owner")
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.parts.catalog
     }
 
     /// The state core.
     pub fn store(&self) -> &Store {
-        unimplemented!("registry owner")
+        &self.parts.store
     }
 
-    /// POST. The target has no name unless it is a subresource.
-    ///
-    /// # Errors
-    /// As the client sees it; also for all below.
-    pub async fn create(&self, _context: &RequestContext, _target: &Target, _body: Body, _options: &WriteOptions) -> Result<Written, Failure> {
-        unimplemented!("registry owner")
+    /// The admission steps.
+    pub(crate) fn admission(&self) -> &dyn Admission {
+        &*self.parts.admission
     }
 
-    /// PUT, of the object or a subresource.
-    pub async fn update(&self, _context: &RequestContext, _target: &Target, _body: Body, _options: &WriteOptions) -> Result<Written, Failure> {
-        unimplemented!("registry owner")
-    }
-
-    /// PATCH, of the object or a subresource.
-    pub async fn patch(&self, _context: &RequestContext, _target: &Target, _patch: Patch, _options: &WriteOptions) -> Result<Written, Failure> {
-        unimplemented!("registry owner")
-    }
-
-    /// DELETE of one object.
-    pub async fn delete(&self, _context: &RequestContext, _target: &Target, _options: &DeleteOptions) -> Result<Deleted, Failure> {
-        unimplemented!("registry owner")
-    }
-
-    /// DELETE of a collection: object by object, bounded concurrency; the answer lists what was there.
-    pub async fn delete_collection(
-        &self,
-        _context: &RequestContext,
-        _target: &Target,
-        _options: &DeleteOptions,
-        _select: &crate::read::ListOptions,
-    ) -> Result<crate::read::ListPage, Failure> {
-        unimplemented!("registry owner")
+    /// An entry in an answer: its own bytes when they are the answer, else converted.
+    pub(crate) fn object(entry: Arc<Entry>, served: &Served) -> Object {
+        if served.is_direct(&entry) { Object::Stored(entry) } else { Object::Computed(view(&entry, served)) }
     }
 }
 
-/// Parses an entry's bytes into a document in a served version (converted, and for custom resources of another epoch pruned and defaulted).
-/// Only needed when [`Served::is_direct`](crate::catalog::Served::is_direct) is false, or to look into the object.
-pub fn view(_entry: &Entry, _served: &crate::catalog::Served) -> Document {
-    unimplemented!("registry owner")
+/// The part of the key space that a resource has.
+///
+/// # Errors
+/// 405 for a resource that stores nothing.
+pub(crate) fn prefix(served: &Served) -> Result<Prefix, Failure> {
+    let definition = &served.definition;
+    let not_stored = || Failure::new(ferrokube_apimachinery::status::Reason::MethodNotAllowed, format!("{} are not stored", definition.plural));
+    let resource = definition.storage_prefix.as_deref().ok_or_else(not_stored)?;
+    Prefix::new(resource).map_err(|error| Failure::internal(error.to_string()))
+}
+
+/// The key of a named object. Segments that no object can have are answered as upstream does.
+///
+/// # Errors
+/// 400 for `.` and `..`, 500 for such a namespace, 404 for other impossible names.
+pub(crate) fn key(target: &Target, name: &str) -> Result<Key, Failure> {
+    let prefix = prefix(&target.served)?;
+    let namespaced = target.served.definition.scope == ferrokube_resource::Scope::Namespaced;
+    let namespace = target.namespace.as_deref().filter(|_| namespaced);
+    if namespaced && namespace.is_none() {
+        return Err(Failure::bad_request("a namespace is needed"));
+    }
+    if let Some(namespace) = namespace.filter(|namespace| prefix.key(None, namespace).is_err()) {
+        return Err(Failure::bare(500, format!("the namespace {namespace:?} is invalid")));
+    }
+    prefix.key(namespace, name).map_err(|_| match name {
+        "." | ".." => Failure::bad_request(format!("the name {name:?} is invalid: it may not be '.' or '..'")),
+        _ => Failure::not_found(&target.served.definition.group_resource(), name),
+    })
 }

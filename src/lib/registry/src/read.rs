@@ -1,12 +1,24 @@
 //! Reads: get, list with every resourceVersion rule, watch with bookmarks and selector transitions.
 
+mod list;
+mod select;
+mod token;
+mod watch;
+
 use crate::context::{RequestContext, Target};
-use crate::pipeline::{Object, Registry};
+use crate::failure::{forbidden, invalid_options, not_supported, too_large};
+use crate::pipeline::{Object, Registry, key};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Revision};
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use watch::Watch;
+
+/// A read of a version that this server has not seen waits this long for it, then is answered 504.
+const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
 /// `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,10 +66,11 @@ pub struct ListOptions {
 }
 
 /// One page of a list.
+#[derive(Clone, Debug)]
 pub struct ListPage {
     /// The list's resource version.
     pub revision: Revision,
-    /// The items, in key order; shared with the store.
+    /// The items, in key order; shared with the store. See [`Served::is_direct`](crate::Served::is_direct) for how to write them.
     pub items: Vec<Arc<Entry>>,
     /// Where the next page begins; empty at the end.
     pub continue_token: String,
@@ -96,33 +109,95 @@ pub enum WatchItem {
     Error(Failure),
 }
 
-/// A running watch.
-pub struct Watch {}
+impl Registry {
+    /// GET of one object or subresource. `resource_version` as given (may wait, or answer 504).
+    ///
+    /// # Errors
+    /// As the client sees it; also for all below. Options are validated here (422, 400), selectors are parsed before.
+    pub async fn get(&self, _context: &RequestContext, target: &Target, resource_version: &str) -> Result<Object, Failure> {
+        let name = target.name.as_deref().unwrap_or_default();
+        let key = key(target, name)?;
+        // Upstream answers a version that is no number with 500 here, and with 400 on lists.
+        let asked = parse_version(resource_version).map_err(|why| Failure::bare(500, why))?;
+        self.wait_for(asked.unwrap_or(0)).await?;
+        let entry = self.store().get(&key).ok_or_else(|| Failure::not_found(&target.served.definition.group_resource(), name))?;
+        let object = Self::object(entry, &target.served);
+        match self.projection(target) {
+            Some(behaviour) => {
+                let object = object.into_document(&target.served);
+                crate::pipeline::project(&*behaviour, target, &object).map(Object::Computed)
+            }
+            None => Ok(object),
+        }
+    }
 
-impl Watch {
-    /// The next frames (at least one), `None` when it ends. Cancel safe.
-    pub async fn next(&mut self) -> Option<Vec<WatchItem>> {
-        unimplemented!("registry owner")
+    /// Waits until this server has seen a revision, for at most 3 s; then 504.
+    async fn wait_for(&self, revision: u64) -> Result<(), Failure> {
+        let store = self.store();
+        if revision <= store.revision().0 {
+            return Ok(());
+        }
+        let seen = tokio::time::timeout(FUTURE_WAIT, store.wait_for(Revision(revision))).await;
+        seen.map_err(|_| too_large(revision, store.revision()))
     }
 }
 
-impl Registry {
-    /// GET of one object or subresource. `resource_version` as given (may wait, or answer 504).
-    /// Options are validated here (422, 400), selectors must be parsed before.
-    ///
-    /// # Errors
-    /// As the client sees it; also for all below.
-    pub async fn get(&self, _context: &RequestContext, _target: &Target, _resource_version: &str) -> Result<Object, Failure> {
-        unimplemented!("registry owner")
+/// `None` when it is not given.
+fn parse_version(text: &str) -> Result<Option<u64>, String> {
+    if text.is_empty() {
+        return Ok(None);
     }
+    // `+5` parses in Rust, and is no version.
+    let number = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit())).and_then(|text| text.parse().ok());
+    number.map(Some).ok_or_else(|| format!("the resource version {text:?} is invalid"))
+}
 
-    /// LIST.
-    pub async fn list(&self, _target: &Target, _options: &ListOptions) -> Result<ListPage, Failure> {
-        unimplemented!("registry owner")
+/// Which options may not be combined in a list.
+fn check_list(options: &ListOptions) -> Result<(), Failure> {
+    let mut errors = Vec::new();
+    let matches = options.version_match;
+    let mut forbid = |field: &str, why: &str| errors.push(forbidden(field, why));
+    if matches != VersionMatch::Unset {
+        if options.resource_version.is_empty() {
+            forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        if !options.continue_token.is_empty() {
+            forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
+        }
+        if matches == VersionMatch::Exact && options.resource_version == "0" {
+            forbid("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+        }
     }
+    if options.initial_events.is_some() {
+        forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+    }
+    if matches == VersionMatch::Unsupported {
+        errors.push(not_supported("resourceVersionMatch", "", &["Exact", "NotOlderThan"]));
+    }
+    refuse(errors)
+}
 
-    /// WATCH of a collection, or of one object when the target has a name.
-    pub async fn watch(&self, _target: &Target, _options: WatchOptions) -> Result<Watch, Failure> {
-        unimplemented!("registry owner")
+/// Which options may not be combined in a watch.
+fn check_watch(options: &ListOptions) -> Result<(), Failure> {
+    let mut errors = Vec::new();
+    let matches = options.version_match;
+    if options.initial_events.is_some() && matches != VersionMatch::NotOlderThan {
+        errors.push(forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
     }
+    if matches != VersionMatch::Unset {
+        if options.initial_events.is_none() {
+            errors.push(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+        }
+        if matches != VersionMatch::NotOlderThan {
+            errors.push(not_supported("resourceVersionMatch", "", &["NotOlderThan"]));
+        }
+    }
+    if !options.continue_token.is_empty() {
+        errors.push(forbidden("continue", "continue is forbidden for watch"));
+    }
+    refuse(errors)
+}
+
+fn refuse(errors: Vec<FieldError>) -> Result<(), Failure> {
+    if errors.is_empty() { Ok(()) } else { Err(invalid_options("ListOptions", &errors)) }
 }

@@ -1,0 +1,104 @@
+//! Between documents and what the store holds: canonical bytes in the storage version, and the sidecar.
+
+use crate::catalog::{Catalog, Served};
+use crate::failure;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_resource::Definition;
+use ferrokube_schema::validate;
+use ferrokube_storage::{Entry, Key, Put, Sidecar};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The largest object that is stored: etcd's limit for a request, which clients know from upstream.
+pub(crate) const MAX_OBJECT_BYTES: usize = 1_536 * 1024;
+
+/// Parses an entry's bytes into a document in a served version (converted, and for custom resources of another epoch pruned and defaulted).
+/// Only needed when [`Served::is_direct`] is false, or to look into the object.
+pub fn view(entry: &Entry, served: &Served) -> Document {
+    let mut object = match json::read(&entry.bytes) {
+        Ok(decoded) => decoded.document,
+        Err(error) => {
+            // The store holds what the canonical writer wrote, under a checksum: this is a bug, and an empty object is not somebody else's.
+            tracing::error!(key = entry.key.as_str(), error = %error, "a stored object cannot be read");
+            Document::new()
+        }
+    };
+    if !served.is_direct(entry) {
+        from_stored(served, &mut object);
+    }
+    object
+}
+
+fn from_stored(served: &Served, object: &mut Document) {
+    let definition = &served.definition;
+    let gvk = definition.gvk(served.version);
+    let expected = gvk.api_version();
+    if object.api_version() != expected {
+        definition.hooks.from_storage(&gvk.version, object);
+        object.set(&["kind"], gvk.kind);
+        object.set(&["apiVersion"], expected);
+    }
+    if definition.custom {
+        let schema = &served.version().schema;
+        validate::prune(schema, object);
+        validate::default(schema, object);
+    }
+}
+
+/// The stored form of an object: the object itself in the storage version, else a converted copy.
+fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
+    let definition = &served.definition;
+    let gvk = definition.gvk(definition.storage_version);
+    let mut stored = Cow::Borrowed(object);
+    if served.version != definition.storage_version {
+        let stored = stored.to_mut();
+        stored.set(&["kind"], gvk.kind.as_str());
+        stored.set(&["apiVersion"], gvk.api_version());
+        definition.hooks.to_storage(&served.version().name, stored);
+    }
+    stored
+}
+
+/// What is written for an object.
+///
+/// # Errors
+/// 413 above [`MAX_OBJECT_BYTES`], counted without managedFields if it does not fit with them (then they are dropped, as upstream does).
+pub(crate) fn put(catalog: &Catalog, served: &Served, key: Key, object: &Document) -> Result<Put, Failure> {
+    let stored = to_stored(served, object);
+    let owner = catalog.owner(&served.definition);
+    let (mut value, mut layout) = json::write(&stored);
+    if value.len() > MAX_OBJECT_BYTES {
+        let mut slim = stored.clone().into_owned();
+        slim.remove(&["metadata", "managedFields"]);
+        (value, layout) = json::write(&slim);
+        if value.len() > MAX_OBJECT_BYTES {
+            return Err(failure::too_large_object(value.len(), MAX_OBJECT_BYTES));
+        }
+    }
+    let sidecar = Sidecar {
+        marks: layout.marks(),
+        revision_at: layout.revision_at,
+        comma: layout.comma(),
+        fields: selectable(&owner, &stored),
+        schema_epoch: owner.epoch,
+        stale: false,
+    };
+    Ok(Put { key, value: value.into(), sidecar, ttl: served.definition.hooks.ttl(&stored) })
+}
+
+fn selectable(owner: &Definition, stored: &Document) -> Box<[Box<str>]> {
+    let paths = &owner.versions[owner.storage_version].selectable;
+    if paths.is_empty() {
+        return Box::default();
+    }
+    owner.hooks.selectable(paths, stored).into_iter().map(String::into_boxed_str).collect()
+}
+
+/// Whether an entry is as it would be written today: the storage version, the same epoch, not stale.
+pub(crate) fn is_fresh(catalog: &Catalog, served: &Served, entry: &Entry) -> bool {
+    let owner: Arc<Definition> = catalog.owner(&served.definition);
+    let stored = Served { version: owner.storage_version, definition: owner };
+    !entry.sidecar.stale && entry.sidecar.schema_epoch == stored.definition.epoch && stored.is_direct(entry)
+}

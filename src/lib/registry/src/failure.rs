@@ -1,0 +1,87 @@
+//! The refusals that several steps share, in the API's words.
+
+use crate::catalog::Served;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
+use ferrokube_storage::{CommitError, Rejected, Revision};
+use std::fmt::Debug;
+
+/// A malformed or disallowed value.
+pub(crate) fn invalid(field: impl Into<String>, value: impl Debug, why: impl AsRef<str>) -> FieldError {
+    FieldError::new(FieldReason::Invalid, field, format!("Invalid value: {value:?}: {}", why.as_ref()))
+}
+
+/// A value that is absent.
+pub(crate) fn required(field: &str, why: &str) -> FieldError {
+    let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
+    FieldError::new(FieldReason::Required, field, message)
+}
+
+/// A value that may not be given here.
+pub(crate) fn forbidden(field: &str, why: impl AsRef<str>) -> FieldError {
+    FieldError::new(FieldReason::Forbidden, field, format!("Forbidden: {}", why.as_ref()))
+}
+
+/// A value outside a fixed set.
+pub(crate) fn not_supported(field: &str, value: &str, supported: &[&str]) -> FieldError {
+    FieldError::new(FieldReason::NotSupported, field, format!("Unsupported value: {value:?}: supported values: {supported:?}"))
+}
+
+/// More than so many bytes.
+pub(crate) fn too_long(field: &str, bytes: usize) -> FieldError {
+    FieldError::new(FieldReason::TooLong, field, format!("Too long: may not be more than {bytes} bytes"))
+}
+
+/// 422 about the request's options, such as `ListOptions`.
+pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Failure {
+    Failure::invalid("meta.k8s.io", kind, "", errors)
+}
+
+/// 422 about an object, with its name.
+pub(crate) fn invalid_object(served: &Served, object: &Document, errors: &[FieldError]) -> Failure {
+    let definition = &served.definition;
+    let group = definition.hooks.invalid_group().unwrap_or(&definition.group);
+    Failure::invalid(group, &definition.kind, object.name(), errors)
+}
+
+/// 409 of an update whose resourceVersion is not the stored one.
+pub(crate) fn modified(served: &Served, name: &str) -> Failure {
+    let why = "the object has been modified; please apply your changes to the latest version and try again";
+    Failure::conflict(&served.definition.group_resource(), name, why)
+}
+
+/// A transaction that was not accepted for another reason than a guard.
+pub(crate) fn rejected(rejected: &Rejected) -> Failure {
+    match rejected {
+        Rejected::Busy => {
+            let details = Details { retry_after_seconds: 1, ..Details::default() };
+            Failure::new(Reason::TooManyRequests, "too many writes are waiting to be stored, please try again later").with_details(details)
+        }
+        Rejected::Guard(_) => Failure::new(Reason::ServerTimeout, "the object changed too often while it was written, please try again"),
+        _ => Failure::new(Reason::ServiceUnavailable, "the store takes no more writes"),
+    }
+}
+
+/// A transaction that was accepted and did not happen.
+pub(crate) fn lost(error: &CommitError) -> Failure {
+    match error {
+        CommitError::DiskFull => Failure::new(Reason::InsufficientStorage, "the disk below the store is full: delete something first"),
+        _ => {
+            tracing::error!(error = %error, "a write was lost");
+            Failure::internal("the store failed; whether the write survived shows after the restart")
+        }
+    }
+}
+
+/// 504 for a resourceVersion that this server has not seen.
+pub(crate) fn too_large(asked: u64, now: Revision) -> Failure {
+    let cause = Cause { reason: "ResourceVersionTooLarge".to_owned(), message: "Too large resource version".to_owned(), field: String::new() };
+    let details = Details { causes: vec![cause], retry_after_seconds: 1, ..Details::default() };
+    Failure::new(Reason::Timeout, format!("Timeout: Too large resource version: {asked}, current: {now}")).with_details(details)
+}
+
+/// 413 for an object that is too large to be stored.
+pub(crate) fn too_large_object(bytes: usize, limit: usize) -> Failure {
+    Failure::new(Reason::RequestEntityTooLarge, format!("the object has {bytes} bytes, the limit is {limit}"))
+}

@@ -1,0 +1,160 @@
+//! What the server does to every object's metadata: fills it in, keeps what a client may not change, and drops what is empty.
+
+mod owners;
+mod rules;
+
+pub(crate) use owners::dedup as dedup_owners;
+pub(crate) use rules::{check_change, check_object};
+
+use crate::context::Target;
+use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::time::rfc3339_seconds;
+use ferrokube_resource::Scope;
+use ferrokube_trace::annotation;
+use std::time::SystemTime;
+
+/// Metadata as a map; an absent or mistyped one is replaced by an empty one.
+pub(crate) fn metadata_mut(object: &mut Document) -> &mut Map<String, Value> {
+    let slot = object.fields_mut().entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if !slot.is_object() {
+        *slot = Value::Object(Map::new());
+    }
+    slot.as_object_mut().expect("made an object just above")
+}
+
+/// Drops what upstream's encoder leaves out: nulls, empty texts, maps and lists, a generation of 0, the self link. managedFields stay as given:
+/// an empty list there is a request to reset them.
+pub(crate) fn normalize(object: &mut Document) {
+    metadata_mut(object).retain(|field, value| match value {
+        Value::Null => false,
+        _ if field == "selfLink" => false,
+        _ if field == "managedFields" => true,
+        Value::String(text) => !text.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Number(number) => field != "generation" || number.as_i64() != Some(0),
+        Value::Bool(_) => true,
+    });
+}
+
+/// Drops managedFields that ended up empty.
+pub(crate) fn drop_empty_managed_fields(object: &mut Document) {
+    if object.get(&["metadata", "managedFields"]).is_some_and(|value| value.as_array().is_none_or(Vec::is_empty)) {
+        metadata_mut(object).remove("managedFields");
+    }
+}
+
+/// The object's namespace becomes the request's; another one is refused. In cluster scope it is dropped silently, as upstream does.
+pub(crate) fn ensure_namespace(target: &Target, object: &mut Document) -> Result<(), Failure> {
+    let expected = target.namespace.as_deref().filter(|_| target.served.definition.scope == Scope::Namespaced);
+    let Some(expected) = expected else {
+        metadata_mut(object).remove("namespace");
+        return Ok(());
+    };
+    match object.namespace() {
+        "" => _ = metadata_mut(object).insert("namespace".to_owned(), Value::from(expected)),
+        given if given == expected => {}
+        _ => return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request")),
+    }
+    Ok(())
+}
+
+/// The object must be the one that the path names.
+pub(crate) fn check_name(target: &Target, object: &Document) -> Result<(), Failure> {
+    let expected = target.name.as_deref().unwrap_or_default();
+    match object.name() {
+        "" => Err(Failure::bad_request("name must be provided")),
+        name if name == expected => Ok(()),
+        name => Err(Failure::bad_request(format!("the name of the object ({name}) does not match the name on the URL ({expected})"))),
+    }
+}
+
+/// What only the server sets on a new object.
+pub(crate) fn fill_new(object: &mut Document, now: SystemTime) {
+    let metadata = metadata_mut(object);
+    metadata.insert("uid".to_owned(), Value::from(uuid::Uuid::new_v4().to_string()));
+    metadata.insert("creationTimestamp".to_owned(), Value::from(rfc3339_seconds(now)));
+    drop_deletion(object);
+}
+
+/// A new object is not being deleted, whatever its client says.
+pub(crate) fn drop_deletion(object: &mut Document) {
+    let metadata = metadata_mut(object);
+    metadata.remove("deletionTimestamp");
+    metadata.remove("deletionGracePeriodSeconds");
+}
+
+/// What an update cannot change is put back from the stored object: generation, creation time; uid and deletion where they are left out.
+pub(crate) fn keep_system_fields(old: &Document, object: &mut Document) {
+    let stored = |field: &str| old.get(&["metadata", field]).filter(|value| !value.is_null()).cloned();
+    let metadata = metadata_mut(object);
+    for field in ["generation", "creationTimestamp"] {
+        match stored(field) {
+            Some(value) => _ = metadata.insert(field.to_owned(), value),
+            None => _ = metadata.remove(field),
+        }
+    }
+    if let Some(deleted) = stored("deletionTimestamp") {
+        metadata.insert("deletionTimestamp".to_owned(), deleted);
+    }
+    for field in ["uid", "deletionGracePeriodSeconds"] {
+        if !metadata.contains_key(field)
+            && let Some(value) = stored(field)
+        {
+            metadata.insert(field.to_owned(), value);
+        }
+    }
+}
+
+/// The server owns the trace annotations: a client's values give way to the stored ones.
+pub(crate) fn keep_server_annotations(old: Option<&Document>, object: &mut Document) {
+    for key in annotation::ALL {
+        match old.and_then(|old| old.annotation(key)) {
+            Some(stored) => {
+                if object.annotation(key) != Some(stored) {
+                    object.set(&["metadata", "annotations", key], stored);
+                }
+            }
+            None => remove_annotation(object, key),
+        }
+    }
+}
+
+fn remove_annotation(object: &mut Document, key: &str) {
+    let removed = object.remove(&["metadata", "annotations", key]);
+    if removed.is_some() && object.get(&["metadata", "annotations"]).and_then(Value::as_object).is_some_and(Map::is_empty) {
+        metadata_mut(object).remove("annotations");
+    }
+}
+
+/// Marks an object as being deleted at a time, with a grace period or (namespaces) without one.
+pub(crate) fn mark_deleted(object: &mut Document, at: SystemTime, grace_seconds: Option<i64>) {
+    let metadata = metadata_mut(object);
+    metadata.insert("deletionTimestamp".to_owned(), Value::from(rfc3339_seconds(at)));
+    if let Some(seconds) = grace_seconds {
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), Value::from(seconds));
+    }
+}
+
+/// A generation that is kept moves on by one.
+pub(crate) fn bump_generation(object: &mut Document) {
+    if let Some(generation) = generation(object).filter(|generation| *generation > 0) {
+        metadata_mut(object).insert("generation".to_owned(), Value::from(generation.saturating_add(1)));
+    }
+}
+
+/// `metadata.generation`.
+pub(crate) fn generation(object: &Document) -> Option<i64> {
+    object.get(&["metadata", "generation"]).and_then(Value::as_i64)
+}
+
+/// `metadata.deletionGracePeriodSeconds`.
+pub(crate) fn grace_seconds(object: &Document) -> Option<i64> {
+    object.get(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64)
+}
+
+/// `metadata.finalizers`.
+pub(crate) fn finalizers(object: &Document) -> impl Iterator<Item = &str> {
+    object.list(&["metadata", "finalizers"]).iter().filter_map(Value::as_str)
+}

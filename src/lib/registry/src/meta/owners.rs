@@ -1,0 +1,73 @@
+//! Owner references: at most one controller, complete, no events, none twice.
+
+use super::metadata_mut;
+use crate::context::RequestContext;
+use crate::failure::invalid;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::gvk::GroupVersion;
+
+const PATH: &str = "metadata.ownerReferences";
+
+/// Removes references that are given twice, with a warning.
+pub(crate) fn dedup(object: &mut Document, context: &RequestContext) {
+    let references = object.list(&["metadata", "ownerReferences"]);
+    let repeated = |index: usize| references[..index].contains(&references[index]);
+    let again: Vec<usize> = (1..references.len()).filter(|&index| repeated(index)).collect();
+    if again.is_empty() {
+        return;
+    }
+    let uids: Vec<&str> = again.iter().filter_map(|&index| references[index].get("uid")?.as_str()).collect();
+    context.warn(format!(
+        ".metadata.ownerReferences contains duplicate entries, of which only the first is kept; please mend your requests; duplicate UID(s): {}",
+        uids.join(", ")
+    ));
+    if let Some(Value::Array(list)) = metadata_mut(object).get_mut("ownerReferences") {
+        let mut index = 0;
+        list.retain(|_| {
+            index += 1;
+            again.binary_search(&(index - 1)).is_err()
+        });
+    }
+}
+
+/// What is wrong with the references.
+pub(super) fn check(object: &Document) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut controller: Option<&str> = None;
+    for reference in object.list(&["metadata", "ownerReferences"]) {
+        check_one(reference, &mut errors);
+        if reference.get("controller").and_then(Value::as_bool) != Some(true) {
+            continue;
+        }
+        let name = text(reference, "name");
+        match controller {
+            None => controller = Some(name),
+            Some(first) => errors.push(invalid(
+                PATH,
+                name,
+                format!("only one reference can have controller set to true; it is set in the references to {first} and {name}"),
+            )),
+        }
+    }
+    errors
+}
+
+fn check_one(reference: &Value, errors: &mut Vec<FieldError>) {
+    let version = GroupVersion::parse(text(reference, "apiVersion"));
+    if version.is_none() {
+        errors.push(invalid(format!("{PATH}.apiVersion"), text(reference, "apiVersion"), "version must not be empty"));
+    }
+    for field in ["kind", "name", "uid"] {
+        if text(reference, field).is_empty() {
+            errors.push(invalid(format!("{PATH}.{field}"), "", "must not be empty"));
+        }
+    }
+    if version.is_some_and(|version| version.group.is_empty() && version.version == "v1") && text(reference, "kind") == "Event" {
+        errors.push(invalid(PATH, text(reference, "name"), "v1 Event is disallowed from being an owner"));
+    }
+}
+
+fn text<'a>(reference: &'a Value, field: &str) -> &'a str {
+    reference.get(field).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,117 @@
+//! What metadata must be: names, labels, annotations, owners, finalizers, and what never changes.
+
+use super::{finalizers, generation, owners};
+use crate::failure::{forbidden, invalid, required, too_long};
+use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::name;
+use ferrokube_resource::{Definition, Scope};
+
+/// All annotations of an object together.
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+/// Finalizers that need no domain.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+/// Everything that is wrong with an object's metadata by itself.
+pub(crate) fn check_object(definition: &Definition, object: &Document) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    check_names(definition, object, &mut errors);
+    check_namespace(definition, object, &mut errors);
+    if let Some(generation) = generation(object).filter(|generation| *generation < 0) {
+        errors.push(invalid("metadata.generation", generation, "must be greater than or equal to 0"));
+    }
+    check_labels(object, &mut errors);
+    check_annotations(object, &mut errors);
+    errors.append(&mut owners::check(object));
+    check_finalizers(definition, object, &mut errors);
+    errors
+}
+
+fn check_names(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
+    let check = |text: &str| definition.hooks.validate_name(text).unwrap_or_else(|| name::dns1123_subdomain(text));
+    let prefix = object.meta("generateName");
+    if !prefix.is_empty() {
+        // A dash at the end is fine in a prefix.
+        let masked = prefix.strip_suffix('-').map_or_else(|| prefix.to_owned(), |stem| format!("{stem}a"));
+        errors.extend(check(&masked).into_iter().map(|why| invalid("metadata.generateName", prefix, why)));
+    }
+    match object.name() {
+        "" => errors.push(required("metadata.name", "name or generateName is required")),
+        name => errors.extend(check(name).into_iter().map(|why| invalid("metadata.name", name, why))),
+    }
+}
+
+fn check_namespace(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
+    let namespace = object.namespace();
+    match definition.scope {
+        Scope::Cluster if !namespace.is_empty() => errors.push(forbidden("metadata.namespace", "not allowed on this type")),
+        Scope::Cluster => {}
+        Scope::Namespaced if namespace.is_empty() => errors.push(required("metadata.namespace", "")),
+        Scope::Namespaced => errors.extend(name::dns1123_label(namespace).into_iter().map(|why| invalid("metadata.namespace", namespace, why))),
+    }
+}
+
+fn pairs<'a>(object: &'a Document, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let map = object.get(&["metadata", field]).and_then(Value::as_object);
+    map.into_iter().flat_map(Map::iter).map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+}
+
+fn check_labels(object: &Document, errors: &mut Vec<FieldError>) {
+    for (key, value) in pairs(object, "labels") {
+        errors.extend(name::qualified_name(key).into_iter().map(|why| invalid("metadata.labels", key, why)));
+        errors.extend(name::label_value(value).into_iter().map(|why| invalid("metadata.labels", value, why)));
+    }
+}
+
+fn check_annotations(object: &Document, errors: &mut Vec<FieldError>) {
+    let mut bytes = 0;
+    for (key, value) in pairs(object, "annotations") {
+        bytes += key.len() + value.len();
+        // Upstream lets upper-case keys pass here.
+        let wrong = if key.bytes().any(|byte| byte.is_ascii_uppercase()) { name::qualified_name(&key.to_ascii_lowercase()) } else { name::qualified_name(key) };
+        errors.extend(wrong.into_iter().map(|why| invalid("metadata.annotations", key, why)));
+    }
+    if bytes > MAX_ANNOTATION_BYTES {
+        errors.push(too_long("metadata.annotations", MAX_ANNOTATION_BYTES));
+    }
+}
+
+fn check_finalizers(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
+    let [mut orphan, mut foreground] = [false, false];
+    for (index, finalizer) in finalizers(object).enumerate() {
+        orphan |= finalizer == "orphan";
+        foreground |= finalizer == "foregroundDeletion";
+        errors.extend(name::qualified_name(finalizer).into_iter().map(|why| invalid("metadata.finalizers", finalizer, why)));
+        if !definition.custom && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(invalid(format!("metadata.finalizers[{index}]"), finalizer, why));
+        }
+    }
+    if orphan && foreground {
+        errors.push(invalid("metadata.finalizers", "orphan", "finalizers orphan and foregroundDeletion cannot both be set"));
+    }
+}
+
+/// Everything that is wrong with an update's metadata beside the stored one.
+pub(crate) fn check_change(old: &Document, object: &Document) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if old.is_terminating() {
+        let stored: Vec<&str> = finalizers(old).collect();
+        let added: Vec<&str> = finalizers(object).filter(|finalizer| !stored.contains(finalizer)).collect();
+        if !added.is_empty() {
+            let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
+            errors.push(forbidden("metadata.finalizers", why));
+        }
+    }
+    if generation(object).unwrap_or(0) < generation(old).unwrap_or(0) {
+        errors.push(invalid("metadata.generation", generation(object).unwrap_or(0), "must not be decremented"));
+    }
+    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let [before, after] = [old, object].map(|object| object.get(&["metadata", field]).filter(|value| !value.is_null()));
+        if before != after {
+            let shown = after.map_or_else(|| "null".to_owned(), Value::to_string);
+            errors.push(FieldError { message: format!("Invalid value: {shown}: field is immutable"), ..invalid(format!("metadata.{field}"), "", "") });
+        }
+    }
+    errors
+}

@@ -1,0 +1,62 @@
+//! Generated names: `generateName` and five characters that form no words.
+
+use ferrokube_apimachinery::document::{Document, Value};
+
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX: usize = 5;
+/// The whole generated name fits a DNS label.
+const MAX_LENGTH: usize = 63;
+/// So many names are tried before a create with `generateName` is refused.
+pub(crate) const ATTEMPTS: usize = 8;
+
+/// Whether the object waits for a generated name.
+pub(crate) fn is_wanted(object: &Document) -> bool {
+    object.name().is_empty() && !object.meta("generateName").is_empty()
+}
+
+/// Gives the object a new random name.
+pub(crate) fn generate(object: &mut Document) {
+    let name = with_suffix(object.meta("generateName"));
+    object.set(&["metadata", "name"], Value::from(name));
+}
+
+fn with_suffix(prefix: &str) -> String {
+    let mut end = prefix.len().min(MAX_LENGTH - SUFFIX);
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut name = prefix[..end].to_owned();
+    name.extend((0..SUFFIX).map(|_| char::from(ALPHABET[below_27()])));
+    name
+}
+
+/// Uniform below 27: a byte of the last, incomplete block is thrown away.
+fn below_27() -> usize {
+    loop {
+        let mut byte = [0];
+        getrandom::fill(&mut byte).expect("the system has random numbers");
+        if byte[0] < 243 {
+            return usize::from(byte[0] % 27);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suffix_of_five_safe_characters_is_added() {
+        let name = with_suffix("pre-");
+        assert!(name.starts_with("pre-") && name.len() == 9, "{name}");
+        assert!(name.bytes().skip(4).all(|byte| ALPHABET.contains(&byte)), "{name}");
+        assert_ne!(with_suffix("pre-"), with_suffix("pre-"));
+    }
+
+    #[test]
+    fn long_prefixes_are_cut_at_a_character() {
+        assert_eq!(with_suffix(&"x".repeat(300)).len(), 63);
+        assert_eq!(with_suffix(&"\u{e9}".repeat(40)).len(), 63);
+        assert_eq!(with_suffix(&format!("y{}", "\u{e9}".repeat(40))).len(), 62);
+    }
+}

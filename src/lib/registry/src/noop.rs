@@ -1,0 +1,79 @@
+//! Whether a write changes anything: the resourceVersion, times of managedFields and the trace annotations do not count.
+
+use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_trace::annotation;
+
+/// Whether both are the same object for a client. Nothing is cloned.
+pub(crate) fn is_same(old: &Document, new: &Document) -> bool {
+    same_maps(old.fields(), new.fields(), |field, old, new| match (field, old, new) {
+        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => same_metadata(old, new),
+        (_, old, new) => old == new,
+    })
+}
+
+fn same_metadata(old: &Map<String, Value>, new: &Map<String, Value>) -> bool {
+    same_maps(old, new, |field, old, new| match field {
+        "resourceVersion" => true,
+        "managedFields" => same_managers(list(old), list(new)),
+        "annotations" => same_annotations(old, new),
+        _ => old == new,
+    })
+}
+
+fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn same_managers(old: &[Value], new: &[Value]) -> bool {
+    old.len() == new.len()
+        && old.iter().zip(new).all(|pair| match pair {
+            (Value::Object(old), Value::Object(new)) => same_maps(old, new, |field, old, new| field == "time" || old == new),
+            (old, new) => old == new,
+        })
+}
+
+fn same_annotations(old: Option<&Value>, new: Option<&Value>) -> bool {
+    let none = Map::new();
+    let [old, new] = [old, new].map(|value| value.and_then(Value::as_object).unwrap_or(&none));
+    same_maps(old, new, |key, old, new| key.starts_with(annotation::PREFIX) || old == new)
+}
+
+/// Compares two maps field by field, over the union of their keys.
+fn same_maps(old: &Map<String, Value>, new: &Map<String, Value>, same: impl Fn(&str, Option<&Value>, Option<&Value>) -> bool) -> bool {
+    let kept = old.iter().all(|(field, value)| same(field, Some(value), new.get(field)));
+    kept && new.iter().filter(|(field, _)| !old.contains_key(*field)).all(|(field, value)| same(field, None, Some(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_apimachinery::document::json;
+
+    fn document(value: Value) -> Document {
+        Document::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn versions_manager_times_and_trace_annotations_do_not_count() {
+        let old = document(json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "1", "managedFields": [{"manager": "m", "time": "1"}]}}));
+        let new = document(json!({"kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{"manager": "m", "time": "2"}],
+            "annotations": {"trace.kubernetes.io/trace-id": "x"}}}));
+        assert!(is_same(&old, &new) && is_same(&new, &old));
+    }
+
+    #[test]
+    fn everything_else_counts() {
+        let old = document(json!({"metadata": {"name": "a", "managedFields": [{"manager": "m"}], "annotations": {"a": "1"}}, "data": {"k": "v"}}));
+        for change in [
+            json!({"metadata": {"name": "a", "managedFields": [{"manager": "n"}], "annotations": {"a": "1"}}, "data": {"k": "v"}}),
+            json!({"metadata": {"name": "a", "annotations": {"a": "1"}}, "data": {"k": "v"}}),
+            json!({"metadata": {"name": "a", "managedFields": [{"manager": "m"}], "annotations": {"a": "1", "b": "2"}}, "data": {"k": "v"}}),
+            json!({"metadata": {"name": "a", "managedFields": [{"manager": "m"}]}, "data": {"k": "v"}}),
+            json!({"metadata": {"name": "a", "managedFields": [{"manager": "m"}], "annotations": {"a": "1"}}, "data": {"k": "w"}}),
+            json!({"metadata": {"name": "a", "managedFields": [{"manager": "m"}], "annotations": {"a": "1"}}}),
+        ] {
+            let new = document(change);
+            assert!(!is_same(&old, &new) && !is_same(&new, &old), "{new:?}");
+        }
+    }
+}

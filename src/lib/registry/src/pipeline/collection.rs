@@ -1,0 +1,44 @@
+//! DELETE of a collection: object by object, each as if deleted alone.
+
+use super::options::check_delete;
+use super::{DeleteOptions, Registry};
+use crate::context::{RequestContext, Target};
+use crate::read::{ListOptions, ListPage};
+use ferrokube_apimachinery::status::{Failure, Reason};
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+/// So many objects of a collection are deleted at once.
+const CONCURRENCY: usize = 16;
+
+impl Registry {
+    /// DELETE of a collection: object by object, bounded concurrency; the answer lists what was there.
+    ///
+    /// # Errors
+    /// Of the list, or the first object that cannot be deleted (others may be gone then).
+    pub async fn delete_collection(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &DeleteOptions,
+        select: &ListOptions,
+    ) -> Result<ListPage, Failure> {
+        check_delete(options)?;
+        let page = self.list(target, select).await?;
+        let targets: Vec<Target> = page.items.iter().map(|entry| named(target, entry.key.namespace(), entry.key.name())).collect();
+        stream::iter(&targets)
+            .map(|target| async move {
+                match self.delete(context, target, options).await {
+                    Err(failure) if failure.reason != Some(Reason::NotFound) => Err(failure),
+                    _ => Ok(()),
+                }
+            })
+            .buffer_unordered(CONCURRENCY)
+            .try_collect::<()>()
+            .await?;
+        Ok(page)
+    }
+}
+
+fn named(target: &Target, namespace: Option<&str>, name: &str) -> Target {
+    Target { namespace: namespace.map(str::to_owned), name: Some(name.to_owned()), ..target.clone() }
+}

@@ -1,0 +1,189 @@
+//! POST: a new object, or a computed answer.
+
+use super::job::{Draft, Job, Request};
+use super::options::check_write;
+use super::turn::{ATTEMPTS, Plan};
+use super::{Body, Object, Registry, WriteOptions, Written, key};
+use crate::admission::{Attributes, Effects, Operation, RequestOptions};
+use crate::catalog::Virtual;
+use crate::context::{RequestContext, Target};
+use crate::decode::{Shape, Strictness};
+use crate::meta;
+use crate::name;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_storage::{Entry, Key, Rejected};
+use std::sync::Arc;
+
+impl Registry {
+    /// POST. The target has no name unless it is a subresource.
+    ///
+    /// # Errors
+    /// As the client sees it; also for all below.
+    pub async fn create(&self, context: &RequestContext, target: &Target, body: Body, options: &WriteOptions) -> Result<Written, Failure> {
+        check_write("CreateOptions", options)?;
+        if let Some(behaviour) = self.computed(target) {
+            return self.compute(context, target, &*behaviour, (body, options)).await;
+        }
+        let job = Job::new(self, context, target, (Request::Create, options))?;
+        let object = job.read_body(body)?;
+        if !name::is_wanted(&object) {
+            return job.create(object).await;
+        }
+        for _ in 0..name::ATTEMPTS {
+            let mut named = object.clone();
+            name::generate(&mut named);
+            match job.create(named).await {
+                Err(failure) if failure.reason == Some(Reason::AlreadyExists) => {}
+                answer => return answer,
+            }
+        }
+        Err(no_name_left(target, object.meta("generateName")))
+    }
+
+    /// The behaviour of a target that computes its answer.
+    fn computed(&self, target: &Target) -> Option<Arc<dyn Virtual>> {
+        let definition = &target.served.definition;
+        let behaviour = self.catalog().find_virtual(&definition.group, &definition.plural, &target.subresource)?;
+        (!behaviour.is_projection()).then_some(behaviour)
+    }
+
+    /// The behaviour of a subresource that shows a part of the stored object.
+    pub(crate) fn projection(&self, target: &Target) -> Option<Arc<dyn Virtual>> {
+        if target.subresource.is_empty() {
+            return None;
+        }
+        let definition = &target.served.definition;
+        let behaviour = self.catalog().find_virtual(&definition.group, &definition.plural, &target.subresource)?;
+        behaviour.is_projection().then_some(behaviour)
+    }
+
+    async fn compute(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        behaviour: &dyn Virtual,
+        (mut body, options): (Body, &WriteOptions),
+    ) -> Result<Written, Failure> {
+        let shape = if target.subresource.is_empty() { Shape::of(&target.served) } else { Shape::of_virtual(target, behaviour) };
+        let document = std::mem::take(&mut body.document);
+        let strictness = if body.lenient {
+            Strictness::ignore(context)
+        } else {
+            Strictness { validation: options.field_validation.unwrap_or_default(), duplicates: &body.duplicates, context }
+        };
+        let mut object = shape.fit(document, &strictness).map_err(|misfit| shape.bad_request(misfit))?;
+        meta::ensure_namespace(target, &mut object)?;
+        meta::normalize(&mut object);
+        if target.subresource.is_empty() {
+            target.served.definition.set_defaults(target.served.version, &mut object);
+        }
+        let attributes =
+            Attributes { context, target, operation: Operation::Create, old: None, options: RequestOptions::Create(options), dry_run: options.dry_run };
+        let admission = self.admission();
+        admission.mutate(&attributes, &mut object)?;
+        let remote = admission.is_remote(&attributes);
+        if remote {
+            object = admission.mutate_remote(attributes, object).await?;
+        }
+        admission.validate(&attributes, Some(&object), &mut Effects::default())?;
+        if remote {
+            admission.validate_remote(attributes, Some(&object)).await?;
+        }
+        let answer = behaviour.create(context, target, object).await?;
+        Ok(Written { object: Object::Computed(answer), created: true })
+    }
+}
+
+impl Job<'_> {
+    /// Creates one object that has its name.
+    async fn create(&self, object: Document) -> Result<Written, Failure> {
+        let mut draft = self.draft_new(object);
+        self.mutate(&mut draft)?;
+        let remote = self.registry.admission().is_remote(&self.attributes(&draft.target, Operation::Create, None));
+        if remote {
+            self.mutate_remote(&mut draft).await?;
+        }
+        self.complete(&mut draft)?;
+        if remote {
+            self.validate_remote(&draft).await?;
+        }
+        self.commit_new(draft).await
+    }
+
+    /// A new object up to mutating admission.
+    pub(super) fn draft_new(&self, object: Document) -> Draft {
+        let mut draft = self.draft_untracked(object);
+        self.track(None, &mut draft.object);
+        draft
+    }
+
+    /// The same for an apply, which has its own managedFields.
+    pub(super) fn draft_untracked(&self, mut object: Document) -> Draft {
+        meta::fill_new(&mut object, self.context.now);
+        meta::keep_server_annotations(None, &mut object);
+        self.keep_reset(None, &mut object);
+        self.definition().set_defaults(self.target.served.version, &mut object);
+        meta::dedup_owners(&mut object, self.context);
+        let target = Target { name: Some(object.name().to_owned()), ..self.target.clone() };
+        Draft { target, old: None, object }
+    }
+
+    /// Commits a new object unless its name is taken. Another key's guard is computed again.
+    async fn commit_new(&self, mut draft: Draft) -> Result<Written, Failure> {
+        let key = key(&draft.target, draft.object.name())?;
+        let mut effects = self.validate(&draft)?;
+        refuse_version(&draft.object)?;
+        draft.object.remove(&["metadata", "resourceVersion"]);
+        if self.options.dry_run {
+            return match self.registry.settled_head(&key).await {
+                Some(head) => Err(self.taken(&draft, &head)),
+                None => self.finish_dry_run(&key, &draft, effects),
+            };
+        }
+        for attempt in 0.. {
+            let plan = self.plan(&key, None, &draft, effects)?;
+            if let Some(written) = self.registry.commit(&draft.target, plan).await? {
+                return Ok(written);
+            }
+            if let Some(head) = self.registry.settled_head(&key).await {
+                return Err(self.taken(&draft, &head));
+            }
+            if attempt == ATTEMPTS {
+                break;
+            }
+            tokio::task::yield_now().await;
+            effects = self.validate(&draft)?;
+        }
+        Err(crate::failure::rejected(&Rejected::Guard(key)))
+    }
+
+    fn finish_dry_run(&self, key: &Key, draft: &Draft, effects: Effects) -> Result<Written, Failure> {
+        match self.plan(key, None, draft, effects)? {
+            Plan::Done(written) => Ok(written),
+            _ => Err(Failure::internal("a dry run would have been written")),
+        }
+    }
+
+    fn taken(&self, draft: &Draft, head: &Entry) -> Failure {
+        let mut failure = Failure::already_exists(&self.definition().group_resource(), draft.object.name());
+        if super::view(head, &self.target.served).is_terminating() {
+            failure.message = format!("object is being deleted: {}", failure.message);
+        }
+        failure
+    }
+}
+
+/// An object that is to be created has no resourceVersion. Upstream answers 500 without a reason, and clients see it.
+fn refuse_version(object: &Document) -> Result<(), Failure> {
+    match object.meta("resourceVersion") {
+        "" | "0" => Ok(()),
+        _ => Err(Failure::bare(500, "resourceVersion should not be set on objects to be created")),
+    }
+}
+
+fn no_name_left(target: &Target, prefix: &str) -> Failure {
+    let resource = target.served.definition.group_resource();
+    let message = format!("{resource} with generateName {prefix:?}: no free name was found in {} attempts", name::ATTEMPTS);
+    Failure::new(Reason::AlreadyExists, message).with_details(Details::of(&resource, prefix))
+}

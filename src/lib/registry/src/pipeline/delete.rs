@@ -1,0 +1,273 @@
+//! DELETE: at once, or marked while finalizers, grace or a namespace's content hold the object.
+
+use super::options::check_delete;
+use super::turn::Plan;
+use super::{DeleteOptions, Deleted, Object, Registry, key, view};
+use crate::admission::{Attributes, Effects, Operation, RequestOptions};
+use crate::codec;
+use crate::context::{RequestContext, Target};
+use crate::failure::modified;
+use crate::meta;
+use crate::noop;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::time::parse_rfc3339;
+use ferrokube_resource::Definition;
+use ferrokube_storage::{Entry, Guard, Key, Put, Txn, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// A delete with webhooks starts over so often when the object changed meanwhile.
+const REMOTE_ATTEMPTS: usize = 5;
+
+/// What a delete comes to.
+#[derive(Debug)]
+enum Verdict {
+    /// Gone; this last state is shown if it is not the stored one.
+    Remove(Option<Document>),
+    /// Stored so, and pending.
+    Mark(Document),
+    /// Its grace period runs already.
+    AlreadyPending,
+    /// Its own finalizers hold it already.
+    Held,
+}
+
+/// How a graceful deletion goes on.
+enum Grace {
+    /// The kind knows no grace, or it is over.
+    None,
+    /// Runs, and is not to be shortened.
+    Runs,
+    /// Begins now, or is shortened to so many seconds.
+    Set(i64),
+}
+
+/// One delete on its way.
+struct Deletion<'a> {
+    registry: &'a Registry,
+    context: &'a RequestContext,
+    target: &'a Target,
+    options: &'a DeleteOptions,
+}
+
+impl Registry {
+    /// DELETE of one object.
+    ///
+    /// # Errors
+    /// As the client sees it.
+    pub async fn delete(&self, context: &RequestContext, target: &Target, options: &DeleteOptions) -> Result<Deleted, Failure> {
+        check_delete(options)?;
+        let deletion = Deletion { registry: self, context, target, options };
+        if self.admission().is_remote(&deletion.attributes(None)) {
+            return deletion.run_remote().await;
+        }
+        self.in_turn(target, |key, head| {
+            let (head, object) = deletion.read(head)?;
+            let effects = deletion.admit(&object)?;
+            deletion.plan(key, head, object, effects)
+        })
+        .await
+    }
+}
+
+impl Deletion<'_> {
+    fn definition(&self) -> &Definition {
+        &self.target.served.definition
+    }
+
+    fn attributes<'b>(&'b self, old: Option<&'b Document>) -> Attributes<'b> {
+        let options = RequestOptions::Delete(self.options);
+        Attributes { context: self.context, target: self.target, operation: Operation::Delete, old, options, dry_run: self.options.dry_run }
+    }
+
+    async fn run_remote(&self) -> Result<Deleted, Failure> {
+        let name = self.target.name.as_deref().unwrap_or_default();
+        let key = key(self.target, name)?;
+        for _ in 0..REMOTE_ATTEMPTS {
+            let head = self.registry.settled_head(&key).await;
+            let (head, object) = self.read(head.as_ref())?;
+            self.registry.admission().validate_remote(self.attributes(Some(&object)), None).await?;
+            let effects = self.admit(&object)?;
+            let plan = self.plan(&key, head, object, effects)?;
+            if let Some(deleted) = self.registry.commit(self.target, plan).await? {
+                return Ok(deleted);
+            }
+        }
+        Err(modified(&self.target.served, name))
+    }
+
+    /// The stored object, when it is there and meets the preconditions.
+    fn read<'b>(&self, head: Option<&'b Arc<Entry>>) -> Result<(&'b Arc<Entry>, Document), Failure> {
+        let resource = self.definition().group_resource();
+        let name = self.target.name.as_deref().unwrap_or_default();
+        let head = head.ok_or_else(|| Failure::not_found(&resource, name))?;
+        let object = view(head, &self.target.served);
+        let differs = |what: &str, asked: &Option<String>, stored: &str| match asked {
+            Some(asked) if asked != stored => {
+                let why = format!("the {what} in the precondition ({asked}) does not match the {what} in record ({stored})");
+                Err(Failure::conflict(&resource, name, &why))
+            }
+            _ => Ok(()),
+        };
+        differs("UID", &self.options.uid, object.uid())?;
+        differs("ResourceVersion", &self.options.resource_version, object.meta("resourceVersion"))?;
+        if let Some(why) = self.definition().hooks.forbids_delete(&object) {
+            return Err(Failure::forbidden(&resource, name, &why));
+        }
+        Ok((head, object))
+    }
+
+    fn admit(&self, object: &Document) -> Result<Effects, Failure> {
+        let mut effects = Effects::default();
+        self.registry.admission().validate(&self.attributes(Some(object)), None, &mut effects)?;
+        Ok(effects)
+    }
+
+    fn plan(&self, key: &Key, head: &Arc<Entry>, object: Document, effects: Effects) -> Result<Plan<Deleted>, Failure> {
+        let served = &self.target.served;
+        let stored = || Registry::object(head.clone(), served);
+        let write = match self.verdict(&object) {
+            Verdict::AlreadyPending => return Ok(Plan::Done(Deleted::AlreadyPending(stored()))),
+            Verdict::Held => return Ok(Plan::Done(Deleted::Pending(stored()))),
+            Verdict::Mark(marked) if noop::is_same(&object, &marked) => return Ok(Plan::Done(Deleted::Pending(stored()))),
+            Verdict::Mark(marked) if self.options.dry_run => return Ok(Plan::Done(Deleted::Pending(Object::Computed(marked)))),
+            Verdict::Remove(last) if self.options.dry_run => return Ok(Plan::Done(Deleted::Gone(Object::Computed(last.unwrap_or(object))))),
+            Verdict::Mark(marked) => (Write::Put(self.put(key, &marked)?), pending as fn(&Target, Arc<Entry>) -> Deleted),
+            Verdict::Remove(None) => (Write::Delete { key: key.clone(), last: None }, gone as fn(&Target, Arc<Entry>) -> Deleted),
+            Verdict::Remove(Some(last)) => (Write::Delete { key: key.clone(), last: Some(self.put(key, &last)?) }, gone as fn(&Target, Arc<Entry>) -> Deleted),
+        };
+        let mut txn = Txn { guards: vec![Guard::At(key.clone(), head.revision)], writes: vec![write.0] };
+        txn.guards.extend(effects.guards);
+        txn.writes.extend(effects.writes);
+        Ok(Plan::Commit { txn, answer: write.1 })
+    }
+
+    fn put(&self, key: &Key, object: &Document) -> Result<Put, Failure> {
+        codec::put(self.registry.catalog(), &self.target.served, key.clone(), object)
+    }
+
+    fn verdict(&self, object: &Document) -> Verdict {
+        let hooks = &self.definition().hooks;
+        if hooks.has_pending_finalizers(object) {
+            return self.begin_or_hold(object);
+        }
+        let grace = self.grace(object);
+        if matches!(grace, Grace::Runs) {
+            return Verdict::AlreadyPending;
+        }
+        let mut changed = object.clone();
+        self.set_finalizers(&mut changed);
+        let held = meta::finalizers(&changed).next().is_some();
+        match grace {
+            Grace::Set(seconds) => {
+                self.begin_grace(object, &mut changed, seconds);
+                if held || seconds > 0 { Verdict::Mark(changed) } else { Verdict::Remove(Some(changed)) }
+            }
+            _ if held => {
+                self.mark(object, &mut changed);
+                Verdict::Mark(changed)
+            }
+            _ => Verdict::Remove(None),
+        }
+    }
+
+    /// Objects with finalizers of their own (namespaces) are marked once, without a grace period, and then wait.
+    fn begin_or_hold(&self, object: &Document) -> Verdict {
+        if object.is_terminating() {
+            return Verdict::Held;
+        }
+        let mut changed = object.clone();
+        self.set_finalizers(&mut changed);
+        meta::mark_deleted(&mut changed, self.context.now, None);
+        self.definition().hooks.deletion_begins(&mut changed);
+        Verdict::Mark(changed)
+    }
+
+    fn grace(&self, object: &Document) -> Grace {
+        let asked = self.options.grace_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+        let Some(seconds) = self.definition().hooks.grace_seconds(object, asked) else {
+            return Grace::None;
+        };
+        if !object.is_terminating() {
+            return Grace::Set(seconds);
+        }
+        match (meta::grace_seconds(object), asked) {
+            // It was marked without a period: nothing is waited for.
+            (None, _) => Grace::None,
+            (Some(running), Some(asked)) if asked < running => Grace::Set(asked),
+            (Some(_), _) => Grace::Runs,
+        }
+    }
+
+    fn begin_grace(&self, object: &Document, changed: &mut Document, seconds: i64) {
+        let first = !object.is_terminating();
+        // A shortened period counts from when the deletion was asked.
+        let asked_at = parse_rfc3339(object.meta("deletionTimestamp"))
+            .and_then(|at| at.checked_sub(Duration::from_secs(meta::grace_seconds(object).unwrap_or(0).unsigned_abs())))
+            .filter(|_| !first)
+            .unwrap_or(self.context.now);
+        let ends = asked_at.checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap_or(asked_at);
+        meta::mark_deleted(changed, ends, Some(seconds));
+        if first {
+            meta::bump_generation(changed);
+            self.definition().hooks.deletion_begins(changed);
+        }
+    }
+
+    /// Marks an object of a kind without grace that finalizers hold.
+    fn mark(&self, object: &Document, changed: &mut Document) {
+        let marked_at = parse_rfc3339(object.meta("deletionTimestamp"));
+        if marked_at.is_none() {
+            meta::bump_generation(changed);
+            self.definition().hooks.deletion_begins(changed);
+        }
+        let at = marked_at.filter(|at| *at <= self.context.now).unwrap_or(self.context.now);
+        meta::mark_deleted(changed, at, Some(0));
+    }
+
+    /// Adds or removes the two finalizers of garbage collection, as the options or else the object say.
+    fn set_finalizers(&self, object: &mut Document) {
+        let before: Vec<&str> = meta::finalizers(object).collect();
+        let [orphan, foreground] = self.propagation(&before);
+        let mut after: Vec<&str> = before.iter().copied().filter(|finalizer| ![ORPHAN, FOREGROUND].contains(finalizer)).collect();
+        after.extend(orphan.then_some(ORPHAN));
+        after.extend(foreground.then_some(FOREGROUND));
+        let same = after.len() == before.len() && after.iter().all(|finalizer| before.contains(finalizer));
+        if same {
+            return;
+        }
+        after.sort_unstable();
+        let list: Vec<Value> = after.into_iter().map(Value::from).collect();
+        if list.is_empty() {
+            object.remove(&["metadata", "finalizers"]);
+        } else {
+            object.set(&["metadata", "finalizers"], list);
+        }
+    }
+
+    /// Whether dependents are orphaned, and whether they go first.
+    fn propagation(&self, finalizers: &[&str]) -> [bool; 2] {
+        if !self.definition().hooks.supports_garbage_collection() {
+            return [false, false];
+        }
+        match (self.options.orphan_dependents, self.options.propagation.as_deref()) {
+            (Some(orphan), _) => [orphan, false],
+            (None, Some(policy)) => [policy == "Orphan", policy == "Foreground"],
+            (None, None) => {
+                let first = finalizers.iter().find(|finalizer| [ORPHAN, FOREGROUND].contains(finalizer)).copied();
+                [first == Some(ORPHAN), first == Some(FOREGROUND)]
+            }
+        }
+    }
+}
+
+fn pending(target: &Target, entry: Arc<Entry>) -> Deleted {
+    Deleted::Pending(Registry::object(entry, &target.served))
+}
+
+fn gone(target: &Target, entry: Arc<Entry>) -> Deleted {
+    Deleted::Gone(Registry::object(entry, &target.served))
+}

@@ -1,0 +1,359 @@
+//! One create or update on its way: the steps that both share, each synchronous and short.
+
+use super::turn::Plan;
+use super::{Object, Registry, WriteOptions, Written};
+use crate::admission::{Attributes, Effects, Operation, RequestOptions};
+use crate::catalog::Virtual;
+use crate::codec;
+use crate::context::{FieldValidation, RequestContext, Target};
+use crate::decode::{Misfit, Shape, Strictness};
+use crate::failure::{invalid_object, modified};
+use crate::meta;
+use crate::noop;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::time::rfc3339_seconds;
+use ferrokube_resource::{Change, Definition};
+use ferrokube_schema::apply::{self, Manager, ResetFields};
+use ferrokube_schema::validate;
+use ferrokube_storage::{Entry, Guard, Key, Txn, Write};
+use std::sync::Arc;
+
+/// Which request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Create,
+    Update,
+    Patch,
+}
+
+/// A create, update or patch, apart from its body.
+pub(super) struct Job<'a> {
+    pub(super) registry: &'a Registry,
+    pub(super) context: &'a RequestContext,
+    pub(super) target: &'a Target,
+    pub(super) options: &'a WriteOptions,
+    pub(super) request: Request,
+    /// The stored object's shape, in the version of the target.
+    pub(super) shape: Shape,
+    /// The shape of bodies: another one for a projection.
+    pub(super) body_shape: Shape,
+    /// Fields that this endpoint neither changes nor owns.
+    pub(super) reset: &'a ResetFields,
+    /// The subresource shows a part of the object as another kind.
+    pub(super) projection: Option<Arc<dyn Virtual>>,
+}
+
+/// An object between decoding and storing.
+pub(super) struct Draft {
+    /// About what; the name is set.
+    pub(super) target: Target,
+    /// The stored object, in the version of the target; `None`: it is created.
+    pub(super) old: Option<Document>,
+    /// As it will be.
+    pub(super) object: Document,
+}
+
+impl Draft {
+    /// What is done to the object.
+    pub(super) fn operation(&self) -> Operation {
+        if self.old.is_some() { Operation::Update } else { Operation::Create }
+    }
+}
+
+impl<'a> Job<'a> {
+    /// For a request.
+    ///
+    /// # Errors
+    /// 404 for a subresource that there is not.
+    pub(super) fn new(
+        registry: &'a Registry,
+        context: &'a RequestContext,
+        target: &'a Target,
+        (request, options): (Request, &'a WriteOptions),
+    ) -> Result<Self, Failure> {
+        let served = &target.served;
+        let definition = &served.definition;
+        let reset = match target.subresource.as_str() {
+            "" => &served.version().reset,
+            name => match definition.subresource(served.version, name) {
+                Some(subresource) => &subresource.reset,
+                None => return Err(Failure::not_found(&definition.group_resource(), target.name.as_deref().unwrap_or_default())),
+            },
+        };
+        let shape = Shape::of(served);
+        let projection = registry.projection(target);
+        let body_shape = projection.as_ref().map_or_else(|| shape.clone(), |behaviour| Shape::of_virtual(target, &**behaviour));
+        Ok(Self { registry, context, target, options, request, shape, body_shape, reset, projection })
+    }
+
+    pub(super) fn definition(&self) -> &'a Definition {
+        &self.target.served.definition
+    }
+
+    /// The view of a write that admission has.
+    pub(super) fn attributes<'b>(&'b self, target: &'b Target, operation: Operation, old: Option<&'b Document>) -> Attributes<'b> {
+        let options = match self.request {
+            Request::Create => RequestOptions::Create(self.options),
+            Request::Update => RequestOptions::Update(self.options),
+            Request::Patch => RequestOptions::Patch(self.options),
+        };
+        Attributes { context: self.context, target, operation, old, options, dry_run: self.options.dry_run }
+    }
+
+    /// Whether a webhook takes part in one of these operations.
+    pub(super) fn is_remote(&self, operations: &[Operation]) -> bool {
+        operations.iter().any(|operation| self.registry.admission().is_remote(&self.attributes(self.target, *operation, None)))
+    }
+
+    /// What is done about unknown and repeated fields of a body.
+    pub(super) fn strictness<'b>(&'b self, body: &'b super::Body) -> Strictness<'b> {
+        if body.lenient {
+            return Strictness::ignore(self.context);
+        }
+        Strictness { validation: self.options.field_validation.unwrap_or_default(), duplicates: &body.duplicates, context: self.context }
+    }
+
+    /// The same where no body can repeat a field.
+    pub(super) fn strictness_of_result(&self) -> Strictness<'_> {
+        let validation: FieldValidation = self.options.field_validation.unwrap_or_default();
+        Strictness { validation, duplicates: &[], context: self.context }
+    }
+
+    /// The field manager of this write.
+    pub(super) fn manager(&self, operation: apply::Operation) -> Manager {
+        let given = self.options.field_manager.as_str();
+        let agent = self.context.user_agent.split('/').next().unwrap_or_default();
+        Manager {
+            name: if given.is_empty() { agent } else { given }.to_owned(),
+            operation,
+            api_version: self.shape.gvk.api_version(),
+            subresource: self.target.subresource.clone(),
+            time: rfc3339_seconds(self.context.now),
+        }
+    }
+
+    /// Rewrites managedFields after everything but an apply.
+    pub(super) fn track(&self, old: Option<&Document>, object: &mut Document) {
+        apply::track_update(&self.shape.schema, self.reset, old, object, &self.manager(apply::Operation::Update));
+    }
+
+    /// Local mutating admission.
+    pub(super) fn mutate(&self, draft: &mut Draft) -> Result<(), Failure> {
+        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
+        self.registry.admission().mutate(&attributes, &mut draft.object)
+    }
+
+    /// Remote mutating admission. What it answers must still be an object of this kind.
+    pub(super) async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
+        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
+        let object = std::mem::take(&mut draft.object);
+        let changed = self.registry.admission().mutate_remote(attributes, object).await?;
+        let fitting = self.shape.fit(changed, &Strictness::ignore(self.context));
+        draft.object = fitting.map_err(|misfit| match misfit {
+            Misfit::Refused(failure) => Failure::internal(failure.message),
+            Misfit::Types(why) | Misfit::Strict(why) => Failure::internal(format!("a webhook made a malformed object: {why}")),
+        })?;
+        if draft.old.is_none() && draft.object.name() != draft.target.name.as_deref().unwrap_or_default() {
+            draft.target.name = Some(draft.object.name().to_owned());
+        }
+        Ok(())
+    }
+
+    /// Everything between mutating and validating admission: defaults again, the ids, what the server keeps, validation, warnings.
+    pub(super) fn complete(&self, draft: &mut Draft) -> Result<(), Failure> {
+        let version = self.target.served.version;
+        self.definition().set_defaults(version, &mut draft.object);
+        meta::dedup_owners(&mut draft.object, self.context);
+        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
+        self.registry.admission().stamp(&attributes, &mut draft.object);
+        meta::ensure_namespace(self.target, &mut draft.object)?;
+        let Draft { old, object, .. } = draft;
+        match old {
+            Some(old) => meta::keep_system_fields(old, object),
+            None => meta::drop_deletion(object),
+        }
+        self.keep_reset(old.as_ref(), object);
+        let change = self.change(old.as_ref());
+        self.definition().prepare(version, &change, object);
+        meta::normalize(object);
+        meta::drop_empty_managed_fields(object);
+        self.count_generation(old.as_ref(), object);
+        self.check(&change, object)
+    }
+
+    fn change<'b>(&'b self, old: Option<&'b Document>) -> Change<'b> {
+        let user = &self.context.user;
+        Change {
+            old,
+            subresource: &self.target.subresource,
+            version: &self.shape.gvk.version,
+            user: &user.name,
+            user_uid: &user.uid,
+            groups: &user.groups,
+            user_extra: &user.extra,
+            now: self.context.now,
+        }
+    }
+
+    /// Puts back what this endpoint does not change; a new object has none of it.
+    pub(super) fn keep_reset(&self, old: Option<&Document>, object: &mut Document) {
+        match old {
+            Some(old) if self.definition().custom && self.target.subresource == "status" => keep_all_but_status(old, object),
+            Some(old) => self.reset_paths().for_each(|path| keep(old, object, &path)),
+            None if self.definition().hooks.keeps_reset_on_create() => {}
+            None => self.reset_paths().for_each(|path| _ = object.remove(&path)),
+        }
+    }
+
+    /// The fields outside metadata, whose own rules are in [`meta`].
+    fn reset_paths(&self) -> impl Iterator<Item = Vec<&'a str>> {
+        self.reset.paths.iter().map(|path| path.split('.').collect::<Vec<_>>()).filter(|path| path[0] != "metadata")
+    }
+
+    /// 1 for a new object; one more when something other than metadata and status changed.
+    fn count_generation(&self, old: Option<&Document>, object: &mut Document) {
+        if !self.definition().hooks.counts_generation() {
+            return;
+        }
+        let Some(old) = old else {
+            object.set(&["metadata", "generation"], 1);
+            return;
+        };
+        let status_apart = self.target.served.version().reset.paths.iter().any(|path| path == "status");
+        let counts = |field: &str| !matches!(field, "metadata" | "kind" | "apiVersion") && !(status_apart && field == "status");
+        let changed = |one: &Document, other: &Document| one.fields().iter().any(|(field, value)| counts(field) && other.fields().get(field) != Some(value));
+        if changed(old, object) || changed(object, old) {
+            let next = meta::generation(old).unwrap_or(0).saturating_add(1);
+            object.set(&["metadata", "generation"], next);
+        }
+    }
+
+    fn check(&self, change: &Change<'_>, object: &Document) -> Result<(), Failure> {
+        let definition = self.definition();
+        let mut errors = meta::check_object(definition, object);
+        if let Some(old) = change.old {
+            errors.append(&mut meta::check_change(old, object));
+        }
+        if definition.custom {
+            errors.append(&mut validate::validate(&self.shape.schema, object));
+        }
+        errors.append(&mut definition.hooks.validate(change, object));
+        if !errors.is_empty() {
+            return Err(invalid_object(&self.target.served, object, &errors));
+        }
+        definition.hooks.warnings(change, object).into_iter().for_each(|warning| self.context.warn(warning));
+        Ok(())
+    }
+
+    /// Local validating admission, with what it wants to happen in the same transaction.
+    pub(super) fn validate(&self, draft: &Draft) -> Result<Effects, Failure> {
+        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
+        let mut effects = Effects::default();
+        self.registry.admission().validate(&attributes, Some(&draft.object), &mut effects)?;
+        Ok(effects)
+    }
+
+    /// Remote validating admission.
+    pub(super) async fn validate_remote(&self, draft: &Draft) -> Result<(), Failure> {
+        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
+        self.registry.admission().validate_remote(attributes, Some(&draft.object)).await
+    }
+
+    /// Whether an update is about the stored revision: 409 when not, 500 for a version that is no number (as upstream), 422 when one is needed.
+    pub(super) fn check_version(&self, object: &mut Document, head: &Entry) -> Result<(), Failure> {
+        let given = match object.meta("resourceVersion") {
+            "" => 0,
+            text => text.parse::<u64>().map_err(|_| Failure::bare(500, format!("the resourceVersion {text:?} is not a number")))?,
+        };
+        let name = self.target.name.as_deref().unwrap_or_default();
+        match given {
+            0 if self.definition().hooks.allow_unconditional_update() => {
+                object.set(&["metadata", "resourceVersion"], head.revision.0.to_string());
+                Ok(())
+            }
+            0 => {
+                let error = crate::failure::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+                let definition = self.definition();
+                Err(Failure::invalid(&definition.group, &definition.plural, name, &[error]))
+            }
+            given if given == head.revision.0 => Ok(()),
+            _ => Err(modified(&self.target.served, name)),
+        }
+    }
+
+    /// The transaction of a finished draft, or the answer when nothing is to be written.
+    pub(super) fn plan(&self, key: &Key, head: Option<&Arc<Entry>>, draft: &Draft, effects: Effects) -> Result<Plan<Written>, Failure> {
+        let created = draft.old.is_none();
+        let guard = head.map_or_else(|| Guard::Absent(key.clone()), |head| Guard::At(key.clone(), head.revision));
+        let transaction = |write: Write| {
+            let mut txn = Txn { guards: vec![guard], writes: vec![write] };
+            txn.guards.extend(effects.guards);
+            txn.writes.extend(effects.writes);
+            txn
+        };
+        if let Some(old) = &draft.old
+            && self.completes_deletion(old, &draft.object)
+        {
+            let answer = Written { object: Object::Computed(draft.object.clone()), created };
+            return Ok(match self.options.dry_run {
+                true => Plan::Done(answer),
+                false => Plan::CommitThen { txn: transaction(Write::Delete { key: key.clone(), last: None }), answer },
+            });
+        }
+        let served = &self.target.served;
+        if let (Some(old), Some(head)) = (&draft.old, head)
+            && noop::is_same(old, &draft.object)
+            && (self.options.dry_run || codec::is_fresh(self.registry.catalog(), served, head))
+        {
+            return Ok(Plan::Done(Written { object: Registry::object(head.clone(), served), created }));
+        }
+        let put = codec::put(self.registry.catalog(), served, key.clone(), &draft.object)?;
+        if self.options.dry_run {
+            return Ok(Plan::Done(Written { object: Object::Computed(draft.object.clone()), created }));
+        }
+        let answer = if created { answer_created } else { answer_updated };
+        Ok(Plan::Commit { txn: transaction(Write::Put(put)), answer })
+    }
+
+    /// An update that removes the last finalizer of an object whose deletion was asked completes it.
+    fn completes_deletion(&self, old: &Document, object: &Document) -> bool {
+        old.is_terminating()
+            && meta::finalizers(object).next().is_none()
+            && meta::grace_seconds(old).unwrap_or(0) == 0
+            && !self.definition().hooks.has_pending_finalizers(object)
+    }
+}
+
+fn answer_created(target: &Target, entry: Arc<Entry>) -> Written {
+    Written { object: Registry::object(entry, &target.served), created: true }
+}
+
+fn answer_updated(target: &Target, entry: Arc<Entry>) -> Written {
+    Written { object: Registry::object(entry, &target.served), created: false }
+}
+
+/// The stored value of a field; nothing is cloned when it is the same.
+fn keep(old: &Document, object: &mut Document, path: &[&str]) {
+    let stored = old.get(path);
+    if object.get(path) == stored {
+        return;
+    }
+    match stored {
+        Some(value) => object.set(path, value.clone()),
+        None => _ = object.remove(path),
+    }
+}
+
+/// A write to the status of a custom object changes its status, and managedFields, and nothing else.
+fn keep_all_but_status(old: &Document, object: &mut Document) {
+    let status = object.remove(&["status"]);
+    let kept = ["resourceVersion", "managedFields"].map(|field| (field, object.remove(&["metadata", field])));
+    *object = old.clone();
+    let put = |object: &mut Document, path: &[&str], value: Option<Value>| match value {
+        Some(value) => object.set(path, value),
+        None => _ = object.remove(path),
+    };
+    put(object, &["status"], status);
+    kept.into_iter().for_each(|(field, value)| put(object, &["metadata", field], value));
+}

@@ -1,0 +1,67 @@
+//! The options of a write, checked before anything else.
+
+use super::{DeleteOptions, WriteOptions};
+use crate::failure::{forbidden, invalid, invalid_options, not_supported, required, too_long};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::status::Failure;
+
+/// The longest field manager.
+const MAX_MANAGER_BYTES: usize = 128;
+/// The propagation policies.
+const POLICIES: [&str; 3] = ["Background", "Foreground", "Orphan"];
+
+/// `CreateOptions` or `UpdateOptions`.
+///
+/// # Errors
+/// 422.
+pub(super) fn check_write(kind: &str, options: &WriteOptions) -> Result<(), Failure> {
+    refuse(kind, manager(options))
+}
+
+/// `PatchOptions`: an apply names its manager, nothing else is forced.
+///
+/// # Errors
+/// 422.
+pub(super) fn check_patch(options: &WriteOptions, is_apply: bool) -> Result<(), Failure> {
+    let mut errors = manager(options);
+    if is_apply && options.field_manager.is_empty() {
+        errors.push(required("fieldManager", "is required for apply patch"));
+    }
+    if !is_apply && options.force {
+        errors.push(forbidden("force", "may not be specified for non-apply patch"));
+    }
+    refuse("PatchOptions", errors)
+}
+
+fn manager(options: &WriteOptions) -> Vec<FieldError> {
+    let manager = options.field_manager.as_str();
+    let mut errors = Vec::new();
+    if manager.len() > MAX_MANAGER_BYTES {
+        errors.push(too_long("fieldManager", MAX_MANAGER_BYTES));
+    }
+    if manager.chars().any(|letter| letter.is_control()) {
+        errors.push(invalid("fieldManager", manager, "should only contain printable characters"));
+    }
+    errors
+}
+
+/// `DeleteOptions`.
+///
+/// # Errors
+/// 422.
+pub(super) fn check_delete(options: &DeleteOptions) -> Result<(), Failure> {
+    let mut errors = Vec::new();
+    if let Some(policy) = &options.propagation {
+        if options.orphan_dependents.is_some() {
+            errors.push(invalid("propagationPolicy", policy, "orphanDependents and propagationPolicy cannot be both set"));
+        }
+        if !POLICIES.contains(&policy.as_str()) {
+            errors.push(not_supported("propagationPolicy", policy, &POLICIES));
+        }
+    }
+    refuse("DeleteOptions", errors)
+}
+
+fn refuse(kind: &str, errors: Vec<FieldError>) -> Result<(), Failure> {
+    if errors.is_empty() { Ok(()) } else { Err(invalid_options(kind, &errors)) }
+}

@@ -1,0 +1,128 @@
+//! Turns: reading the pending head, computing and enqueueing as one synchronous step; then waiting for it to be durable.
+
+use super::{Registry, key};
+use crate::context::Target;
+use crate::failure::{lost, rejected};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_storage::{Entry, Key, Rejected, Revision, Ticket, Txn};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A write computes again so often when another key that it guards (a quota, a namespace) has changed.
+pub(super) const ATTEMPTS: usize = 32;
+/// A refusal that was computed on a head which is not durable yet waits this long for it.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// What a step on the pending head came to.
+pub(super) enum Plan<T> {
+    /// Nothing to write.
+    Done(T),
+    /// Write; the answer is made of the first entry.
+    Commit { txn: Txn, answer: fn(&Target, Arc<Entry>) -> T },
+    /// Write; the answer is known.
+    CommitThen { txn: Txn, answer: T },
+}
+
+/// The answer of an accepted transaction, once it is durable.
+enum Answer<T> {
+    Of(fn(&Target, Arc<Entry>) -> T),
+    Known(T),
+}
+
+/// How a turn ended.
+enum Ended<T> {
+    Accepted(Ticket, Answer<T>),
+    /// Without a write, computed on this head.
+    Unwritten(Result<T, Failure>, Option<Arc<Entry>>),
+    /// A guard on this key does not hold.
+    Guard(Rejected),
+}
+
+impl Registry {
+    /// Computes on the pending head of the target's key in its turn, commits and waits. Computes again when a guard of another key does not hold.
+    pub(super) async fn in_turn<T: Send>(
+        &self,
+        target: &Target,
+        mut compute: impl FnMut(&Key, Option<&Arc<Entry>>) -> Result<Plan<T>, Failure> + Send,
+    ) -> Result<T, Failure> {
+        let key = key(target, target.name.as_deref().unwrap_or_default())?;
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            match self.one_turn(&key, &mut compute) {
+                Ended::Accepted(ticket, answer) => return self.settled(target, ticket, answer).await,
+                Ended::Unwritten(result, head) => {
+                    self.settle(&key, head.as_ref()).await;
+                    return result;
+                }
+                Ended::Guard(error) => last = Some(error),
+            }
+            tokio::task::yield_now().await;
+        }
+        Err(rejected(&last.expect("only a guard goes around the loop")))
+    }
+
+    fn one_turn<T>(&self, key: &Key, compute: &mut impl FnMut(&Key, Option<&Arc<Entry>>) -> Result<Plan<T>, Failure>) -> Ended<T> {
+        let turn = self.store().turn(key);
+        let head = turn.pending(key);
+        let (txn, answer) = match compute(key, head.as_ref()) {
+            Err(failure) => return Ended::Unwritten(Err(failure), head),
+            Ok(Plan::Done(answer)) => return Ended::Unwritten(Ok(answer), head),
+            Ok(Plan::Commit { txn, answer }) => (txn, Answer::Of(answer)),
+            Ok(Plan::CommitThen { txn, answer }) => (txn, Answer::Known(answer)),
+        };
+        match turn.submit(txn) {
+            Ok(ticket) => Ended::Accepted(ticket, answer),
+            Err(error @ Rejected::Guard(_)) => Ended::Guard(error),
+            Err(error) => Ended::Unwritten(Err(rejected(&error)), None),
+        }
+    }
+
+    async fn settled<T>(&self, target: &Target, ticket: Ticket, answer: Answer<T>) -> Result<T, Failure> {
+        let mut committed = ticket.committed().await.map_err(|error| lost(&error))?;
+        Ok(match answer {
+            Answer::Known(answer) => answer,
+            Answer::Of(answer) => answer(target, committed.entries.swap_remove(0)),
+        })
+    }
+
+    /// Commits a plan that was computed outside the turn, at a base revision that its guards name. `None`: a guard does not hold.
+    pub(super) async fn commit<T>(&self, target: &Target, plan: Plan<T>) -> Result<Option<T>, Failure> {
+        let (txn, answer) = match plan {
+            Plan::Done(answer) => return Ok(Some(answer)),
+            Plan::Commit { txn, answer } => (txn, Answer::Of(answer)),
+            Plan::CommitThen { txn, answer } => (txn, Answer::Known(answer)),
+        };
+        match self.store().submit(txn) {
+            Ok(ticket) => self.settled(target, ticket, answer).await.map(Some),
+            Err(Rejected::Guard(_)) => Ok(None),
+            Err(error) => Err(rejected(&error)),
+        }
+    }
+
+    /// The head of a key once it is durable: the base of a write that works outside the turn.
+    pub(super) async fn settled_head(&self, key: &Key) -> Option<Arc<Entry>> {
+        let head = self.store().pending(key);
+        self.settle(key, head.as_ref()).await;
+        head
+    }
+
+    /// Waits until a head that an answer was computed on can be read by everybody: an answer must not tell of what may yet be lost.
+    pub(super) async fn settle(&self, key: &Key, head: Option<&Arc<Entry>>) {
+        let store = self.store();
+        let before = store.get(key).map(|entry| entry.revision);
+        let is_visible = || match head {
+            Some(head) => head.revision <= store.revision(),
+            None => before.is_none() || store.get(key).map(|entry| entry.revision) != before,
+        };
+        if is_visible() {
+            return;
+        }
+        let published = async {
+            while !is_visible() {
+                store.wait_for(Revision(store.revision().0 + 1)).await;
+            }
+        };
+        // A batch that failed is never published: then the answer goes out after the wait.
+        let _ = tokio::time::timeout(SETTLE, published).await;
+    }
+}

@@ -1,0 +1,188 @@
+//! PUT and PATCH, of an object or a subresource; both may create where the kind or an apply allows it.
+
+use super::job::{Draft, Job, Request};
+use super::options::{check_patch, check_write};
+use super::patching::Input;
+use super::turn::Plan;
+use super::{Body, Object, Patch, Registry, WriteOptions, Written, key, view};
+use crate::admission::Operation;
+use crate::context::{RequestContext, Target};
+use crate::failure::modified;
+use crate::meta;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_storage::{Entry, Key};
+use std::sync::Arc;
+
+/// A write with webhooks starts over so often when the object changed meanwhile.
+const REMOTE_ATTEMPTS: usize = 5;
+
+impl Registry {
+    /// PUT, of the object or a subresource.
+    ///
+    /// # Errors
+    /// As the client sees it.
+    pub async fn update(&self, context: &RequestContext, target: &Target, body: Body, options: &WriteOptions) -> Result<Written, Failure> {
+        check_write("UpdateOptions", options)?;
+        let job = Job::new(self, context, target, (Request::Update, options))?;
+        let mut object = job.read_body(body)?;
+        meta::check_name(target, &object)?;
+        if job.projection.is_none() {
+            job.definition().set_defaults(target.served.version, &mut object);
+        }
+        job.refuse_outdated(&object).await?;
+        job.run(Input::Put(object)).await
+    }
+
+    /// PATCH, of the object or a subresource.
+    ///
+    /// # Errors
+    /// As the client sees it.
+    pub async fn patch(&self, context: &RequestContext, target: &Target, patch: Patch, options: &WriteOptions) -> Result<Written, Failure> {
+        check_patch(options, matches!(patch, Patch::Apply(_)))?;
+        let job = Job::new(self, context, target, (Request::Patch, options))?;
+        job.run(Input::Patch(patch)).await
+    }
+}
+
+impl Job<'_> {
+    /// A PUT about another revision than the present one does not wait for its turn to be told so.
+    async fn refuse_outdated(&self, object: &Document) -> Result<(), Failure> {
+        let Some(given) = object.meta("resourceVersion").parse::<u64>().ok().filter(|given| *given > 0) else {
+            return Ok(());
+        };
+        let name = self.target.name.as_deref().unwrap_or_default();
+        let key = key(self.target, name)?;
+        match self.registry.store().pending(&key) {
+            Some(head) if head.revision.0 != given => {
+                self.registry.settle(&key, Some(&head)).await;
+                Err(modified(&self.target.served, name))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn run(&self, input: Input) -> Result<Written, Failure> {
+        let operations: &[Operation] = if self.may_create(&input) { &[Operation::Update, Operation::Create] } else { &[Operation::Update] };
+        let written = if self.is_remote(operations) {
+            self.run_remote(&input).await?
+        } else {
+            self.registry.in_turn(self.target, |key, head| self.attempt(key, head, &input)).await?
+        };
+        self.show(written)
+    }
+
+    /// Everything on one head, without a pause.
+    fn attempt(&self, key: &Key, head: Option<&Arc<Entry>>, input: &Input) -> Result<Plan<Written>, Failure> {
+        let mut draft = self.draft(head, input)?;
+        self.mutate(&mut draft)?;
+        self.precondition(&mut draft, head)?;
+        self.complete(&mut draft)?;
+        let effects = self.validate(&draft)?;
+        self.plan(key, head, &draft, effects)
+    }
+
+    /// The same with webhooks, outside the turn: on the durable head, started over when it changed.
+    async fn run_remote(&self, input: &Input) -> Result<Written, Failure> {
+        let name = self.target.name.as_deref().unwrap_or_default();
+        let key = key(self.target, name)?;
+        for _ in 0..REMOTE_ATTEMPTS {
+            let head = self.registry.settled_head(&key).await;
+            let mut draft = self.draft(head.as_ref(), input)?;
+            self.mutate(&mut draft)?;
+            self.mutate_remote(&mut draft).await?;
+            meta::check_name(self.target, &draft.object)?;
+            self.precondition(&mut draft, head.as_ref())?;
+            self.complete(&mut draft)?;
+            self.validate_remote(&draft).await?;
+            let effects = self.validate(&draft)?;
+            let plan = self.plan(&key, head.as_ref(), &draft, effects)?;
+            if let Some(written) = self.registry.commit(self.target, plan).await? {
+                return Ok(written);
+            }
+        }
+        Err(modified(&self.target.served, name))
+    }
+
+    fn may_create(&self, input: &Input) -> bool {
+        self.target.subresource.is_empty() && (input.is_apply() || matches!(input, Input::Put(_)) && self.definition().hooks.allow_create_on_update())
+    }
+
+    /// The object as its client wants it, with managedFields.
+    fn draft(&self, head: Option<&Arc<Entry>>, input: &Input) -> Result<Draft, Failure> {
+        let Some(head) = head else {
+            return self.draft_absent(input);
+        };
+        let old = view(head, &self.target.served);
+        if let Input::Put(object) = input
+            && !object.uid().is_empty()
+            && object.uid() != old.uid()
+        {
+            return Err(self.uid_differs(object.uid(), old.uid()));
+        }
+        let mut object = match &self.projection {
+            Some(behaviour) => {
+                let mut shown = behaviour.project(self.target, &old)?;
+                shown.set(&["metadata", "resourceVersion"], old.meta("resourceVersion"));
+                let revised = self.revise(Some(&shown), input)?;
+                let mut object = old.clone();
+                object.set(&["metadata", "resourceVersion"], revised.meta("resourceVersion"));
+                behaviour.inject(self.target, &revised, &mut object)?;
+                object
+            }
+            None => self.revise(Some(&old), input)?,
+        };
+        meta::keep_server_annotations(Some(&old), &mut object);
+        if matches!(input, Input::Patch(_)) {
+            self.definition().set_defaults(self.target.served.version, &mut object);
+        }
+        meta::dedup_owners(&mut object, self.context);
+        self.keep_reset(Some(&old), &mut object);
+        if !input.is_apply() || self.projection.is_some() {
+            self.track(Some(&old), &mut object);
+        }
+        Ok(Draft { target: self.target.clone(), old: Some(old), object })
+    }
+
+    /// The same when there is no object yet.
+    fn draft_absent(&self, input: &Input) -> Result<Draft, Failure> {
+        if !self.may_create(input) {
+            return Err(Failure::not_found(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default()));
+        }
+        if let Some(failure) = &self.options.forbid_create {
+            return Err(failure.clone());
+        }
+        let mut object = self.revise(None, input)?;
+        if !object.uid().is_empty() {
+            return Err(self.uid_differs(object.uid(), ""));
+        }
+        object.remove(&["metadata", "resourceVersion"]);
+        Ok(if input.is_apply() { self.draft_untracked(object) } else { self.draft_new(object) })
+    }
+
+    fn uid_differs(&self, given: &str, stored: &str) -> Failure {
+        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
+        Failure::conflict(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default(), &why)
+    }
+
+    /// Only an update of something has a version to be about.
+    fn precondition(&self, draft: &mut Draft, head: Option<&Arc<Entry>>) -> Result<(), Failure> {
+        head.map_or(Ok(()), |head| self.check_version(&mut draft.object, head))
+    }
+
+    /// The answer: of a projection the part that it shows.
+    fn show(&self, written: Written) -> Result<Written, Failure> {
+        let Some(behaviour) = &self.projection else {
+            return Ok(written);
+        };
+        let object = written.object.into_document(&self.target.served);
+        Ok(Written { object: Object::Computed(project(&**behaviour, self.target, &object)?), created: written.created })
+    }
+}
+
+/// What a projection shows of a stored object, with its version.
+pub(crate) fn project(behaviour: &dyn crate::catalog::Virtual, target: &Target, object: &Document) -> Result<Document, Failure> {
+    let mut shown = behaviour.project(target, object)?;
+    shown.set(&["metadata", "resourceVersion"], object.meta("resourceVersion"));
+    Ok(shown)
+}

@@ -1,0 +1,120 @@
+//! LIST: which state of the store, which page of it, and where the next one begins.
+
+use super::select::Selection;
+use super::token::Token;
+use super::{ListOptions, ListPage, VersionMatch, check_list, parse_version};
+use crate::context::Target;
+use crate::pipeline::{Registry, prefix};
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_storage::{Entry, Prefix, Revision, Snapshot};
+use std::sync::Arc;
+
+const TOO_OLD_PAGE: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the \
+     continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token \
+     results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may \
+     show up in the list.";
+
+/// A state to list from.
+struct Start {
+    snapshot: Snapshot,
+    /// The last key of the page before.
+    after: Option<String>,
+    /// At most so many items; 0: all.
+    limit: usize,
+}
+
+impl Registry {
+    /// LIST.
+    ///
+    /// # Errors
+    /// As the client sees it.
+    pub async fn list(&self, target: &Target, options: &ListOptions) -> Result<ListPage, Failure> {
+        check_list(options)?;
+        let prefix = prefix(&target.served)?;
+        let selection = Selection::new(self.catalog(), target, options)?;
+        let scope = scope(&prefix, &selection);
+        let start = self.start(&prefix, &scope, options).await?;
+        Ok(self.page(start, &selection, &scope))
+    }
+
+    async fn start(&self, prefix: &Prefix, scope: &str, options: &ListOptions) -> Result<Start, Failure> {
+        let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
+        let asked = parse_version(&options.resource_version).map_err(Failure::bad_request)?;
+        if !options.continue_token.is_empty() {
+            return self.resume(prefix, scope, options, asked);
+        }
+        let store = self.store();
+        let asked = match asked {
+            None => return Ok(Start { snapshot: store.snapshot(prefix), after: None, limit }),
+            // Any state will do; upstream ignores the limit then.
+            Some(0) => return Ok(Start { snapshot: store.snapshot(prefix), after: None, limit: 0 }),
+            Some(asked) => asked,
+        };
+        self.wait_for(asked).await?;
+        let is_exact = options.version_match == VersionMatch::Exact || (options.version_match == VersionMatch::Unset && limit > 0);
+        if !is_exact {
+            return Ok(Start { snapshot: store.snapshot(prefix), after: None, limit });
+        }
+        let too_old = |_| Failure::new(Reason::Expired, "The resourceVersion for the provided list is too old.");
+        let snapshot = store.snapshot_at(prefix, Revision(asked)).map_err(too_old)?;
+        Ok(Start { snapshot, after: None, limit })
+    }
+
+    /// The state of an earlier page.
+    fn resume(&self, prefix: &Prefix, scope: &str, options: &ListOptions, asked: Option<u64>) -> Result<Start, Failure> {
+        if asked.is_some_and(|asked| asked != 0) {
+            return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let key = &self.parts.token_key;
+        let token = Token::open(&options.continue_token, key, scope).ok_or_else(|| Failure::bad_request("continue key is not valid"))?;
+        let limit = if asked.is_some() { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
+        let Some(revision) = token.revision else {
+            return Ok(Start { snapshot: self.store().snapshot(prefix), after: Some(token.after), limit });
+        };
+        match self.store().snapshot_at(prefix, Revision(revision)) {
+            Ok(snapshot) => Ok(Start { snapshot, after: Some(token.after), limit }),
+            Err(_) => {
+                let inconsistent = Token { revision: None, after: token.after }.seal(key, scope);
+                Err(Failure { continue_token: Some(inconsistent), ..Failure::new(Reason::Expired, TOO_OLD_PAGE) })
+            }
+        }
+    }
+
+    fn page(&self, start: Start, selection: &Selection, scope: &str) -> ListPage {
+        let Start { snapshot, after, limit } = start;
+        let mut page = ListPage { revision: snapshot.revision, items: Vec::new(), continue_token: String::new(), remaining: None };
+        if let Some(only) = selection.only_key().filter(|_| after.is_none()) {
+            page.items.extend(snapshot.get(&only).filter(|entry| selection.matches(entry)).cloned());
+            return page;
+        }
+        let mut entries = snapshot.range(selection.namespace(), after.as_deref());
+        if selection.is_everything() && limit == 0 {
+            page.items.extend(entries.cloned());
+            return page;
+        }
+        let mut more = false;
+        while let Some(entry) = entries.next() {
+            if selection.matches(entry) {
+                page.items.push(entry.clone());
+            }
+            if limit > 0 && page.items.len() == limit {
+                more = entries.next().is_some();
+                break;
+            }
+        }
+        if let Some(last) = page.items.last().filter(|_| more) {
+            let last: &Arc<Entry> = last;
+            let after = last.key.rest();
+            if selection.is_everything() {
+                page.remaining = Some(snapshot.count(selection.namespace(), Some(after)) as u64);
+            }
+            page.continue_token = Token { revision: Some(snapshot.revision.0), after: after.to_owned() }.seal(&self.parts.token_key, scope);
+        }
+        page
+    }
+}
+
+/// What a token is good for.
+fn scope(prefix: &Prefix, selection: &Selection) -> String {
+    format!("{} {}", prefix.as_str(), selection.namespace().unwrap_or_default())
+}

@@ -1,0 +1,96 @@
+//! Continue tokens: where a list goes on, authenticated, and bound to the resource and namespace that they were made for.
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ring::hmac;
+
+/// Longer tokens are refused unread; keys are much shorter.
+const MAX_LENGTH: usize = 4096;
+const VERSION: u8 = 1;
+const MAC: usize = 16;
+const REVISION: usize = 8;
+/// A list that goes on at whatever is there now.
+const INCONSISTENT: u64 = u64::MAX;
+
+/// Where a list goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    /// At which state; `None`: at the present one, inconsistently.
+    pub(super) revision: Option<u64>,
+    /// The last key that was given: what follows the prefix.
+    pub(super) after: String,
+}
+
+impl Token {
+    /// The opaque text. `scope` names the resource and namespace.
+    pub(super) fn seal(&self, key: &hmac::Key, scope: &str) -> String {
+        let revision = self.revision.unwrap_or(INCONSISTENT).to_be_bytes();
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&mac(key, scope, &revision, &self.after).as_ref()[..MAC]);
+        bytes.extend_from_slice(&revision);
+        bytes.extend_from_slice(self.after.as_bytes());
+        BASE64_URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// Reads a token; `None` for one that this server did not make, or not for this scope.
+    pub(super) fn open(text: &str, key: &hmac::Key, scope: &str) -> Option<Self> {
+        if text.len() > MAX_LENGTH {
+            return None;
+        }
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
+        let (given, rest) = bytes.strip_prefix(&[VERSION])?.split_at_checked(MAC)?;
+        let (revision, after) = rest.split_at_checked(REVISION)?;
+        let revision: [u8; REVISION] = revision.try_into().ok()?;
+        let after = std::str::from_utf8(after).ok()?;
+        let expected = mac(key, scope, &revision, after);
+        // Both have 16 bytes: the comparison reads all of them, whatever they are.
+        let differs = expected.as_ref()[..MAC].iter().zip(given).fold(0, |differs, (one, other)| differs | (one ^ other));
+        let revision = Some(u64::from_be_bytes(revision)).filter(|revision| *revision != INCONSISTENT);
+        (differs == 0).then(|| Self { revision, after: after.to_owned() })
+    }
+}
+
+fn mac(key: &hmac::Key, scope: &str, revision: &[u8], after: &str) -> hmac::Tag {
+    let mut context = hmac::Context::with_key(key);
+    context.update(&(scope.len() as u64).to_be_bytes());
+    context.update(scope.as_bytes());
+    context.update(revision);
+    context.update(after.as_bytes());
+    context.sign()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &[byte; 32])
+    }
+
+    #[test]
+    fn a_token_survives_its_text() {
+        for token in [Token { revision: Some(7), after: "ns/a".to_owned() }, Token { revision: None, after: String::new() }] {
+            let text = token.seal(&key(1), "/registry/secrets/ ns");
+            assert_eq!(Token::open(&text, &key(1), "/registry/secrets/ ns"), Some(token));
+        }
+    }
+
+    #[test]
+    fn fault_23_a_forged_token_is_refused() {
+        let token = Token { revision: Some(7), after: "ns/a".to_owned() };
+        let text = token.seal(&key(1), "/registry/secrets/ ns");
+        assert_eq!(Token::open(&text, &key(2), "/registry/secrets/ ns"), None, "another key");
+        assert_eq!(Token::open(&text, &key(1), "/registry/secrets/ other"), None, "another namespace");
+        assert_eq!(Token::open(&text, &key(1), "/registry/configmaps/ ns"), None, "another resource");
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+            let forged = String::from_utf8(bytes).unwrap();
+            assert_ne!(Token::open(&forged, &key(1), "/registry/secrets/ ns"), Some(Token { revision: Some(9), after: "x/y".to_owned() }));
+            assert!(Token::open(&forged, &key(1), "/registry/secrets/ ns").is_none_or(|opened| opened == token), "changed at {at}");
+        }
+        for junk in ["", "abc", "!!!", "AQ", &"A".repeat(5000)] {
+            assert_eq!(Token::open(junk, &key(1), ""), None);
+        }
+    }
+}

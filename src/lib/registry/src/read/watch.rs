@@ -1,0 +1,253 @@
+//! WATCH: the state as synthetic events where it is asked for, then the history, seen through the selectors.
+
+use super::select::Selection;
+use super::{WatchItem, WatchOptions, check_watch, parse_version};
+use crate::catalog::{Catalog, Served};
+use crate::context::Target;
+use crate::pipeline::{Registry, prefix};
+use bytes::Bytes;
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_storage::{Cursor, Entry, Event, Prefix, Revision, Snapshot, WatchError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// At most so many frames at once.
+const BATCH: usize = 128;
+/// At most about so many bytes at once.
+const BATCH_BYTES: usize = 1024 * 1024;
+/// How often bookmarks are sent.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// The last bookmark comes so long before the end.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// A bookmark that is due waits so long for the log to be drained, then tries again.
+const BOOKMARK_RETRY: Duration = Duration::from_millis(100);
+
+/// A running watch.
+pub struct Watch {
+    selection: Selection,
+    catalog: Arc<Catalog>,
+    served: Served,
+    phase: Phase,
+    deadline: Instant,
+    /// When the next bookmark is due; `None`: none is wanted any more.
+    bookmark: Option<Instant>,
+    changes: watch::Receiver<u64>,
+    ending: watch::Receiver<bool>,
+}
+
+/// Where a watch is. Each leads to a later one; every one may lead to `Ended`.
+enum Phase {
+    /// Sends the state.
+    Initial(Box<Initial>),
+    /// Follows the history.
+    Live(Cursor),
+    /// Has one error to send.
+    Failed(Failure),
+    /// Over.
+    Ended,
+}
+
+/// A state on its way to the client.
+struct Initial {
+    snapshot: Snapshot,
+    /// The last key that was looked at.
+    after: Option<String>,
+    /// Say when it is complete.
+    end_bookmark: bool,
+    cursor: Cursor,
+}
+
+impl Registry {
+    /// WATCH of a collection, or of one object when the target has a name.
+    ///
+    /// # Errors
+    /// Of the options; everything else comes as an item.
+    pub async fn watch(&self, target: &Target, options: WatchOptions) -> Result<Watch, Failure> {
+        check_watch(&options.list)?;
+        let prefix = prefix(&target.served)?;
+        let selection = Selection::new(self.catalog(), target, &options.list)?;
+        // Upstream answers a version that is no number with 500 here, and with 400 on lists.
+        let asked = parse_version(&options.list.resource_version).map_err(|why| Failure::bare(500, why))?;
+        let changes = self.catalog().changes();
+        let phase = self.first_phase(&prefix, &target.served, &options, asked).await?;
+        let now = Instant::now();
+        let deadline = now.checked_add(options.timeout).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365));
+        let bookmark = options.bookmarks.then(|| next_bookmark(now, deadline)).flatten();
+        let (catalog, served, ending) = (self.catalog().clone(), target.served.clone(), self.parts.ending.subscribe());
+        Ok(Watch { selection, catalog, served, phase, deadline, bookmark, changes, ending })
+    }
+
+    async fn first_phase(&self, prefix: &Prefix, served: &Served, options: &WatchOptions, asked: Option<u64>) -> Result<Phase, Failure> {
+        let store = self.store();
+        let with_state = options.list.initial_events.unwrap_or(asked.unwrap_or(0) == 0);
+        if with_state {
+            self.wait_for(asked.unwrap_or(0)).await?;
+            let snapshot = store.snapshot(prefix);
+            let end_bookmark = options.bookmarks && options.list.initial_events == Some(true);
+            return Ok(match store.watch(prefix, snapshot.revision) {
+                Ok(cursor) => Phase::Initial(Box::new(Initial { snapshot, after: None, end_bookmark, cursor })),
+                Err(error) => over(error, snapshot.revision.0, store.revision()),
+            });
+        }
+        let after = asked.filter(|asked| *asked > 0).unwrap_or(store.revision().0);
+        // Nothing can have happened to a resource before it existed, but a client that believes so has seen another one.
+        if after < served.definition.since {
+            return Ok(Phase::Failed(too_old(after, store.revision())));
+        }
+        Ok(store.watch(prefix, Revision(after)).map_or_else(|error| over(error, after, store.revision()), Phase::Live))
+    }
+}
+
+fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
+    let last = deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now);
+    last.map(|last| last.min(now + BOOKMARK_EVERY))
+}
+
+fn too_old(asked: u64, now: Revision) -> Failure {
+    Failure::new(Reason::Expired, format!("too old resource version: {asked} ({now})"))
+}
+
+/// How a watch ends that the store cannot go on with.
+fn over(error: WatchError, asked: u64, now: Revision) -> Phase {
+    match error {
+        WatchError::Compacted(_) => Phase::Failed(too_old(asked, now)),
+        _ => Phase::Ended,
+    }
+}
+
+/// What happened while a live watch waited.
+enum Wake {
+    Events(Result<Vec<Event>, WatchError>),
+    BookmarkDue,
+    CatalogChanged,
+    Over,
+}
+
+impl Watch {
+    /// The next frames (at least one), `None` when it ends. Cancel safe.
+    pub async fn next(&mut self) -> Option<Vec<WatchItem>> {
+        loop {
+            let items = match &mut self.phase {
+                Phase::Ended => return None,
+                Phase::Failed(_) => self.fail(),
+                Phase::Initial(_) if *self.ending.borrow() => None,
+                Phase::Initial(_) => Some(self.send_state()),
+                Phase::Live(_) => self.follow().await,
+            };
+            match items {
+                None => self.phase = Phase::Ended,
+                Some(items) if items.is_empty() => {}
+                Some(items) => return Some(items),
+            }
+        }
+    }
+
+    fn fail(&mut self) -> Option<Vec<WatchItem>> {
+        match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Failed(failure) => Some(vec![WatchItem::Error(failure)]),
+            _ => None,
+        }
+    }
+
+    /// A piece of the state; the last piece leads to the history.
+    fn send_state(&mut self) -> Vec<WatchItem> {
+        let Phase::Initial(initial) = &mut self.phase else {
+            return Vec::new();
+        };
+        let mut items = Vec::new();
+        let mut bytes = 0;
+        let (mut last, mut complete) = (None, true);
+        for entry in initial.snapshot.range(self.selection.namespace(), initial.after.as_deref()) {
+            if items.len() == BATCH || bytes >= BATCH_BYTES {
+                complete = false;
+                break;
+            }
+            last = Some(entry);
+            if self.selection.matches(entry) {
+                bytes += entry.bytes.len();
+                items.push(WatchItem::Added(entry.clone()));
+            }
+        }
+        if !complete {
+            initial.after = last.map(|entry| entry.key.rest().to_owned());
+            return items;
+        }
+        if initial.end_bookmark {
+            items.push(WatchItem::Bookmark { revision: initial.snapshot.revision, initial_events_end: true });
+        }
+        if let Phase::Initial(initial) = std::mem::replace(&mut self.phase, Phase::Ended) {
+            self.phase = Phase::Live(initial.cursor);
+        }
+        items
+    }
+
+    /// The next events, or a bookmark; `None` when the watch is over.
+    async fn follow(&mut self) -> Option<Vec<WatchItem>> {
+        let Phase::Live(cursor) = &mut self.phase else {
+            return Some(Vec::new());
+        };
+        let bookmark = self.bookmark.unwrap_or(self.deadline);
+        let wake = tokio::select! {
+            biased;
+            _ = self.ending.wait_for(|ending| *ending) => Wake::Over,
+            Ok(()) = self.changes.changed() => Wake::CatalogChanged,
+            () = tokio::time::sleep_until(self.deadline) => Wake::Over,
+            () = tokio::time::sleep_until(bookmark), if self.bookmark.is_some() => Wake::BookmarkDue,
+            events = cursor.next(BATCH) => Wake::Events(events),
+        };
+        match wake {
+            Wake::Over => None,
+            Wake::CatalogChanged => self.catalog.is_current(&self.served).then(Vec::new),
+            Wake::BookmarkDue => Some(self.bookmark_now()),
+            Wake::Events(Ok(events)) => Some(events.into_iter().filter_map(|event| self.see(event)).collect()),
+            Wake::Events(Err(WatchError::Compacted(revision))) => Some(vec![self.lose(revision)]),
+            Wake::Events(Err(_)) => None,
+        }
+    }
+
+    /// A bookmark says that every event up to it was sent: only a drained log can say so.
+    fn bookmark_now(&mut self) -> Vec<WatchItem> {
+        let Phase::Live(cursor) = &self.phase else {
+            return Vec::new();
+        };
+        let now = Instant::now();
+        let Some(revision) = cursor.bookmark() else {
+            self.bookmark = Some(now + BOOKMARK_RETRY);
+            return Vec::new();
+        };
+        self.bookmark = next_bookmark(now, self.deadline);
+        vec![WatchItem::Bookmark { revision, initial_events_end: false }]
+    }
+
+    fn lose(&mut self, revision: Revision) -> WatchItem {
+        self.phase = Phase::Ended;
+        WatchItem::Error(Failure::new(Reason::Expired, format!("too old resource version: {revision}")))
+    }
+
+    /// An event as the selectors show it.
+    fn see(&self, event: Event) -> Option<WatchItem> {
+        let Event { entry, previous, deleted } = event;
+        let before = previous.as_ref().is_some_and(|previous| self.selection.matches(previous));
+        if deleted {
+            return before.then_some(WatchItem::Deleted(entry));
+        }
+        match (before, self.selection.matches(&entry)) {
+            (false, true) => Some(WatchItem::Added(entry)),
+            (true, true) => Some(WatchItem::Modified(entry)),
+            (true, false) => previous.map(|previous| WatchItem::Deleted(Arc::new(at_revision(&previous, entry.revision)))),
+            (false, false) => None,
+        }
+    }
+}
+
+/// The same state, shown at another revision.
+fn at_revision(entry: &Entry, revision: Revision) -> Entry {
+    let [head, tail] = entry.value();
+    let mut bytes = Vec::with_capacity(entry.bytes.len() + 8);
+    bytes.extend_from_slice(head);
+    ferrokube_apimachinery::json::forms::append_revision(&mut bytes, entry.sidecar.comma, revision.0);
+    bytes.extend_from_slice(tail);
+    Entry { key: entry.key.clone(), revision, create_revision: entry.create_revision, bytes: Bytes::from(bytes), sidecar: entry.sidecar.clone() }
+}
