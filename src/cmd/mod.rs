@@ -4,6 +4,8 @@
 
 mod all_in_one;
 mod apiserver;
+mod controller_manager;
+mod controllers;
 mod data_dir;
 mod flags;
 mod process;
@@ -35,6 +37,9 @@ enum Role {
     /// The API server alone
     #[command(visible_alias = "kube-apiserver")]
     Apiserver(Box<apiserver::Flags>),
+    /// The controllers alone, against any API server
+    #[command(visible_alias = "kube-controller-manager")]
+    ControllerManager(Box<controller_manager::Flags>),
     /// Print the version
     Version,
     /// Print a completion script for a shell
@@ -59,6 +64,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
     let result = match parsed.map(|cli| cli.role) {
         Ok(Role::AllInOne(flags)) => all_in_one::run(*flags, started),
         Ok(Role::Apiserver(flags)) => apiserver::run(*flags, started),
+        Ok(Role::ControllerManager(flags)) => controller_manager::run(*flags),
         Ok(Role::Version) => print(format!("ferrokube {} (Kubernetes {})\n", env!("CARGO_PKG_VERSION"), ferrokube_features::Version::CURRENT).as_bytes()),
         Ok(Role::Completions { shell }) => {
             let mut script = Vec::new();

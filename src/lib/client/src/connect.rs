@@ -1,8 +1,9 @@
 //! A connection to an API server: one configuration, from which clients with different identities are made.
 
 use crate::identity::ServiceAccountIdentity;
+use base64::Engine;
 use kube::client::ClientBuilder;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::path::Path;
 use std::time::Duration;
@@ -37,11 +38,44 @@ impl Connection {
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, ConnectionError> {
         let failed = |source| ConnectionError::Kubeconfig { path: path.display().to_string(), source };
         let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?;
+        Self::from(kubeconfig).await.map_err(failed)
+    }
+
+    /// From its parts, all PEM: where the server is, the CA that verifies it, and our certificate.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Kubeconfig`].
+    pub async fn from_parts(server: &str, ca_pem: &str, chain_pem: &str, key_pem: &str) -> Result<Self, ConnectionError> {
+        let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
+        // As a kubeconfig in memory: kube then reads the certificates in the one way that it has.
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: c}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: \"{server}\", certificate-authority-data: {}}}}}]\n\
+             users: [{{name: c, user: {{client-certificate-data: {}, client-key-data: {}}}}}]\n",
+            encode(ca_pem),
+            encode(chain_pem),
+            encode(key_pem)
+        );
+        let failed = |source| ConnectionError::Kubeconfig { path: "in memory".into(), source };
+        Self::from(Kubeconfig::from_yaml(&text).map_err(failed)?).await.map_err(failed)
+    }
+
+    async fn from(kubeconfig: Kubeconfig) -> Result<Self, KubeconfigError> {
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         config.connect_timeout = Some(Duration::from_secs(10));
         // Bodies go over loopback or a cluster network: compressing them costs more than it saves.
         config.disable_compression = true;
         Ok(Self { config })
+    }
+
+    /// The PEM text of the CA that verifies the server; empty when it is not in the configuration.
+    pub fn ca_pem(&self) -> String {
+        let pem = |der: &Vec<u8>| {
+            let text = base64::engine::general_purpose::STANDARD.encode(der);
+            let lines: Vec<&str> = (0..text.len()).step_by(64).map(|at| &text[at..text.len().min(at + 64)]).collect();
+            format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+        };
+        self.config.root_cert.iter().flatten().map(pem).collect()
     }
 
     /// A client with the connection's own identity.

@@ -16,4 +16,4 @@ pub mod service_account;
 pub mod token_cleaner;
 mod watching;
 
-pub use manager::{Config, ManagerError, NAMES, run};
+pub use manager::{Config, ManagerError, NAMES, check_names, run};

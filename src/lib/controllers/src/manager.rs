@@ -5,6 +5,7 @@ use crate::monitor::{Monitor, Sink};
 use crate::resource_quota::Quotas;
 use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, service_account, token_cleaner};
 use ferrokube_client::{Connection, ConnectionError, Elector, Lost, ServiceAccountIdentity};
+use ferrokube_serve::Shutdown;
 use kube::Client;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,17 +70,15 @@ pub enum ManagerError {
     Lost(#[from] Lost),
 }
 
-/// Runs until `shutdown` turns true, or until leadership is lost. `leading` is told when the controllers begin.
+/// Runs until the shutdown begins, or until leadership is lost. `leading` is told when the controllers begin.
 ///
 /// # Errors
 /// [`ManagerError`].
-pub async fn run(config: Config, mut shutdown: watch::Receiver<bool>, leading: watch::Sender<bool>) -> Result<(), ManagerError> {
+pub async fn run(config: Config, shutdown: Shutdown, leading: watch::Sender<bool>) -> Result<(), ManagerError> {
     let chosen = choose(&config.controllers)?;
     let client = config.connection.client()?;
     let mut elector = Elector::new(client.clone(), NAMESPACE, LEASE, config.identity.clone());
-    let stopped = async {
-        let _ = shutdown.wait_for(|stop| *stop).await;
-    };
+    let stopped = shutdown.begun();
     tokio::pin!(stopped);
     if config.leader_elect {
         tokio::select! {
@@ -97,6 +96,14 @@ pub async fn run(config: Config, mut shutdown: watch::Receiver<bool>, leading: w
         elector.release().await;
     }
     outcome
+}
+
+/// Refuses a choice that names a controller that does not exist.
+///
+/// # Errors
+/// [`ManagerError::UnknownController`].
+pub fn check_names(words: &[String]) -> Result<(), ManagerError> {
+    choose(words).map(drop)
 }
 
 /// The chosen rows' names.

@@ -105,6 +105,9 @@ pub struct Subject<'a> {
 /// The cluster's admin.
 pub const ADMIN: Subject<'static> = Subject { common_name: "kubernetes-admin", organizations: &["system:masters"] };
 
+/// The controller manager: its bootstrap roles let it get a service account token for each of its controllers.
+pub const CONTROLLER_MANAGER: Subject<'static> = Subject { common_name: "system:kube-controller-manager", organizations: &[] };
+
 /// A directory with the CA and the token keys. Cheap to clone.
 #[derive(Clone)]
 pub struct Pki {
@@ -221,6 +224,21 @@ impl Pki {
         let token_keys = TokenKeys { private_pem: token_key.serialize_pem(), public_pem: token_key.public_key_pem() };
         Ok(Self { ca_pem: ca_pem.into(), issuer: Arc::new(issuer), token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
     }
+}
+
+/// A serving certificate of nobody but itself, for a role whose listener nobody has to trust (health, metrics on the loopback).
+///
+/// # Errors
+/// [`PkiError::Name`], [`PkiError::Make`].
+pub fn self_signed(names: &[String]) -> Result<Pair, PkiError> {
+    let refused = |source| PkiError::Make { what: "a certificate", source };
+    let now = SystemTime::now();
+    let mut parameters = CertificateParams::new(names.to_vec()).map_err(|_| PkiError::Name { name: names.join(",") })?;
+    parameters.not_before = (now - BACKDATED).into();
+    parameters.not_after = (now + LEAF_LIFETIME).into();
+    let key = KeyPair::generate().map_err(refused)?;
+    let certificate = parameters.self_signed(&key).map_err(refused)?;
+    Ok(Pair { chain_pem: certificate.pem(), key_pem: key.serialize_pem(), renew_at: now + LEAF_LIFETIME * 2 / 3 })
 }
 
 /// The names under which a server is reached: the loopback and in-cluster names, the address it listens on, the host's name, and others.

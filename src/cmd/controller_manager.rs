@@ -1,0 +1,132 @@
+//! `ferrokube controller-manager`: the controllers as a process of their own, against any API server.
+
+use super::flags::{FeatureFlags, LogFlags};
+use super::process::{self, Signals};
+use anyhow::{Context, bail};
+use clap::Args;
+use ferrokube_client::Connection;
+use ferrokube_controllers::{Config, run as run_controllers};
+use ferrokube_serve::{Handler, Limits, Request, Response, Server, ShutdownTrigger, Tls, full, pki};
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// The role's flags.
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    /// The API server and the manager's identity
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: PathBuf,
+    /// Controllers to run: names, * for all, -name for all but that one
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    controllers: Vec<String>,
+    /// Act only while holding the lease kube-system/kube-controller-manager
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    leader_elect: bool,
+    /// CA that is published in every namespace [default: the kubeconfig's]
+    #[arg(long, value_name = "FILE")]
+    root_ca_file: Option<PathBuf>,
+    /// Address to listen on for /healthz and /metrics
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    bind_address: IpAddr,
+    /// Port to listen on; 0 takes any free one
+    #[arg(long, value_name = "PORT", default_value_t = 10257)]
+    secure_port: u16,
+    #[command(flatten)]
+    features: FeatureFlags,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+/// Runs until a signal, or until leadership is lost.
+pub(crate) fn run(flags: Flags) -> anyhow::Result<ExitCode> {
+    let (gates, warnings) = flags.features.gates()?;
+    let _flush = process::set_up(&flags.log, &gates, &warnings)?;
+    process::block_on(work(flags))
+}
+
+async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
+    ferrokube_controllers::check_names(&flags.controllers)?;
+    let connection = Connection::from_kubeconfig(&flags.kubeconfig).await?;
+    let root_ca = match &flags.root_ca_file {
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+        None => connection.ca_pem(),
+    };
+    let (leading, is_leading) = watch::channel(false);
+    let (trigger, shutdown) = ShutdownTrigger::new();
+    let server = listen(&flags)?;
+    tracing::info!(address = %server.local_address(), "listening for health and metrics");
+    let serving = tokio::spawn(server.serve(Arc::new(Health { is_leading }), shutdown.clone()));
+    let config =
+        Config { connection, controllers: flags.controllers, leader_elect: flags.leader_elect, identity: identity(), root_ca: root_ca.into() };
+    let mut signals = Signals::new()?;
+    let mut running = tokio::spawn(run_controllers(config, shutdown, leading));
+    let outcome = tokio::select! {
+        ended = &mut running => Some(ended),
+        (name, _) = signals.next() => {
+            tracing::info!(signal = name, "ending");
+            None
+        }
+    };
+    trigger.begin();
+    let outcome = match outcome {
+        Some(ended) => ended,
+        None => tokio::select! {
+            ended = running => ended,
+            (_, code) = signals.next() => return Ok(ExitCode::from(code)),
+        },
+    };
+    let _ = serving.await;
+    outcome.context("the controllers panicked")??;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn listen(flags: &Flags) -> anyhow::Result<Server> {
+    let pair = pki::self_signed(&pki::serving_names(flags.bind_address, &[]))?;
+    let tls = Tls::new(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
+    let address = SocketAddr::new(flags.bind_address, flags.secure_port);
+    match Server::bind(address, tls, Limits::default()) {
+        Ok(server) => Ok(server),
+        Err(error) => bail!("{error}; choose another port with --secure-port (0 takes any free one)"),
+    }
+}
+
+/// Unique among all managers: the host, the process, and a random part against reused process ids.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}_{}_{}", host.trim(), std::process::id(), ferrokube_trace::SpanId::random().hex().as_str())
+}
+
+/// Health for everybody, and two numbers; there is nothing here that needs hiding.
+struct Health {
+    is_leading: watch::Receiver<bool>,
+}
+
+impl Handler for Health {
+    fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        let leading = *self.is_leading.borrow();
+        let (status, text) = match request.uri().path() {
+            "/healthz" | "/livez" | "/readyz" => (200, "ok".to_owned()),
+            "/metrics" => (200, metrics(leading)),
+            _ => (404, "404 page not found\n".to_owned()),
+        };
+        let response = http::Response::builder().status(status).header("content-type", "text/plain; charset=utf-8").body(full(text));
+        Box::pin(std::future::ready(response.expect("a constant response is well-formed")))
+    }
+}
+
+fn metrics(leading: bool) -> String {
+    let resident = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = resident.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    format!(
+        "# HELP leader_election_master_status Whether this process leads.\n# TYPE leader_election_master_status gauge\n\
+         leader_election_master_status{{name=\"kube-controller-manager\"}} {}\n\
+         # HELP process_resident_memory_bytes Resident memory.\n# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes {}\n",
+        u8::from(leading),
+        pages * 4096
+    )
+}
