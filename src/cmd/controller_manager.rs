@@ -61,8 +61,7 @@ async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
     let server = listen(&flags)?;
     tracing::info!(address = %server.local_address(), "listening for health and metrics");
     let serving = tokio::spawn(server.serve(Arc::new(Health { is_leading }), shutdown.clone()));
-    let config =
-        Config { connection, controllers: flags.controllers, leader_elect: flags.leader_elect, identity: identity(), root_ca: root_ca.into() };
+    let config = Config { connection, controllers: flags.controllers, leader_elect: flags.leader_elect, identity: identity(), root_ca: root_ca.into() };
     let mut signals = Signals::new()?;
     let mut running = tokio::spawn(run_controllers(config, shutdown, leading));
     let outcome = tokio::select! {
