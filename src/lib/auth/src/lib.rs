@@ -6,14 +6,11 @@ pub mod access;
 pub mod audit;
 pub mod authenticate;
 pub mod bootstrap;
-pub mod impersonate;
 pub mod rbac;
-pub mod review;
 #[cfg(test)]
 mod testing;
 pub mod token;
 
 pub use access::{Access, AlwaysDeny, Authorizer, Decision, MastersOnly, ResourceAccess, Union, forbidden};
 pub use authenticate::{Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock};
-pub use impersonate::Impersonation;
 pub use rbac::{EscalationCheck, Rbac};

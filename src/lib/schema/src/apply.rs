@@ -1,7 +1,31 @@
 //! Server-side apply: field sets, managedFields of every operation, conflicts, ownership.
+//!
+//! A write goes through [`track_update`] or [`apply`] before mutating admission: what webhooks add is nobody's. Objects with versions of their
+//! own are compared as they are; an entry of another version is taken to name its fields alike.
+
+mod adopt;
+mod compare;
+mod conform;
+mod element;
+mod fields;
+mod managers;
+mod merge;
+mod prune;
+mod set;
+mod skip;
+#[cfg(test)]
+mod tests;
 
 use crate::schema::Schema;
-use ferrokube_apimachinery::document::Document;
+use crate::validate;
+use compare::{Difference, compare};
+use ferrokube_apimachinery::document::{Document, Map, Value};
+use managers::Entry;
+use set::{Fields, intersects, is_subset, subtract, unite};
+use skip::Skipped;
+
+/// Owns what was there before the first apply of an object that was not tracked.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Who writes, and how: the key of a managedFields entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,22 +69,135 @@ pub struct ResetFields {
     pub paths: Vec<String>,
 }
 
-/// After a create, update or patch: rewrites `new.metadata.managedFields` from the stored ones (`old`) and what this write changed. Tolerates garbage in the given managedFields as upstream does (an empty list resets, undecodable entries are dropped).
-pub fn track_update(_schema: &Schema, _reset: &ResetFields, _old: Option<&Document>, _new: &mut Document, _manager: &Manager) {
-    unimplemented!("schema owner")
+/// After a create, update or patch: rewrites `new.metadata.managedFields` from the stored ones (`old`) and what this write changed. Tolerates garbage
+/// in the given managedFields as upstream does (an empty list resets, a list with anything undecodable is ignored).
+pub fn track_update(schema: &Schema, reset: &ResetFields, old: Option<&Document>, new: &mut Document, manager: &Manager) {
+    let mut entries = managers::given_or_stored(old, new, !manager.subresource.is_empty());
+    // Objects that nobody tracks stay so until the first apply.
+    if old.is_some() && entries.is_empty() {
+        return;
+    }
+    let skipped = Skipped::of(reset);
+    let none = Map::new();
+    let difference = compare(schema, old.map_or(&none, Document::fields), new.fields(), &skipped.root());
+    record(&mut entries, difference, manager);
+    managers::write(new, entries);
 }
 
-/// Applies `applied` onto `live` (`None`: create). The result carries the new managedFields. Fields that this manager owned and no longer applies are removed unless others own them.
+/// Gives what was written to the manager, and takes it and what is gone from all others.
+fn record(entries: &mut Vec<Entry>, difference: Difference, manager: &Manager) {
+    for entry in entries.iter_mut() {
+        disown(&mut entry.fields, &difference);
+    }
+    if !difference.written.is_empty() {
+        match entries.iter_mut().find(|entry| entry.is_of(manager)) {
+            Some(entry) => {
+                unite(&mut entry.fields, &difference.written);
+                entry.time.clone_from(&manager.time);
+            }
+            None => entries.push(Entry::new(manager, difference.written, manager.time.clone())),
+        }
+    }
+    entries.retain(|entry| !entry.fields.is_empty());
+    managers::cap(entries);
+}
+
+fn disown(fields: &mut Fields, difference: &Difference) {
+    for taken in [&difference.written, &difference.removed] {
+        if intersects(fields, taken) {
+            subtract(fields, taken);
+        }
+    }
+}
+
+/// Applies `applied` onto `live` (`None`: create). The result carries the new managedFields. Fields that this manager owned and no longer applies are
+/// removed unless others own them; a map or list that thereby became empty is null in the result.
 ///
 /// # Errors
 /// [`ApplyError`].
 pub fn apply(
-    _schema: &Schema,
-    _reset: &ResetFields,
-    _live: Option<&Document>,
-    _applied: &Document,
-    _manager: &Manager,
-    _force: bool,
+    schema: &Schema,
+    reset: &ResetFields,
+    live: Option<&Document>,
+    applied: &Document,
+    manager: &Manager,
+    force: bool,
 ) -> Result<Document, ApplyError> {
-    unimplemented!("schema owner")
+    if applied.get(&["metadata", "managedFields"]).is_some_and(|given| !given.is_null()) {
+        return Err(ApplyError::ManagedFieldsGiven);
+    }
+    conform::check(schema, applied.fields()).map_err(ApplyError::Malformed)?;
+    if schema.native {
+        validate::check_fields(schema, applied.fields()).map_err(ApplyError::Malformed)?;
+    }
+    let skipped = Skipped::of(reset);
+    let skip = skipped.root();
+    let mut object = live.cloned().unwrap_or_default();
+    let mut entries = managers::take(&mut object);
+    if live.is_some() && entries.is_empty() {
+        let before = Manager { name: BEFORE_FIRST_APPLY.to_owned(), operation: Operation::Update, ..manager.clone() };
+        record(&mut entries, compare(schema, &Map::new(), object.fields(), &skip), &before);
+    }
+    let last = entries.iter().position(|entry| entry.is_of(manager)).map(|place| entries.swap_remove(place));
+    let mut entry = Entry::new(manager, fields::of(schema, applied.fields(), &skip), String::new());
+
+    merge::merge(schema, object.fields_mut(), applied.fields(), &skip);
+    if let Some(last) = last.as_ref().filter(|last| !is_subset(&last.fields, &entry.fields)) {
+        let managed = prune::union(entries.iter().chain([&entry]).map(|entry| &entry.fields));
+        prune::prune(schema, object.fields_mut(), &last.fields, &managed);
+    }
+    let none = Document::new();
+    let before = live.unwrap_or(&none);
+    let difference = compare(schema, before.fields(), object.fields(), &skip);
+    if !force {
+        conflicts(schema, before, &entries, &difference, manager)?;
+    }
+    for other in &mut entries {
+        disown(&mut other.fields, &difference);
+    }
+    let changed = !equal_but_managers(before.fields(), object.fields());
+    entry.time = if changed { manager.time.clone() } else { last.map(|last| last.time).unwrap_or_default() };
+    entries.push(entry);
+    if manager.name == adopt::KUBECTL {
+        adopt::refresh(&mut object, applied);
+    }
+    managers::write(&mut object, entries);
+    Ok(object)
+}
+
+/// Fields of others that the apply would change.
+fn conflicts(schema: &Schema, live: &Document, entries: &[Entry], difference: &Difference, manager: &Manager) -> Result<(), ApplyError> {
+    let mut taken: Vec<(&Entry, Fields)> = entries
+        .iter()
+        .filter(|entry| intersects(&entry.fields, &difference.written))
+        .map(|entry| (entry, set::intersect(&entry.fields, &difference.written)))
+        .collect();
+    if taken.is_empty() {
+        return Ok(());
+    }
+    if manager.name == adopt::KUBECTL
+        && let Some(allowed) = adopt::allowed(schema, live, &manager.api_version)
+    {
+        taken.iter_mut().for_each(|(_, fields)| subtract(fields, &allowed));
+    }
+    let mut found = Vec::new();
+    for (entry, fields) in &taken {
+        set::for_each(fields, &mut Vec::new(), &mut |path| found.push((entry.describe(), element::display(path))));
+    }
+    if found.is_empty() { Ok(()) } else { Err(ApplyError::Conflicts(found)) }
+}
+
+/// Whether two objects differ at most in their managedFields, which `object` lacks.
+fn equal_but_managers(live: &Map<String, Value>, object: &Map<String, Value>) -> bool {
+    let metadata = |map: &Map<String, Value>| -> usize {
+        map.get("metadata").and_then(Value::as_object).map_or(0, |meta| meta.keys().filter(|key| *key != "managedFields").count())
+    };
+    live.len() == object.len()
+        && metadata(live) == metadata(object)
+        && live.iter().all(|(name, value)| match (name.as_str(), value, object.get(name)) {
+            ("metadata", Value::Object(old), Some(Value::Object(new))) => {
+                old.iter().filter(|(name, _)| *name != "managedFields").all(|(name, value)| new.get(name) == Some(value))
+            }
+            (_, value, other) => other == Some(value),
+        })
 }

@@ -1,7 +1,7 @@
 //! `Schema`: one node of a structural schema.
 
 use crate::tables::Reference;
-use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::document::{Map, Value};
 use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::fmt;
@@ -161,7 +161,48 @@ pub struct Property {
     pub emit: Emit,
 }
 
+static NULL: Value = Value::Null;
+static FALSE: Value = Value::Bool(false);
+
+/// The zero values that need memory, made once.
+struct Zeros {
+    object: Value,
+    text: Value,
+    number: Value,
+    quantity: Value,
+}
+
+fn zeros() -> &'static Zeros {
+    static ZEROS: OnceLock<Zeros> = OnceLock::new();
+    ZEROS.get_or_init(|| Zeros { object: Value::Object(Map::new()), text: Value::from(""), number: Value::from(0), quantity: Value::from("0") })
+}
+
+impl Schema {
+    /// What the typed API writes for a value of this type that was never set.
+    pub fn zero(&self) -> &'static Value {
+        let format = self.format.as_deref().unwrap_or_default();
+        match self.kind {
+            Kind::Object if self.additional.is_none() && !self.preserve_unknown => &zeros().object,
+            Kind::String if !matches!(format, "byte" | "date-time") => &zeros().text,
+            Kind::Integer | Kind::Number => &zeros().number,
+            Kind::Boolean => &FALSE,
+            Kind::IntOrString if format == "quantity" => &zeros().quantity,
+            Kind::IntOrString => &zeros().number,
+            _ => &NULL,
+        }
+    }
+}
+
 impl Property {
+    /// What stands for the field where it is absent; `None`: nothing.
+    pub fn absent(&self) -> Option<&'static Value> {
+        match self.emit {
+            Emit::Always => Some(self.schema.zero()),
+            Emit::AlwaysNull => Some(&NULL),
+            Emit::AsIs | Emit::OmitEmpty | Emit::OmitNull => None,
+        }
+    }
+
     /// A field that is kept as it was given.
     pub fn new(schema: impl Into<Node>, required: bool) -> Self {
         Self { schema: schema.into(), required, emit: Emit::AsIs }

@@ -10,4 +10,5 @@ mod types;
 pub use checks::{Checks, validate};
 pub use defaults::default;
 pub use prune::prune;
+pub(crate) use types::check_fields;
 pub use types::check_types;

@@ -3,7 +3,7 @@
 use super::formats;
 use super::path::Path;
 use crate::schema::{Kind, MAX_WALK, Schema};
-use ferrokube_apimachinery::document::{Number, Value};
+use ferrokube_apimachinery::document::{Map, Number, Value};
 use ferrokube_apimachinery::quantity::Quantity;
 use std::fmt::Display;
 
@@ -16,20 +16,27 @@ pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
     check(schema, value, &Path::ROOT)
 }
 
+/// The same for the fields of an object.
+pub(crate) fn check_fields(schema: &Schema, fields: &Map<String, Value>) -> Result<(), String> {
+    object(schema, fields, &Path::ROOT)
+}
+
+fn object(schema: &Schema, fields: &Map<String, Value>, path: &Path<'_>) -> Result<(), String> {
+    for (name, child) in fields {
+        if let Some(node) = schema.child(name) {
+            check(node, child, &path.field(name))?;
+        }
+    }
+    Ok(())
+}
+
 fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), String> {
     if path.depth() > MAX_WALK {
         return Err(format!("{path}: nested too deep"));
     }
     match (schema.kind, value) {
         (Kind::Any, _) | (_, Value::Null) => Ok(()),
-        (Kind::Object, Value::Object(map)) => {
-            for (name, child) in map {
-                if let Some(node) = schema.child(name) {
-                    check(node, child, &path.field(name))?;
-                }
-            }
-            Ok(())
-        }
+        (Kind::Object, Value::Object(map)) => object(schema, map, path),
         (Kind::Array, Value::Array(items)) => {
             let Some(node) = schema.items.as_deref() else {
                 return Ok(());

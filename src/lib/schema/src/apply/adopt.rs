@@ -1,0 +1,49 @@
+//! kubectl's move from client-side to server-side apply: its last-applied annotation allows it to take over what it applied from the client.
+
+use super::compare::compare;
+use super::fields;
+use super::set::{self, Fields};
+use super::skip::Skip;
+use crate::schema::Schema;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::json;
+
+/// The only manager that this is for.
+pub(super) const KUBECTL: &str = "kubectl";
+const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// All annotations of an object together may not be larger.
+const MAX_ANNOTATIONS: usize = 256 * 1024;
+
+/// The fields that the annotation names and that still have the values that it gives them. Taking these over is no conflict.
+pub(super) fn allowed(schema: &Schema, live: &Document, api_version: &str) -> Option<Fields> {
+    let text = live.annotation(ANNOTATION).filter(|text| !text.is_empty())?;
+    let applied = json::read(text.as_bytes()).ok()?.document;
+    if applied.api_version() != api_version {
+        return None;
+    }
+    let nothing = Skip::default();
+    let mut allowed = fields::of(schema, applied.fields(), &nothing);
+    let difference = compare(schema, applied.fields(), live.fields(), &nothing);
+    set::subtract(&mut allowed, &difference.written);
+    set::subtract(&mut allowed, &difference.removed);
+    Some(allowed)
+}
+
+/// Keeps an annotation that is there in step with what was applied.
+pub(super) fn refresh(object: &mut Document, applied: &Document) {
+    if object.annotation(ANNOTATION).is_none() {
+        return;
+    }
+    let mut applied = applied.clone();
+    if let Some(Value::Object(annotations)) = applied.get_mut(&["metadata", "annotations"]) {
+        annotations.retain(|name, _| name != ANNOTATION && !name.starts_with("trace.kubernetes.io/"));
+    }
+    let Some(Value::Object(annotations)) = object.get_mut(&["metadata", "annotations"]) else {
+        return;
+    };
+    annotations.insert(ANNOTATION.to_owned(), Value::String(format!("{}\n", applied.into_value())));
+    let size: usize = annotations.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
+    if size > MAX_ANNOTATIONS {
+        annotations.remove(ANNOTATION);
+    }
+}

@@ -1,0 +1,223 @@
+//! What differs between two objects, as field sets.
+//!
+//! A field that the typed API always writes stands for its zero value where it is absent, so that it does not matter whether an object was
+//! already completed, and a created object is compared with the empty object of its kind.
+
+use super::element;
+use super::set::{Fields, assemble, insert, unite};
+use super::skip::Skip;
+use crate::schema::{Kind, ListType, MAX_WALK, MapType, Schema};
+use ferrokube_apimachinery::document::{Map, Value};
+use std::collections::HashMap;
+
+/// The difference.
+#[derive(Debug, Default)]
+pub(super) struct Difference {
+    /// Added or modified.
+    pub(super) written: Fields,
+    /// No longer there.
+    pub(super) removed: Fields,
+}
+
+/// The difference below one node; `None`: none.
+#[derive(Default)]
+struct Change {
+    written: Option<Fields>,
+    removed: Option<Fields>,
+}
+
+/// Compares two objects from their roots.
+pub(super) fn compare(schema: &Schema, old: &Map<String, Value>, new: &Map<String, Value>, skip: &Skip<'_>) -> Difference {
+    let mut out = Difference::default();
+    maps(Some(schema), Some(old), Some(new), skip, 0, &mut out);
+    out
+}
+
+/// How a value is compared under a schema.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Leaf,
+    Map,
+    List,
+}
+
+fn shape(schema: Option<&Schema>, value: Option<&Value>) -> Shape {
+    let Some(schema) = schema.filter(|schema| schema.kind != Kind::Any || !schema.properties.is_empty()) else {
+        return if matches!(value, Some(Value::Object(_))) { Shape::Map } else { Shape::Leaf };
+    };
+    match (schema.kind, value) {
+        (Kind::Object | Kind::Any, Some(Value::Object(_) | Value::Null) | None) if schema.map_type == MapType::Granular => Shape::Map,
+        (Kind::Array, Some(Value::Array(_) | Value::Null) | None) if schema.list_type != ListType::Atomic => Shape::List,
+        _ => Shape::Leaf,
+    }
+}
+
+fn values(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, skip: &Skip<'_>, depth: usize) -> Change {
+    if (old.is_none() && new.is_none()) || depth > MAX_WALK {
+        return Change::default();
+    }
+    let known = |value: Option<&Value>| value.is_some_and(|value| !value.is_null());
+    match (shape(schema, old), shape(schema, new)) {
+        (Shape::Leaf, Shape::Leaf) => leaf(schema, old, new),
+        (Shape::List, Shape::List) => match schema {
+            Some(schema) => lists(schema, old, new, depth),
+            None => leaf(schema, old, new),
+        },
+        (left, right) if left == right || !known(old) || !known(new) => branch(schema, old, new, skip, depth),
+        // A free-form value changed its type: the place is modified, and what was below a map comes or goes.
+        (left, _) => {
+            let mut change = branch(schema, old, new, skip, depth);
+            change.written = assemble(true, change.written.unwrap_or_default());
+            if left == Shape::Leaf {
+                change.removed = None;
+            }
+            change
+        }
+    }
+}
+
+fn leaf(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> Change {
+    match (old, new) {
+        (None, None) => Change::default(),
+        (None, Some(_)) => Change { written: Some(Fields::new()), removed: None },
+        (Some(_), None) => Change { written: None, removed: Some(Fields::new()) },
+        (Some(old), Some(new)) if same(schema, old, new) => Change::default(),
+        (Some(_), Some(_)) => Change { written: Some(Fields::new()), removed: None },
+    }
+}
+
+/// Whether two values are the same for the typed API.
+fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
+    if old == new {
+        return true;
+    }
+    let Some(schema) = schema.filter(|schema| schema.native) else {
+        return false;
+    };
+    match (old, new) {
+        (Value::Object(left), Value::Object(right)) => {
+            let keys = left.keys().chain(right.keys().filter(|key| !left.contains_key(*key)));
+            keys.into_iter().all(|key| match (field_of(Some(schema), left, key), field_of(Some(schema), right, key)) {
+                (Some(left), Some(right)) => same(schema.child(key), left, right),
+                (left, right) => left.is_none() && right.is_none(),
+            })
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(schema.items.as_deref(), left, right))
+        }
+        _ => false,
+    }
+}
+
+/// A field's value, or what stands for it.
+fn field_of<'a>(schema: Option<&Schema>, map: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    map.get(name).or_else(|| schema?.properties.get(name)?.absent())
+}
+
+/// A map that may be absent or null on a side.
+fn branch(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, skip: &Skip<'_>, depth: usize) -> Change {
+    let shown = |value: Option<&Value>| value.and_then(Value::as_object).is_none_or(|map| !skip.hides(map.keys()));
+    let (old, new) = (old.filter(|old| shown(Some(old))), new.filter(|new| shown(Some(new))));
+    let (left, right) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+    let has_always = schema.is_some_and(|schema| schema.properties.values().any(|property| property.absent().is_some()));
+    let empty = |map: Option<&Map<String, Value>>| map.is_none_or(|map| map.is_empty() && !has_always);
+    if empty(left) && empty(right) {
+        return leaf(schema, old, new);
+    }
+    let mut below = Difference::default();
+    maps(schema, left, right, skip, depth, &mut below);
+    Change { written: assemble(old.is_none(), below.written), removed: assemble(new.is_none(), below.removed) }
+}
+
+fn maps(schema: Option<&Schema>, old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>, skip: &Skip<'_>, depth: usize, out: &mut Difference) {
+    let mut field = |name: &str| {
+        if skip.has(name) {
+            return;
+        }
+        let left = old.and_then(|map| field_of(schema, map, name));
+        let right = new.and_then(|map| field_of(schema, map, name));
+        let node = schema.and_then(|schema| schema.child(name));
+        let change = values(node, left, right, &skip.below(name), depth + 1);
+        if change.written.is_some() || change.removed.is_some() {
+            let element = element::field(name);
+            insert(&mut out.removed, element.clone(), change.removed);
+            insert(&mut out.written, element, change.written);
+        }
+    };
+    if let Some(old) = old {
+        old.keys().for_each(|name| field(name));
+    }
+    if let Some(new) = new {
+        new.keys().filter(|name| old.is_none_or(|old| !old.contains_key(*name))).for_each(|name| field(name));
+    }
+    // Fields that are always written and absent from a map that only one side has.
+    if old.is_some() != new.is_some()
+        && let Some(schema) = schema
+    {
+        let given = old.or(new);
+        let absent = |name: &str| given.is_some_and(|map| !map.contains_key(name));
+        schema.properties.iter().filter(|(name, property)| property.absent().is_some() && absent(name)).for_each(|(name, _)| field(name));
+    }
+}
+
+/// Items by path element, each with everything that has it.
+type Items<'a> = HashMap<String, Vec<&'a Value>>;
+
+fn index<'a>(schema: &Schema, list: Option<&'a Value>, order: &mut Vec<String>) -> Result<Items<'a>, String> {
+    let mut items = Items::new();
+    for value in list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice) {
+        let element = element::item(schema, value)?;
+        match items.get_mut(&element) {
+            Some(all) => all.push(value),
+            None => {
+                order.push(element.clone());
+                items.insert(element, vec![value]);
+            }
+        }
+    }
+    Ok(items)
+}
+
+/// A set or keyed list. One with items that cannot be named is compared as one value.
+fn lists(schema: &Schema, old: Option<&Value>, new: Option<&Value>, depth: usize) -> Change {
+    let empty = |list: Option<&Value>| list.and_then(Value::as_array).is_none_or(Vec::is_empty);
+    if (empty(old) && empty(new)) || old == new {
+        return leaf(Some(schema), old, new);
+    }
+    let mut order = Vec::new();
+    let (Ok(left), Ok(right)) = (index(schema, old, &mut order), index(schema, new, &mut order)) else {
+        return leaf(Some(schema), old, new);
+    };
+    let (mut written, mut removed) = (Fields::new(), Fields::new());
+    for element in order {
+        let change = items(schema, left.get(&element).map_or(&[][..], Vec::as_slice), right.get(&element).map_or(&[][..], Vec::as_slice), depth);
+        insert(&mut removed, element.clone(), change.removed);
+        insert(&mut written, element, change.written);
+    }
+    Change { written: assemble(old.is_none(), written), removed: assemble(new.is_none(), removed) }
+}
+
+/// Items of one key. Duplicates (which an update may store, though not an apply) are compared as one value.
+fn items(schema: &Schema, old: &[&Value], new: &[&Value], depth: usize) -> Change {
+    let node = schema.items.as_deref();
+    let one = |old: Option<&Value>, new: Option<&Value>| values(node, old, new, &Skip::default(), depth + 1);
+    match (old, new) {
+        ([] | [_], [] | [_]) => one(old.first().copied(), new.first().copied()),
+        ([_, _, ..], [_, _, ..]) => {
+            let equal = old.len() == new.len() && old.iter().zip(new).all(|(old, new)| same(node, old, new));
+            Change { written: (!equal).then(Fields::new), removed: None }
+        }
+        ([_, _, ..], _) => {
+            let mut change = one(None, new.first().copied());
+            let mut removed = change.removed.take().unwrap_or_default();
+            removed = assemble(true, removed).unwrap_or_default();
+            Change { written: change.written, removed: Some(removed) }
+        }
+        (_, _) => {
+            let change = one(old.first().copied(), None);
+            let mut written = Fields::new();
+            unite(&mut written, &change.written.unwrap_or_default());
+            Change { written: assemble(true, written), removed: change.removed }
+        }
+    }
+}

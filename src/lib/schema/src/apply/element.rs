@@ -1,0 +1,92 @@
+//! Path elements: how items of sets and keyed lists are named, and how paths read in conflicts.
+
+use crate::schema::{ListType, Schema};
+use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::json;
+use std::fmt::Write;
+
+/// The element of a field.
+pub(super) fn field(name: &str) -> String {
+    let mut element = String::with_capacity(name.len() + 2);
+    element.push_str("f:");
+    element.push_str(name);
+    element
+}
+
+/// The element of a list's item.
+///
+/// # Errors
+/// Why the item has none; the schema names the list.
+pub(super) fn item(list: &Schema, value: &Value) -> Result<String, String> {
+    match &list.list_type {
+        ListType::Map(keys) => keyed(list, keys, value),
+        _ => match value {
+            Value::Object(_) | Value::Array(_) => Err("an item of a set must be a scalar".to_owned()),
+            Value::Null => Err("an item of a set must not be null".to_owned()),
+            scalar => Ok(format!("v:{scalar}")),
+        },
+    }
+}
+
+fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String> {
+    let Value::Object(map) = value else {
+        return Err("an item of a keyed list must be an object".to_owned());
+    };
+    let default = |key: &str| list.items.as_deref().and_then(|item| item.properties.get(key)).and_then(|property| property.schema.default.as_ref());
+    let mut parts: Vec<(&str, &Value)> = keys.iter().filter_map(|key| map.get(key).or_else(|| default(key)).map(|value| (key.as_str(), value))).collect();
+    if parts.is_empty() {
+        return Err(format!("an item omits all of its keys ({})", keys.join(", ")));
+    }
+    parts.sort_unstable_by_key(|(key, _)| *key);
+    let mut element = String::from("k:{");
+    for (number, (key, value)) in parts.into_iter().enumerate() {
+        let comma = if number == 0 { "" } else { "," };
+        let _ = write!(element, "{comma}\"{key}\":{value}");
+    }
+    element.push('}');
+    Ok(element)
+}
+
+/// Brings an element that a client wrote into the form in which this module writes them. `Ok(None)`: of a type that a later version may know.
+///
+/// # Errors
+/// It is no path element.
+pub(super) fn normalize(element: &str) -> Result<Option<String>, ()> {
+    let (Some(kind), Some(rest)) = (element.get(..2), element.get(2..)) else {
+        return Err(());
+    };
+    match kind {
+        "f:" => Ok(Some(element.to_owned())),
+        "v:" => json::read_value(rest.as_bytes()).map(|value| Some(format!("v:{value}"))).map_err(drop),
+        "k:" => match json::read_value(rest.as_bytes()) {
+            Ok(value @ Value::Object(_)) => Ok(Some(format!("k:{value}"))),
+            _ => Err(()),
+        },
+        "i:" => rest.parse::<i32>().map(|_| Some(element.to_owned())).map_err(drop),
+        _ if kind.ends_with(':') => Ok(None),
+        _ => Err(()),
+    }
+}
+
+/// A path as conflicts show it: `.spec.containers[name="a"].image`.
+pub(super) fn display(path: &[&str]) -> String {
+    let mut out = String::new();
+    for element in path {
+        let (kind, rest) = element.split_at_checked(2).unwrap_or(("f:", element));
+        let _ = match kind {
+            "k:" => write!(out, "[{}]", keys(rest)),
+            "v:" => write!(out, "[={rest}]"),
+            "i:" => write!(out, "[{rest}]"),
+            _ => write!(out, ".{rest}"),
+        };
+    }
+    out
+}
+
+fn keys(text: &str) -> String {
+    let map = match json::read_value(text.as_bytes()) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}

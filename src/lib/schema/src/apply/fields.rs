@@ -1,0 +1,56 @@
+//! The fields that an applied object sets.
+
+use super::element;
+use super::set::{Fields, assemble, insert};
+use super::skip::Skip;
+use crate::schema::{Kind, ListType, MAX_WALK, MapType, Schema};
+use ferrokube_apimachinery::document::{Map, Value};
+
+/// The set of an object's fields.
+pub(super) fn of(schema: &Schema, object: &Map<String, Value>, skip: &Skip<'_>) -> Fields {
+    map(Some(schema), object, skip, 0)
+}
+
+fn value(schema: Option<&Schema>, value: &Value, skip: &Skip<'_>, depth: usize) -> Option<Fields> {
+    if depth > MAX_WALK {
+        return Some(Fields::new());
+    }
+    let typed = schema.filter(|schema| schema.kind != Kind::Any || !schema.properties.is_empty());
+    let atomic_map = typed.is_some_and(|schema| schema.map_type == MapType::Atomic);
+    match (value, typed) {
+        (Value::Object(fields), _) if !atomic_map => assemble(false, map(schema, fields, skip, depth)),
+        (Value::Array(items), Some(schema)) if schema.list_type != ListType::Atomic => assemble(false, list(schema, items, depth)),
+        (Value::Null, Some(schema)) if matches!(schema.kind, Kind::Object | Kind::Array) => None,
+        _ => Some(Fields::new()),
+    }
+}
+
+fn map(schema: Option<&Schema>, fields: &Map<String, Value>, skip: &Skip<'_>, depth: usize) -> Fields {
+    let mut out = Fields::new();
+    for (name, child) in fields {
+        let below = skip.below(name);
+        if skip.has(name) || child.as_object().is_some_and(|map| below.hides(map.keys())) {
+            continue;
+        }
+        let declared = schema.is_some_and(|schema| schema.properties.contains_key(name.as_str()));
+        let set = value(schema.and_then(|schema| schema.child(name)), child, &below, depth + 1);
+        let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
+        let member = empty || !declared || set.as_ref().is_some_and(super::set::is_member);
+        insert(&mut out, element::field(name), assemble(member, set.unwrap_or_default()));
+    }
+    out
+}
+
+fn list(schema: &Schema, items: &[Value], depth: usize) -> Fields {
+    let mut out = Fields::new();
+    for item in items {
+        let Ok(element) = element::item(schema, item) else {
+            continue;
+        };
+        let set = value(schema.items.as_deref(), item, &Skip::default(), depth + 1);
+        // Of duplicates (in stored objects) only the item itself is a member.
+        let set = if out.contains_key(&element) { Fields::new() } else { set.unwrap_or_default() };
+        insert(&mut out, element, assemble(true, set));
+    }
+    out
+}

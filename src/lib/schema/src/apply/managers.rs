@@ -1,0 +1,248 @@
+//! The entries of `metadata.managedFields`.
+
+use super::element;
+use super::set::{self, Fields, unite};
+use super::{Manager, Operation};
+use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::time;
+use std::collections::HashMap;
+
+/// More managers that update than this are merged into [`ANCIENT`], the oldest first.
+const MAX_UPDATE_MANAGERS: usize = 10;
+const ANCIENT: &str = "ancient-changes";
+const PATH: [&str; 2] = ["metadata", "managedFields"];
+
+/// One entry.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) manager: String,
+    pub(super) operation: Operation,
+    pub(super) api_version: String,
+    pub(super) subresource: String,
+    /// Empty for an entry without a time.
+    pub(super) time: String,
+    pub(super) fields: Fields,
+}
+
+impl Entry {
+    pub(super) fn new(manager: &Manager, fields: Fields, time: String) -> Self {
+        Self {
+            manager: manager.name.clone(),
+            operation: manager.operation,
+            api_version: manager.api_version.clone(),
+            subresource: manager.subresource.clone(),
+            time,
+            fields,
+        }
+    }
+
+    /// Whether it is the entry of this manager. Who applies has one entry for all versions.
+    pub(super) fn is_of(&self, manager: &Manager) -> bool {
+        self.manager == manager.name
+            && self.operation == manager.operation
+            && self.subresource == manager.subresource
+            && (self.operation == Operation::Apply || self.api_version == manager.api_version)
+    }
+
+    fn same_key(&self, other: &Self) -> bool {
+        self.manager == other.manager
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// As conflicts name it.
+    pub(super) fn describe(&self) -> String {
+        let mut text = format!("{:?}", self.manager);
+        if !self.subresource.is_empty() {
+            text += &format!(" with subresource {:?}", self.subresource);
+        }
+        if self.operation == Operation::Update {
+            text += &format!(" using {}", self.api_version);
+        }
+        text
+    }
+
+    /// Reads an entry. A trusted one was written by [`write`].
+    fn read(value: Value, trusted: bool) -> Option<Self> {
+        let Value::Object(mut map) = value else {
+            return None;
+        };
+        let mut text = |field: &str| match map.remove(field) {
+            Some(Value::String(text)) => text,
+            _ => String::new(),
+        };
+        let operation = match text("operation").as_str() {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return None,
+        };
+        let (manager, api_version, subresource) = (text("manager"), text("apiVersion"), text("subresource"));
+        let (time, fields_type) = (text("time"), text("fieldsType"));
+        if api_version.is_empty() || fields_type != "FieldsV1" {
+            return None;
+        }
+        let fields = match map.remove("fieldsV1") {
+            None | Some(Value::Null) => Fields::new(),
+            Some(Value::Object(fields)) if trusted => fields,
+            Some(Value::Object(fields)) => normalize(fields)?,
+            Some(_) => return None,
+        };
+        let time = if trusted || time.is_empty() { time } else { time::parse_rfc3339(&time).map(time::rfc3339_seconds).unwrap_or_default() };
+        Some(Self { manager, operation, api_version, subresource, time, fields })
+    }
+
+    fn into_value(self) -> Value {
+        let mut map = Map::new();
+        let operation = if self.operation == Operation::Apply { "Apply" } else { "Update" };
+        let texts = [
+            ("manager", self.manager),
+            ("operation", operation.to_owned()),
+            ("apiVersion", self.api_version),
+            ("time", self.time),
+            ("fieldsType", "FieldsV1".to_owned()),
+            ("subresource", self.subresource),
+        ];
+        for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+            map.insert(field.to_owned(), Value::String(text));
+        }
+        map.insert("fieldsV1".to_owned(), Value::Object(self.fields));
+        Value::Object(map)
+    }
+}
+
+/// Brings a client's field set into our form; elements of unknown types are dropped.
+fn normalize(fields: Fields) -> Option<Fields> {
+    let mut out = Fields::new();
+    let member = fields.is_empty() || fields.contains_key(".");
+    for (element, value) in fields {
+        if element == "." {
+            continue;
+        }
+        let child = match value {
+            Value::Object(child) => child,
+            Value::Null => Fields::new(),
+            _ => return None,
+        };
+        if let Some(element) = element::normalize(&element).ok()? {
+            set::insert(&mut out, element, normalize(child));
+        }
+    }
+    Some(set::assemble(member, out).unwrap_or_default())
+}
+
+/// All entries of a list; `None` when any of them is malformed. Of entries with the same key the last one counts.
+fn read_all(list: Vec<Value>, trusted: bool) -> Option<Vec<Entry>> {
+    let mut entries: Vec<Entry> = Vec::with_capacity(list.len());
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for value in list {
+        let entry = Entry::read(value, trusted)?;
+        if trusted {
+            entries.push(entry);
+            continue;
+        }
+        let key = format!("{}\u{0}{}\u{0}{}", entry.manager, entry.subresource, entry.describe());
+        match places.get(&key).filter(|place| entries[**place].same_key(&entry)) {
+            Some(place) => entries[*place] = entry,
+            None => {
+                places.insert(key, entries.len());
+                entries.push(entry);
+            }
+        }
+    }
+    entries.retain(|entry| !entry.fields.is_empty());
+    Some(entries)
+}
+
+/// Takes the entries out of an object of ours.
+pub(super) fn take(object: &mut Document) -> Vec<Entry> {
+    match object.remove(&PATH) {
+        Some(Value::Array(list)) => read_all(list, true).unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+/// The entries that an update starts from: the client's if they make sense, else the stored ones. An empty list, or one empty entry, resets them.
+pub(super) fn given_or_stored(old: Option<&Document>, new: &mut Document, is_subresource: bool) -> Vec<Entry> {
+    let given = new.remove(&PATH);
+    let stored = old.and_then(|old| old.get(&PATH));
+    match given {
+        Some(given) if Some(&given) == stored => match given {
+            Value::Array(list) => read_all(list, true).unwrap_or_default(),
+            _ => Vec::new(),
+        },
+        Some(Value::Array(list)) if !is_subresource => {
+            if list.is_empty() || matches!(&list[..], [Value::Object(only)] if only.is_empty()) {
+                return Vec::new();
+            }
+            read_all(list, false).filter(|entries| !entries.is_empty()).unwrap_or_else(|| stored_entries(stored))
+        }
+        _ => stored_entries(stored),
+    }
+}
+
+fn stored_entries(stored: Option<&Value>) -> Vec<Entry> {
+    match stored {
+        Some(Value::Array(list)) => read_all(list.clone(), true).unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+/// Writes the entries, in the API's order; nothing when there are none.
+pub(super) fn write(object: &mut Document, mut entries: Vec<Entry>) {
+    entries.retain(|entry| !entry.fields.is_empty());
+    if entries.is_empty() {
+        return;
+    }
+    let key = |entry: &Entry| (entry.operation == Operation::Update, entry.time.clone());
+    entries.sort_by(|left, right| {
+        let texts = |entry: &Entry| (entry.manager.clone(), entry.api_version.clone(), entry.subresource.clone());
+        key(left).cmp(&key(right)).then_with(|| texts(left).cmp(&texts(right)))
+    });
+    object.set(&PATH, Value::Array(entries.into_iter().map(Entry::into_value).collect()));
+}
+
+/// Merges the oldest updaters of each version until few enough are left.
+pub(super) fn cap(entries: &mut Vec<Entry>) {
+    let mut updaters: Vec<usize> = (0..entries.len()).filter(|place| entries[*place].operation == Operation::Update).collect();
+    let mut left = updaters.len();
+    if left <= MAX_UPDATE_MANAGERS {
+        return;
+    }
+    updaters.sort_by(|one, other| {
+        let (one, other) = (&entries[*one], &entries[*other]);
+        (&one.time, &one.manager, &one.api_version, &one.subresource).cmp(&(&other.time, &other.manager, &other.api_version, &other.subresource))
+    });
+    let mut buckets: HashMap<String, usize> = HashMap::new();
+    for place in updaters {
+        if left <= MAX_UPDATE_MANAGERS {
+            break;
+        }
+        let version = entries[place].api_version.clone();
+        let Some(bucket) = buckets.get(&version).copied() else {
+            buckets.insert(version, place);
+            continue;
+        };
+        let bucket = existing_bucket(entries, &version).unwrap_or(bucket);
+        if bucket == place {
+            continue;
+        }
+        let fields = std::mem::take(&mut entries[place].fields);
+        let time = std::mem::take(&mut entries[place].time);
+        let into = &mut entries[bucket];
+        unite(&mut into.fields, &fields);
+        (into.manager, into.subresource, into.time) = (ANCIENT.to_owned(), String::new(), time);
+        left -= 1;
+    }
+    entries.retain(|entry| !entry.fields.is_empty());
+}
+
+fn existing_bucket(entries: &[Entry], version: &str) -> Option<usize> {
+    entries.iter().position(|entry| {
+        entry.manager == ANCIENT
+            && entry.operation == Operation::Update
+            && entry.api_version == version
+            && entry.subresource.is_empty()
+            && !entry.fields.is_empty()
+    })
+}

@@ -1,0 +1,72 @@
+//! Fields that nobody owns: the server's own metadata, the trace annotations, and what a definition resets.
+
+use super::ResetFields;
+
+/// The product's own annotations: stamped on every write, so that owning them would make every write a change of ownership.
+const TRACE: [&str; 3] = ["trace.kubernetes.io/trace-id", "trace.kubernetes.io/span-id", "trace.kubernetes.io/initial-trace-id"];
+
+const SERVER: &[&[&str]] = &[
+    &["apiVersion"],
+    &["kind"],
+    &["metadata", "name"],
+    &["metadata", "namespace"],
+    &["metadata", "creationTimestamp"],
+    &["metadata", "selfLink"],
+    &["metadata", "uid"],
+    &["metadata", "clusterName"],
+    &["metadata", "generation"],
+    &["metadata", "managedFields"],
+    &["metadata", "resourceVersion"],
+    &["metadata", "annotations", TRACE[0]],
+    &["metadata", "annotations", TRACE[1]],
+    &["metadata", "annotations", TRACE[2]],
+];
+
+/// The paths of a write, as split text.
+pub(super) struct Skipped<'a> {
+    reset: Vec<Vec<&'a str>>,
+}
+
+impl<'a> Skipped<'a> {
+    pub(super) fn of(reset: &'a ResetFields) -> Self {
+        Self { reset: reset.paths.iter().map(|path| path.split('.').collect()).collect() }
+    }
+
+    /// At the root of an object.
+    pub(super) fn root(&self) -> Skip<'_> {
+        Skip { paths: SERVER.iter().copied().chain(self.reset.iter().map(Vec::as_slice)).collect(), annotations: false }
+    }
+}
+
+/// What is left out below some place. Empty almost everywhere.
+#[derive(Clone, Default)]
+pub(super) struct Skip<'a> {
+    paths: Vec<&'a [&'a str]>,
+    annotations: bool,
+}
+
+impl<'a> Skip<'a> {
+    /// Whether the field itself is left out.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.paths.iter().any(|path| matches!(path, [only] if *only == name))
+    }
+
+    /// What is left out below the field.
+    pub(super) fn below(&self, name: &str) -> Self {
+        let paths: Vec<&'a [&'a str]> =
+            self.paths.iter().filter_map(|path| path.split_first()).filter(|(first, rest)| **first == name && !rest.is_empty()).map(|(_, rest)| rest).collect();
+        let annotations = paths.iter().any(|path| path[0] == TRACE[0]);
+        Self { paths, annotations }
+    }
+
+    /// Whether a map is only there because of fields that are left out (annotations that hold nothing but the trace).
+    pub(super) fn hides<'k>(&self, mut keys: impl Iterator<Item = &'k String>) -> bool {
+        self.annotations && {
+            let mut any = false;
+            keys.all(|key| {
+                any = true;
+                self.has(key)
+            }) && any
+        }
+    }
+}
