@@ -30,15 +30,20 @@ pub(crate) struct DataDir {
 impl DataDir {
     /// Opens a directory, or makes it. Older formats are upgraded.
     pub(crate) fn open(chosen: Option<&Path>) -> anyhow::Result<Self> {
-        let path = match chosen {
-            Some(path) => std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))?,
-            None => default_path()?,
-        };
+        let path = Self::locate(chosen)?;
         files::private_directory(&path).with_context(|| format!("cannot use the data directory {}", path.display()))?;
         let lock = lock(&path)?;
         let directory = Self { path, _lock: lock };
         directory.check_format()?;
         Ok(directory)
+    }
+
+    /// Where it is, without opening it.
+    pub(crate) fn locate(chosen: Option<&Path>) -> anyhow::Result<PathBuf> {
+        match chosen {
+            Some(path) => std::path::absolute(path).with_context(|| format!("cannot use {}", path.display())),
+            None => default_path(),
+        }
     }
 
     /// A path in it.

@@ -10,6 +10,7 @@ mod data_dir;
 mod flags;
 mod process;
 mod server;
+mod trace;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -40,6 +41,8 @@ enum Role {
     /// The controllers alone, against any API server
     #[command(visible_alias = "kube-controller-manager")]
     ControllerManager(Box<controller_manager::Flags>),
+    /// Find the request behind a log line, and the log lines behind a request
+    Trace(Box<trace::Flags>),
     /// Print the version
     Version,
     /// Print a completion script for a shell
@@ -52,7 +55,7 @@ enum Role {
 /// What a call of the executable under one of these names means, whether the role exists yet or not.
 const ROLE_NAMES: [&str; 5] = ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
 /// Not roles.
-const OTHERS: [&str; 3] = ["version", "completions", "help"];
+const OTHERS: [&str; 4] = ["trace", "version", "completions", "help"];
 
 /// The process's exit code for a command line that cannot be followed.
 const USAGE: u8 = 2;
@@ -65,6 +68,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(Role::AllInOne(flags)) => all_in_one::run(*flags, started),
         Ok(Role::Apiserver(flags)) => apiserver::run(*flags, started),
         Ok(Role::ControllerManager(flags)) => controller_manager::run(*flags),
+        Ok(Role::Trace(flags)) => trace::run(&flags),
         Ok(Role::Version) => print(format!("ferrokube {} (Kubernetes {})\n", env!("CARGO_PKG_VERSION"), ferrokube_features::Version::CURRENT).as_bytes()),
         Ok(Role::Completions { shell }) => {
             let mut script = Vec::new();

@@ -1,8 +1,10 @@
 //! What an API server serves now: one request for the core group, one for all others.
 
-use kube::Client;
+use kube::core::DynamicObject;
 use kube::core::discovery::v2::APIGroupDiscovery;
 use kube::discovery::ApiResource;
+use kube::{Api, Client};
+use std::collections::BTreeMap;
 
 /// One listable resource in its preferred version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,16 @@ impl DiscoveredResource {
     /// Whether all of these can be done with it.
     pub fn has_verbs(&self, verbs: &[&str]) -> bool {
         verbs.iter().all(|verb| self.verbs.iter().any(|own| own == verb))
+    }
+
+    /// The annotations of one object of the resource; `namespace` is for namespaced ones.
+    ///
+    /// # Errors
+    /// What the server answered, or that it could not be reached.
+    pub async fn annotations(&self, client: &Client, namespace: &str, name: &str) -> Result<BTreeMap<String, String>, kube::Error> {
+        let api: Api<DynamicObject> =
+            if self.namespaced { Api::namespaced_with(client.clone(), namespace, &self.resource) } else { Api::all_with(client.clone(), &self.resource) };
+        Ok(api.get_metadata(name).await?.metadata.annotations.unwrap_or_default())
     }
 }
 
