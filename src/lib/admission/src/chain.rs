@@ -1,0 +1,107 @@
+//! The chain: every step of a server in upstream's order.
+
+use crate::certificates::{Approval, Signing, SubjectRestriction};
+use crate::namespace::Lifecycle;
+use crate::quota::Quota;
+use crate::step::{Permits, Step};
+use crate::trace_stamp;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_features::Gates;
+use ferrokube_registry::admission::RemoteFuture;
+use ferrokube_registry::{Admission, Attributes, Effects};
+use ferrokube_storage::Store;
+use std::sync::Arc;
+
+/// The places of all steps, also of those that do not exist yet: upstream's order, with the RBAC check (there it is part of the storage) first among
+/// those that validate. The remote ones run outside the turn; only quota comes after them, since what it counts must not be refused later.
+pub const ORDER: &[&str] = &[
+    "RBACEscalation",
+    "NamespaceLifecycle",
+    "LimitRanger",
+    "ServiceAccount",
+    "NodeRestriction",
+    "TaintNodesByCondition",
+    "PodSecurity",
+    "Priority",
+    "DefaultTolerationSeconds",
+    "DefaultStorageClass",
+    "StorageObjectInUseProtection",
+    "PersistentVolumeClaimResize",
+    "RuntimeClass",
+    "CertificateApproval",
+    "CertificateSigning",
+    "CertificateSubjectRestriction",
+    "DefaultIngressClass",
+    "PodTopologyLabels",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+    "ResourceQuota",
+];
+
+/// The admission steps of a server.
+pub struct Chain {
+    steps: Vec<Arc<dyn Step>>,
+    gates: Gates,
+}
+
+impl Chain {
+    /// The built-in steps of the generic profile over a store; `permits` is the server's authorizer.
+    pub fn new(store: &Store, gates: Gates, permits: Arc<dyn Permits>) -> Self {
+        let none = Self { steps: Vec::new(), gates };
+        none.with(Arc::new(Lifecycle::new(store.clone())))
+            .with(Arc::new(Approval::new(permits.clone())))
+            .with(Arc::new(Signing::new(permits)))
+            .with(Arc::new(SubjectRestriction))
+            .with(Arc::new(Quota::new(store.clone())))
+    }
+
+    /// Adds a step at its place.
+    ///
+    /// # Panics
+    /// When [`ORDER`] does not have its name: a mistake of who wires the server.
+    #[must_use]
+    pub fn with(mut self, step: Arc<dyn Step>) -> Self {
+        self.steps.push(step);
+        self.steps.sort_by_key(|step| place(step.name()));
+        self
+    }
+
+    /// The names of the steps, in order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.steps.iter().map(|step| step.name())
+    }
+}
+
+fn place(name: &str) -> usize {
+    ORDER.iter().position(|known| *known == name).expect("every step has its place in ORDER")
+}
+
+impl Admission for Chain {
+    /// Webhooks and policies come with their issue.
+    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
+        false
+    }
+
+    fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
+        self.steps.iter().try_for_each(|step| step.mutate(attributes, object))
+    }
+
+    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
+        Box::pin(std::future::ready(Ok(object)))
+    }
+
+    fn stamp(&self, attributes: &Attributes<'_>, object: &mut Document) {
+        trace_stamp::stamp(&self.gates, attributes, object);
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure> {
+        self.steps.iter().try_for_each(|step| step.validate(attributes, object, effects))
+    }
+
+    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}

@@ -1,0 +1,97 @@
+//! NamespaceLifecycle: nothing is created in a namespace that is missing or being deleted, and some namespaces stay.
+//!
+//! The namespace's pending head is read, not a cache, and the write is guarded by its revision: a create and the namespace's deletion cannot cross.
+
+use crate::step::Step;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::gvk::GroupResource;
+use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
+use ferrokube_registry::{Attributes, Effects, Operation};
+use ferrokube_storage::{Entry, Guard, Key, Prefix, Store};
+use std::sync::Arc;
+
+/// Namespaces that cannot be deleted.
+const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// The storage prefix of namespaces.
+const PREFIX: &str = "namespaces";
+/// What the phase field of a namespace's sidecar says once it is being deleted (`status.phase` is its first selectable field).
+const TERMINATING: &str = "Terminating";
+
+/// The step.
+pub struct Lifecycle {
+    store: Store,
+    prefix: Prefix,
+}
+
+impl Lifecycle {
+    /// Over the store that holds the namespaces.
+    ///
+    /// # Panics
+    /// Never: the prefix is a constant.
+    pub fn new(store: Store) -> Self {
+        Self { store, prefix: Prefix::new(PREFIX).expect("a constant without a slash") }
+    }
+
+    /// The namespace that a create goes into; `None` when nothing has to be checked.
+    fn namespace<'a>(attributes: &'a Attributes<'_>) -> Option<&'a str> {
+        let definition = &attributes.target.served.definition;
+        // Reviews answer about namespaces that need not exist: to say so would leak.
+        let checked = attributes.operation == Operation::Create && definition.storage_prefix.is_some();
+        attributes.target.namespace.as_deref().filter(|_| checked)
+    }
+
+    fn active(&self, attributes: &Attributes<'_>, namespace: &str) -> Result<(Key, Arc<Entry>), Failure> {
+        let missing = || Failure::not_found(&GroupResource::new("", "namespaces"), namespace);
+        let key = self.prefix.key(None, namespace).map_err(|_| missing())?;
+        let entry = self.store.pending(&key).ok_or_else(missing)?;
+        if entry.sidecar.fields.first().is_some_and(|phase| &**phase == TERMINATING) {
+            return Err(terminating(attributes, namespace));
+        }
+        Ok((key, entry))
+    }
+}
+
+impl Step for Lifecycle {
+    fn name(&self) -> &'static str {
+        "NamespaceLifecycle"
+    }
+
+    fn mutate(&self, attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
+        match Self::namespace(attributes) {
+            Some(namespace) => self.active(attributes, namespace).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, _object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure> {
+        if attributes.operation == Operation::Delete {
+            return protect(attributes);
+        }
+        if let Some(namespace) = Self::namespace(attributes) {
+            let (key, entry) = self.active(attributes, namespace)?;
+            effects.guards.push(Guard::At(key, entry.revision));
+        }
+        Ok(())
+    }
+}
+
+fn protect(attributes: &Attributes<'_>) -> Result<(), Failure> {
+    let definition = &attributes.target.served.definition;
+    let name = attributes.target.name.as_deref().unwrap_or_default();
+    if definition.group.is_empty() && definition.plural == "namespaces" && PROTECTED.contains(&name) {
+        return Err(Failure::forbidden(&definition.group_resource(), name, "this namespace may not be deleted"));
+    }
+    Ok(())
+}
+
+fn terminating(attributes: &Attributes<'_>, namespace: &str) -> Failure {
+    let resource = attributes.target.served.definition.group_resource();
+    let name = attributes.target.name.as_deref().unwrap_or_default();
+    let cause = Cause {
+        reason: "NamespaceTerminating".to_owned(),
+        message: format!("namespace {namespace} is being terminated"),
+        field: "metadata.namespace".to_owned(),
+    };
+    let message = format!("{resource} \"{name}\" is forbidden: unable to create new content in namespace {namespace} because it is being terminated");
+    Failure::new(Reason::Forbidden, message).with_details(Details { causes: vec![cause], ..Details::of(&resource, name) })
+}

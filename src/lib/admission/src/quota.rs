@@ -1,0 +1,200 @@
+//! ResourceQuota: object counts that creates never exceed, however many run at once.
+//!
+//! A create reads the pending heads of the namespace's quotas, guards them all, and writes the new usage with the object in one transaction: of two
+//! creates that read the same usage, one finds its guard broken and computes again. A transaction changes one object of a resource, so only one quota
+//! (the first by name) takes the new usage; enforcement uses the highest usage that any of them shows, and the controller brings the others up to date.
+//! Deletes are counted back by the controller, too.
+//!
+//! A quota counts only what its `status.hard` names, which is the controller's doing: a fresh quota refuses nothing yet. Scopes select pods and come
+//! with them.
+
+use crate::step::Step;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::{Attributes, Effects, Operation};
+use ferrokube_storage::{Entry, Guard, Prefix, Put, Sidecar, Store, Write};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// The storage prefix of quotas.
+const PREFIX: &str = "resourcequotas";
+/// Resources that are also counted under their plain name.
+const LEGACY: [&str; 6] = ["configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "secrets", "services"];
+
+/// The step.
+pub struct Quota {
+    store: Store,
+    prefix: Prefix,
+}
+
+/// A quota that counts the resource of the write.
+struct Matched {
+    entry: Arc<Entry>,
+    object: Document,
+    /// The names under which it counts: name, limit, usage.
+    counted: Vec<(String, i64, i64)>,
+}
+
+impl Quota {
+    /// Over the store that holds the quotas.
+    ///
+    /// # Panics
+    /// Never: the prefix is a constant.
+    pub fn new(store: Store) -> Self {
+        Self { store, prefix: Prefix::new(PREFIX).expect("a constant without a slash") }
+    }
+
+    /// The quotas of a namespace that count any of the names, by name of the quota.
+    fn matched(&self, attributes: &Attributes<'_>, namespace: &str, names: &[String]) -> Result<Vec<Matched>, Failure> {
+        let snapshot = self.store.snapshot(&self.prefix);
+        let mut matched = Vec::new();
+        for published in snapshot.range(Some(namespace), None) {
+            let Some(entry) = self.store.pending(&published.key) else {
+                continue;
+            };
+            let Ok(decoded) = json::read(&entry.bytes) else {
+                return Err(Failure::internal(format!("the quota {} cannot be read", entry.key.name())));
+            };
+            let object = decoded.document;
+            if is_scoped(&object) {
+                continue;
+            }
+            let counted = counted(attributes, &object, names)?;
+            if !counted.is_empty() {
+                matched.push(Matched { entry, object, counted });
+            }
+        }
+        Ok(matched)
+    }
+
+    /// How many objects of the kind the namespace holds, for the one kind whose usage cannot be written with the object.
+    fn own_count(&self, namespace: &str) -> i64 {
+        i64::try_from(self.store.snapshot(&self.prefix).count(Some(namespace), None)).unwrap_or(i64::MAX)
+    }
+}
+
+impl Step for Quota {
+    fn name(&self) -> &'static str {
+        "ResourceQuota"
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, _object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure> {
+        let target = attributes.target;
+        let definition = &target.served.definition;
+        let creates = attributes.operation == Operation::Create && target.subresource.is_empty() && definition.storage_prefix.is_some();
+        let Some(namespace) = target.namespace.as_deref().filter(|_| creates) else {
+            return Ok(());
+        };
+        if self.store.snapshot(&self.prefix).count(Some(namespace), None) == 0 {
+            return Ok(());
+        }
+        let names = names(&definition.group, &definition.plural);
+        let matched = self.matched(attributes, namespace, &names)?;
+        let is_quota = definition.group.is_empty() && definition.plural == "resourcequotas";
+        let mut used = matched.iter().flat_map(|quota| &quota.counted).map(|(_, _, used)| *used).max().unwrap_or(0);
+        if is_quota {
+            used = used.max(self.own_count(namespace));
+        }
+        for quota in &matched {
+            enforce(attributes, quota, used)?;
+        }
+        if is_quota {
+            return Ok(());
+        }
+        effects.guards.extend(matched.iter().map(|quota| Guard::At(quota.entry.key.clone(), quota.entry.revision)));
+        if let Some(first) = matched.into_iter().next() {
+            effects.writes.push(charge(first, used.saturating_add(1)));
+        }
+        Ok(())
+    }
+}
+
+/// The names under which one object of a resource counts.
+fn names(group: &str, plural: &str) -> Vec<String> {
+    let mut names = vec![if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") }];
+    if group.is_empty() && LEGACY.contains(&plural) {
+        names.push(plural.to_owned());
+    }
+    names
+}
+
+fn is_scoped(quota: &Document) -> bool {
+    !quota.list(&["spec", "scopes"]).is_empty() || quota.get(&["spec", "scopeSelector"]).is_some_and(|selector| !selector.is_null())
+}
+
+/// What a quota says about the names: only what its status limits; usage must then be known.
+fn counted(attributes: &Attributes<'_>, quota: &Document, names: &[String]) -> Result<Vec<(String, i64, i64)>, Failure> {
+    let mut counted = Vec::new();
+    for name in names {
+        let Some(hard) = amount(quota, "hard", name) else {
+            continue;
+        };
+        let Some(used) = amount(quota, "used", name) else {
+            return Err(forbidden(attributes, &format!("status unknown for quota: {}, resources: {name}", quota.name())));
+        };
+        counted.push((name.clone(), hard, used));
+    }
+    Ok(counted)
+}
+
+/// A count; counts are whole numbers, which validation sees to, in canonical form.
+fn amount(quota: &Document, field: &str, name: &str) -> Option<i64> {
+    let text = quota.str(&["status", field, name])?;
+    Some(text.parse().unwrap_or_else(|_| scaled(text)))
+}
+
+/// `1k`, `2M`, `1Ki`, `5e3`: what the canonical form makes of round numbers. Anything else is as no limit could be read: zero.
+fn scaled(text: &str) -> i64 {
+    let split = text.find(|letter: char| !letter.is_ascii_digit() && letter != '-').unwrap_or(text.len());
+    let (digits, suffix) = text.split_at(split);
+    let factor: Option<i64> = match suffix {
+        "k" => Some(1_000),
+        "M" => Some(1_000_000),
+        "G" => Some(1_000_000_000),
+        "T" => Some(1_000_000_000_000),
+        "P" => Some(1_000_000_000_000_000),
+        "Ki" => Some(1 << 10),
+        "Mi" => Some(1 << 20),
+        "Gi" => Some(1 << 30),
+        "Ti" => Some(1 << 40),
+        "Pi" => Some(1 << 50),
+        _ => suffix.strip_prefix(['e', 'E']).and_then(|power| power.parse().ok()).and_then(|power| 10_i64.checked_pow(power)),
+    };
+    let digits: i64 = digits.parse().unwrap_or(0);
+    digits.saturating_mul(factor.unwrap_or(0))
+}
+
+fn enforce(attributes: &Attributes<'_>, quota: &Matched, used: i64) -> Result<(), Failure> {
+    let exceeded: Vec<&(String, i64, i64)> = quota.counted.iter().filter(|(_, hard, _)| used >= *hard).collect();
+    if exceeded.is_empty() {
+        return Ok(());
+    }
+    let list = |value: &dyn Fn(&(String, i64, i64)) -> i64| {
+        let mut list = String::new();
+        for (index, counted) in exceeded.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let _ = write!(list, "{comma}{}={}", counted.0, value(counted));
+        }
+        list
+    };
+    let why =
+        format!("exceeded quota: {}, requested: {}, used: {}, limited: {}", quota.object.name(), list(&|_| 1), list(&|_| used), list(&|counted| counted.1));
+    Err(forbidden(attributes, &why))
+}
+
+/// The write of a quota's new usage.
+fn charge(quota: Matched, used: i64) -> Write {
+    let Matched { entry, mut object, counted } = quota;
+    for (name, _, _) in counted {
+        object.set(&["status", "used", &name], Value::from(used.to_string()));
+    }
+    let (value, layout) = json::write(&object);
+    let sidecar = Sidecar { marks: layout.marks(), revision_at: layout.revision_at, comma: layout.comma(), ..entry.sidecar.clone() };
+    Write::Put(Put { key: entry.key.clone(), value: value.into(), sidecar, ttl: None })
+}
+
+fn forbidden(attributes: &Attributes<'_>, why: &str) -> Failure {
+    let name = attributes.target.name.as_deref().unwrap_or_default();
+    Failure::forbidden(&attributes.target.served.definition.group_resource(), name, why)
+}

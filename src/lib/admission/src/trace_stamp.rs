@@ -1,0 +1,60 @@
+//! The ids on objects (design section 5, KEP-1668): written by the server after everybody else has changed the object.
+//!
+//! Three cases: a request with an initial id writes all three annotations; a create without one copies the trace id as initial; any other write
+//! keeps the stored initial id. What clients or webhooks put under these keys is replaced by what is stored.
+
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_features::{Gates, LOG_TRACKING};
+use ferrokube_registry::{Attributes, Operation};
+use ferrokube_trace::annotation::{ALL, INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
+
+/// Writes the annotations; nothing while the gate is off.
+pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) {
+    if !gates.enabled(&LOG_TRACKING) {
+        return;
+    }
+    restore(attributes.old, object);
+    if is_stamped(attributes) {
+        write(attributes, object);
+    }
+}
+
+/// Whether this write is one: never status, heartbeats (leases) and events, nor what is not stored.
+fn is_stamped(attributes: &Attributes<'_>) -> bool {
+    let target = attributes.target;
+    let definition = &target.served.definition;
+    let heartbeat = definition.plural == "leases" && definition.group == "coordination.k8s.io";
+    let event = definition.plural == "events" && matches!(definition.group.as_str(), "" | "events.k8s.io");
+    definition.storage_prefix.is_some()
+        && !matches!(target.subresource.as_str(), "status" | "finalize")
+        && matches!(attributes.operation, Operation::Create | Operation::Update)
+        && !heartbeat
+        && !event
+}
+
+/// The three keys as they are stored.
+fn restore(old: Option<&Document>, object: &mut Document) {
+    for key in ALL {
+        match old.and_then(|old| old.annotation(key)) {
+            Some(value) if object.annotation(key) == Some(value) => {}
+            Some(value) => object.set(&["metadata", "annotations", key], value),
+            None => drop(object.remove(&["metadata", "annotations", key])),
+        }
+    }
+    if object.get(&["metadata", "annotations"]).and_then(Value::as_object).is_some_and(|annotations| annotations.is_empty()) {
+        object.remove(&["metadata", "annotations"]);
+    }
+}
+
+fn write(attributes: &Attributes<'_>, object: &mut Document) {
+    let trace = &attributes.context.trace;
+    object.set(&["metadata", "annotations", TRACE_ID], &*trace.trace_id.hex());
+    object.set(&["metadata", "annotations", SPAN_ID], &*trace.span_id.hex());
+    let initial = match attributes.operation {
+        Operation::Create => Some(trace.initial.unwrap_or(trace.trace_id)),
+        _ => trace.initial,
+    };
+    if let Some(initial) = initial {
+        object.set(&["metadata", "annotations", INITIAL_TRACE_ID], &*initial.hex());
+    }
+}

@@ -1,0 +1,154 @@
+//! The steps one by one and in their chain, over a store in memory.
+
+use ferrokube_admission::{Chain, Permits, Question};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::json;
+use ferrokube_features::{Gates, Settings, Version as Release};
+use ferrokube_registry::{Admission, Attributes, Effects, Operation, RequestContext, RequestOptions, Served, Target, UserInfo, WriteOptions};
+use ferrokube_resource::{Defaulted, Definition, Scope, Verbs, Version};
+use ferrokube_schema::Schema;
+use ferrokube_storage::{Config, Key, Prefix, Put, Sidecar, Store, Txn, Write};
+use ferrokube_trace::TraceContext;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+#[path = "steps/certificates.rs"]
+mod certificates;
+#[path = "steps/namespace.rs"]
+mod namespace;
+#[path = "steps/order.rs"]
+mod order;
+#[path = "steps/quota.rs"]
+mod quota;
+#[path = "steps/trace_stamp.rs"]
+mod trace_stamp;
+
+/// Answers yes to the rights that it lists, as `verb name`.
+struct Rights(Vec<String>);
+
+impl Permits for Rights {
+    fn permits(&self, _user: &UserInfo, question: &Question<'_>) -> bool {
+        assert_eq!((question.group, question.resource), ("certificates.k8s.io", "signers"));
+        self.0.contains(&format!("{} {}", question.verb, question.name))
+    }
+}
+
+fn store() -> Store {
+    Store::open(Config::memory()).expect("memory opens")
+}
+
+fn gates(setting: &str) -> Gates {
+    let settings: Settings = setting.parse().expect("a setting");
+    Gates::new(Release::new(1, 36), &settings).expect("known gates").0
+}
+
+fn chain(store: &Store) -> Chain {
+    Chain::new(store, gates(""), Arc::new(Rights(Vec::new())))
+}
+
+/// A definition without a schema: the steps look at names only.
+fn definition(group: &str, plural: &str, scope: Scope) -> Arc<Definition> {
+    let version = Version {
+        name: "v1".to_owned(),
+        served: true,
+        deprecation: None,
+        schema: Arc::new(Schema::default()),
+        subresources: Vec::new(),
+        reset: Default::default(),
+        columns: Arc::default(),
+        selectable: Vec::new(),
+        message: None,
+    };
+    Arc::new(Definition {
+        group: group.to_owned(),
+        plural: plural.to_owned(),
+        singular: plural.to_owned(),
+        kind: plural.to_owned(),
+        list_kind: plural.to_owned(),
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        scope,
+        verbs: Verbs::ALL,
+        versions: vec![version],
+        storage_version: 0,
+        storage_prefix: Some(plural.to_owned()),
+        custom: false,
+        epoch: 1,
+        since: 0,
+        hooks: Arc::new(Defaulted),
+    })
+}
+
+fn target(definition: &Arc<Definition>, namespace: Option<&str>, name: &str) -> Target {
+    let served = Served { definition: definition.clone(), version: 0 };
+    Target { served, namespace: namespace.map(str::to_owned), name: Some(name.to_owned()), subresource: String::new() }
+}
+
+fn document(value: Value) -> Document {
+    Document::from_value(value).expect("a fixture is an object")
+}
+
+fn context() -> RequestContext {
+    RequestContext::new(UserInfo::default(), TraceContext::root(), "test".to_owned(), SystemTime::UNIX_EPOCH)
+}
+
+static OPTIONS: WriteOptions = WriteOptions { dry_run: false, field_validation: None, field_manager: String::new(), force: false, forbid_create: None };
+
+/// One write.
+struct Request {
+    context: RequestContext,
+    target: Target,
+    operation: Operation,
+    old: Option<Document>,
+}
+
+impl Request {
+    fn create(target: Target) -> Self {
+        Self { context: context(), target, operation: Operation::Create, old: None }
+    }
+
+    fn attributes(&self) -> Attributes<'_> {
+        Attributes {
+            context: &self.context,
+            target: &self.target,
+            operation: self.operation,
+            old: self.old.as_ref(),
+            options: RequestOptions::Create(&OPTIONS),
+            dry_run: false,
+        }
+    }
+
+    /// Through the whole chain, as the pipeline calls it.
+    fn pass(&self, chain: &Chain, object: &mut Document) -> Result<Effects, ferrokube_apimachinery::status::Failure> {
+        let attributes = self.attributes();
+        let mut effects = Effects::default();
+        if self.operation == Operation::Delete {
+            chain.validate(&attributes, None, &mut effects)?;
+            return Ok(effects);
+        }
+        chain.mutate(&attributes, object)?;
+        chain.stamp(&attributes, object);
+        chain.validate(&attributes, Some(object), &mut effects)?;
+        Ok(effects)
+    }
+}
+
+/// A value to write at a key, with selectable fields.
+fn put(key: &Key, object: &Value, fields: &[&str]) -> Write {
+    let (value, layout) = json::write(&document(object.clone()));
+    let fields = fields.iter().map(|text| Box::from(*text)).collect();
+    let sidecar = Sidecar { marks: layout.marks(), revision_at: layout.revision_at, comma: layout.comma(), fields, ..Sidecar::default() };
+    Write::Put(Put { key: key.clone(), value: value.into(), sidecar, ttl: None })
+}
+
+/// Writes a namespace in a phase.
+async fn write_namespace(store: &Store, name: &str, phase: &str) {
+    let key = Prefix::new("namespaces").unwrap().key(None, name).unwrap();
+    let object = value(&format!(r#"{{"metadata":{{"name":"{name}"}},"status":{{"phase":"{phase}"}}}}"#));
+    let txn = Txn { guards: Vec::new(), writes: vec![put(&key, &object, &[phase])] };
+    store.submit(txn).unwrap().committed().await.unwrap();
+}
+
+fn value(text: &str) -> Value {
+    json::read_value(text.as_bytes()).expect("a fixture is JSON")
+}

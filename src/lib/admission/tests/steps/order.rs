@@ -1,0 +1,29 @@
+//! The order of the steps is pinned.
+
+use crate::{chain, store};
+use ferrokube_admission::ORDER;
+use ferrokube_admission::step::Check;
+use std::sync::Arc;
+
+#[tokio::test]
+async fn built_in_steps_come_in_this_order() {
+    let store = store();
+    let escalation = Check::new("RBACEscalation", |_, _| Ok(()));
+    let chain = chain(&store).with(Arc::new(escalation));
+    let names: Vec<&str> = chain.names().collect();
+    let expected = ["RBACEscalation", "NamespaceLifecycle", "CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction", "ResourceQuota"];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn remote_steps_come_late_and_quota_last() {
+    let place = |name: &str| ORDER.iter().position(|known| *known == name).unwrap();
+    assert_eq!(ORDER.last(), Some(&"ResourceQuota"));
+    let remote = ["MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"];
+    let places: Vec<usize> = remote.iter().map(|name| place(name)).collect();
+    assert!(places.is_sorted() && places[0] > place("CertificateSubjectRestriction"));
+    let mut unique = ORDER.to_vec();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), ORDER.len());
+}

@@ -1,0 +1,173 @@
+//! ResourceQuota.
+
+use crate::{Request, chain, definition, put, store, target, write_namespace};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::json as codec;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::{Effects, Operation};
+use ferrokube_resource::Scope;
+use ferrokube_storage::{Key, Prefix, Rejected, Store, Txn};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn quota_key(name: &str) -> Key {
+    Prefix::new("resourcequotas").unwrap().key(Some("n"), name).unwrap()
+}
+
+async fn write_quota(store: &Store, name: &str, spec: Value, hard: Value, used: Value) {
+    let object = json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec, "status": {"hard": hard, "used": used}});
+    let txn = Txn { guards: Vec::new(), writes: vec![put(&quota_key(name), &object, &[])] };
+    store.submit(txn).unwrap().committed().await.unwrap();
+}
+
+async fn with_quota(name: &str, hard: Value, used: Value) -> Store {
+    let store = store();
+    write_namespace(&store, "n", "Active").await;
+    write_quota(&store, name, json!({}), hard, used).await;
+    store
+}
+
+fn admit(store: &Store, group: &str, plural: &str) -> Result<Effects, Failure> {
+    let kind = definition(group, plural, Scope::Namespaced);
+    Request::create(target(&kind, Some("n"), "c")).pass(&chain(store), &mut Document::new())
+}
+
+/// Creates as the pipeline does: admit, submit, and again when a guard does not hold.
+async fn create(store: &Store, plural: &str, name: &str) -> Result<(), Failure> {
+    let kind = definition("", plural, Scope::Namespaced);
+    let request = Request::create(target(&kind, Some("n"), name));
+    let key = Prefix::new(plural).unwrap().key(Some("n"), name).unwrap();
+    loop {
+        let effects = request.pass(&chain(store), &mut Document::new())?;
+        let mut writes = vec![put(&key, &json!({"metadata": {"name": name}}), &[])];
+        writes.extend(effects.writes);
+        match store.submit(Txn { guards: effects.guards, writes }) {
+            Ok(ticket) => return ticket.committed().await.map(drop).map_err(|error| Failure::internal(error.to_string())),
+            Err(Rejected::Guard(_)) => tokio::task::yield_now().await,
+            Err(error) => return Err(Failure::internal(error.to_string())),
+        }
+    }
+}
+
+fn used(store: &Store, quota: &str, name: &str) -> String {
+    let entry = store.get(&quota_key(quota)).unwrap();
+    codec::read(&entry.bytes).unwrap().document.str(&["status", "used", name]).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn creates_count_and_stop_at_the_limit() {
+    let store = with_quota("q", json!({"count/secrets": "2"}), json!({"count/secrets": "0"})).await;
+    create(&store, "secrets", "a").await.unwrap();
+    create(&store, "secrets", "b").await.unwrap();
+    assert_eq!(used(&store, "q", "count/secrets"), "2");
+    let failure = create(&store, "secrets", "c").await.unwrap_err();
+    assert_eq!(failure.code, 403);
+    assert!(failure.message.contains("exceeded quota: q, requested: count/secrets=1, used: count/secrets=2, limited: count/secrets=2"), "{failure}");
+    assert_eq!(failure.details.unwrap().kind, "secrets");
+    create(&store, "configmaps", "c").await.unwrap();
+}
+
+#[tokio::test]
+async fn short_names_count_the_same_objects() {
+    let store = with_quota("q", json!({"secrets": "1", "count/secrets": "5"}), json!({"secrets": "0", "count/secrets": "0"})).await;
+    create(&store, "secrets", "a").await.unwrap();
+    assert_eq!((used(&store, "q", "secrets"), used(&store, "q", "count/secrets")), ("1".to_owned(), "1".to_owned()));
+    let failure = create(&store, "secrets", "b").await.unwrap_err();
+    assert!(failure.message.contains("requested: secrets=1,"), "{failure}");
+}
+
+#[tokio::test]
+async fn groups_are_part_of_the_name() {
+    let store = with_quota("q", json!({"count/leases.coordination.k8s.io": "0"}), json!({"count/leases.coordination.k8s.io": "0"})).await;
+    assert_eq!(admit(&store, "coordination.k8s.io", "leases").unwrap_err().code, 403);
+    admit(&store, "", "leases").unwrap();
+    admit(&store, "example.com", "secrets").unwrap();
+}
+
+#[tokio::test]
+async fn round_limits_in_canonical_form_are_read() {
+    for (hard, free) in [("1k", true), ("2Ki", true), ("1e3", true), ("0", false), ("x", false)] {
+        let store = with_quota("q", json!({"count/secrets": hard}), json!({"count/secrets": "999"})).await;
+        assert_eq!(admit(&store, "", "secrets").is_ok(), free, "{hard}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_usage_refuses_and_unset_status_does_not() {
+    let store = with_quota("q", json!({"count/secrets": "5"}), json!({})).await;
+    assert!(admit(&store, "", "secrets").unwrap_err().message.contains("status unknown for quota: q"));
+    let store = with_quota("q", json!({}), json!({})).await;
+    assert!(admit(&store, "", "secrets").unwrap().writes.is_empty());
+}
+
+#[tokio::test]
+async fn scoped_quotas_count_no_plain_objects() {
+    let store = store();
+    write_namespace(&store, "n", "Active").await;
+    let limit = json!({"count/secrets": "0"});
+    write_quota(&store, "q", json!({"scopes": ["BestEffort"]}), limit.clone(), limit).await;
+    admit(&store, "", "secrets").unwrap();
+}
+
+#[tokio::test]
+async fn several_quotas_all_hold() {
+    let store = with_quota("a", json!({"count/secrets": "9"}), json!({"count/secrets": "0"})).await;
+    write_quota(&store, "b", json!({}), json!({"secrets": "2"}), json!({"secrets": "0"})).await;
+    create(&store, "secrets", "x").await.unwrap();
+    create(&store, "secrets", "y").await.unwrap();
+    // Only the first takes the usage; the second is enforced by it all the same.
+    assert_eq!((used(&store, "a", "count/secrets"), used(&store, "b", "secrets")), ("2".to_owned(), "0".to_owned()));
+    let failure = create(&store, "secrets", "z").await.unwrap_err();
+    assert!(failure.message.contains("exceeded quota: b"), "{failure}");
+}
+
+#[tokio::test]
+async fn quotas_count_quotas_without_a_second_change_of_the_resource() {
+    let store = with_quota("q", json!({"resourcequotas": "1"}), json!({"resourcequotas": "0"})).await;
+    assert_eq!(admit(&store, "", "resourcequotas").unwrap_err().code, 403);
+    let store = with_quota("q", json!({"resourcequotas": "2"}), json!({"resourcequotas": "1"})).await;
+    assert!(admit(&store, "", "resourcequotas").unwrap().writes.is_empty());
+}
+
+#[tokio::test]
+async fn only_creates_are_counted() {
+    let store = with_quota("q", json!({"count/secrets": "0"}), json!({"count/secrets": "0"})).await;
+    let kind = definition("", "secrets", Scope::Namespaced);
+    for operation in [Operation::Update, Operation::Delete] {
+        let request = Request { operation, ..Request::create(target(&kind, Some("n"), "a")) };
+        request.pass(&chain(&store), &mut Document::new()).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// However many creates run at once, over however many quotas: exactly as many succeed as the smallest limit allows.
+    #[test]
+    fn parallel_creates_never_exceed(limits in prop::collection::vec(0_usize..12, 1..3), creates in 1_usize..40) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+        let limit = *limits.iter().min().unwrap();
+        let stored = runtime.block_on(async {
+            let store = store();
+            write_namespace(&store, "n", "Active").await;
+            for (index, limit) in limits.iter().enumerate() {
+                let hard = json!({"count/secrets": limit.to_string()});
+                write_quota(&store, &format!("q{index}"), json!({}), hard, json!({"count/secrets": "0"})).await;
+            }
+            let shared = Arc::new(store);
+            let tasks: Vec<_> = (0..creates).map(|index| {
+                let store = shared.clone();
+                tokio::spawn(async move { create(&store, "secrets", &format!("s{index}")).await.is_ok() })
+            }).collect();
+            let mut succeeded = 0;
+            for task in tasks {
+                succeeded += usize::from(task.await.unwrap());
+            }
+            let stored = shared.snapshot(&Prefix::new("secrets").unwrap()).count(Some("n"), None);
+            assert_eq!(used(&shared, "q0", "count/secrets"), stored.to_string());
+            assert_eq!(succeeded, stored);
+            stored
+        });
+        prop_assert_eq!(stored, limit.min(creates));
+    }
+}

@@ -1,0 +1,88 @@
+//! The ids on objects.
+
+use crate::{Request, Rights, chain, definition, document, gates, store, target};
+use ferrokube_admission::Chain;
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_registry::{Admission, Operation, RequestContext, UserInfo};
+use ferrokube_resource::Scope;
+use ferrokube_trace::annotation::{ALL, INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
+use ferrokube_trace::{TraceContext, TraceId};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+fn ids(object: &Document) -> [Option<String>; 3] {
+    ALL.map(|key| object.annotation(key).map(str::to_owned))
+}
+
+fn with_ids(values: [&str; 3]) -> Value {
+    json!({"metadata": {"annotations": {TRACE_ID: values[0], SPAN_ID: values[1], INITIAL_TRACE_ID: values[2]}}})
+}
+
+async fn stamped(chain: &Chain, request: &Request, object: Value) -> Document {
+    let mut object = document(object);
+    chain.stamp(&request.attributes(), &mut object);
+    object
+}
+
+fn request(operation: Operation, old: Option<Value>, initial: Option<TraceId>) -> Request {
+    let configmaps = definition("", "configmaps", Scope::Cluster);
+    let trace = TraceContext::root().with_initial(initial);
+    let context = RequestContext::new(UserInfo::default(), trace, "test".to_owned(), SystemTime::UNIX_EPOCH);
+    Request { context, target: target(&configmaps, None, "a"), operation, old: old.map(document) }
+}
+
+fn own(request: &Request) -> [Option<String>; 2] {
+    let trace = &request.context.trace;
+    [Some(trace.trace_id.to_string()), Some(trace.span_id.to_string())]
+}
+
+#[tokio::test]
+async fn a_create_without_an_initial_id_copies_its_trace() {
+    let request = request(Operation::Create, None, None);
+    let object = stamped(&chain(&store()), &request, with_ids(["forged", "forged", "forged"])).await;
+    let [trace, span] = own(&request);
+    assert_eq!(ids(&object), [trace.clone(), span, trace]);
+}
+
+#[tokio::test]
+async fn a_request_with_an_initial_id_writes_all_three() {
+    let initial = TraceId::random();
+    for (operation, old) in [(Operation::Create, None), (Operation::Update, Some(with_ids(["t", "s", "i"])))] {
+        let request = request(operation, old, Some(initial));
+        let object = stamped(&chain(&store()), &request, json!({})).await;
+        let [trace, span] = own(&request);
+        assert_eq!(ids(&object), [trace, span, Some(initial.to_string())]);
+    }
+}
+
+#[tokio::test]
+async fn any_other_write_keeps_the_initial_id() {
+    let request = request(Operation::Update, Some(with_ids(["t", "s", "i"])), None);
+    for given in [json!({}), with_ids(["x", "y", "z"])] {
+        let object = stamped(&chain(&store()), &request, given).await;
+        let [trace, span] = own(&request);
+        assert_eq!(ids(&object), [trace, span, Some("i".to_owned())]);
+    }
+}
+
+#[tokio::test]
+async fn status_lease_and_event_writes_keep_what_is_stored() {
+    let chain = chain(&store());
+    let mut status = request(Operation::Update, Some(with_ids(["t", "s", "i"])), Some(TraceId::random()));
+    status.target.subresource = "status".to_owned();
+    assert_eq!(ids(&stamped(&chain, &status, json!({})).await), ["t", "s", "i"].map(|text| Some(text.to_owned())));
+    for (group, plural) in [("coordination.k8s.io", "leases"), ("", "events"), ("events.k8s.io", "events")] {
+        let mut create = request(Operation::Create, None, None);
+        create.target = target(&definition(group, plural, Scope::Cluster), None, "a");
+        let object = stamped(&chain, &create, with_ids(["x", "y", "z"])).await;
+        assert_eq!(object, document(json!({"metadata": {}})), "{plural}");
+    }
+}
+
+#[tokio::test]
+async fn off_means_untouched() {
+    let chain = Chain::new(&store(), gates("LogTracking=false"), Arc::new(Rights(Vec::new())));
+    let given = with_ids(["x", "y", "z"]);
+    let object = stamped(&chain, &request(Operation::Create, None, None), given.clone()).await;
+    assert_eq!(object, document(given));
+}
