@@ -98,6 +98,11 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Whether a completed delete answers with the object as it was last, instead of a `Status`.
+    fn returns_deleted(&self) -> bool {
+        false
+    }
+
     /// How long an object lives (events); `None`: for ever.
     fn ttl(&self, _object: &Document) -> Option<std::time::Duration> {
         None

@@ -25,9 +25,9 @@ impl Registry {
         check_delete(options)?;
         let page = self.list(target, select).await?;
         let targets: Vec<Target> = page.items.iter().map(|entry| named(target, entry.key.namespace(), entry.key.name())).collect();
-        stream::iter(&targets)
+        stream::iter(targets)
             .map(|target| async move {
-                match self.delete(context, target, options).await {
+                match self.delete(context, &target, options).await {
                     Err(failure) if failure.reason != Some(Reason::NotFound) => Err(failure),
                     _ => Ok(()),
                 }
