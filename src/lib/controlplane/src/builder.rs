@@ -1,18 +1,32 @@
 //! `ControlPlane::builder()`: everything that a server is made of, handed in by who wires it.
 
+use crate::bootstrap;
+use crate::discovery::Discovery;
+use crate::encode::Encoder;
+use crate::flow::Flow;
+use crate::health::Health;
+use crate::metrics::Metrics;
+use crate::openapi::OpenApi;
 use crate::route::Route;
+use crate::routes::Routes;
+use crate::server::{Front, Shared};
+use crate::watch::EventCache;
 use ferrokube_apimachinery::protobuf::Messages;
+use ferrokube_auth::audit::AuditLog;
 use ferrokube_auth::{Authenticator, Authorizer, MastersOnly};
 use ferrokube_features::Gates;
 use ferrokube_registry::Registry;
-use ferrokube_serve::Handler;
+use ferrokube_serve::{Body, Handler, Response};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// What a [`Step`] gives back; the text says what went wrong.
+pub type StepFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
 /// A bootstrap step: runs once after the namespaces exist; `/readyz` waits for it.
-pub type Step = Box<dyn FnOnce(Registry) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send>;
+pub type Step = Box<dyn FnOnce(Registry) -> StepFuture + Send>;
 
 /// Bounds of the request chain.
 #[derive(Clone, Debug)]
@@ -52,6 +66,7 @@ pub struct Builder {
     gates: Gates,
     authenticators: Vec<Arc<dyn Authenticator>>,
     authorizer: Arc<dyn Authorizer>,
+    audit: AuditLog,
     messages: Arc<Messages>,
     limits: Limits,
     routes: Vec<(String, bool, Arc<dyn Route>)>,
@@ -77,6 +92,13 @@ impl Builder {
     #[must_use]
     pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
         self.authorizer = authorizer;
+        self
+    }
+
+    /// Where requests are recorded (default: nowhere).
+    #[must_use]
+    pub fn audit(mut self, audit: AuditLog) -> Self {
+        self.audit = audit;
         self
     }
 
@@ -109,15 +131,35 @@ impl Builder {
     }
 
     /// The server; it answers requests at once, but is ready only after [`ControlPlane::start`].
-    pub fn build(self) -> ControlPlane {
-        let _ = (self.registry, self.gates, self.authenticators, self.authorizer, self.messages, self.limits, self.routes, self.steps);
-        unimplemented!("controlplane owner")
+    pub fn build(mut self) -> ControlPlane {
+        let namespaces: Step = Box::new(|registry| Box::pin(async move { bootstrap::namespaces(&registry).await }));
+        self.steps.insert(0, ("system-namespaces".to_owned(), namespaces));
+        let shared = Shared {
+            registry: self.registry,
+            gates: self.gates,
+            authenticators: self.authenticators,
+            authorizer: self.authorizer,
+            audit: self.audit,
+            encoder: Encoder::new(self.messages),
+            flow: Flow::new(self.limits.readonly_inflight, self.limits.mutating_inflight),
+            limits: self.limits,
+            routes: Routes::new(self.routes),
+            metrics: Metrics::default(),
+            discovery: Discovery::default(),
+            openapi: OpenApi::default(),
+            health: Health::new(self.steps.iter().map(|(name, _)| name.clone())),
+            events: EventCache::default(),
+        };
+        ControlPlane { shared: Arc::new(shared), steps: Arc::new(Mutex::new(self.steps)) }
     }
 }
 
 /// An API server without its listener. Cheap to clone.
 #[derive(Clone)]
-pub struct ControlPlane {}
+pub struct ControlPlane {
+    shared: Arc<Shared>,
+    steps: Arc<Mutex<Vec<(String, Step)>>>,
+}
 
 impl ControlPlane {
     /// A server over a registry (which holds the store, the catalog and admission), with defaults for everything else.
@@ -127,6 +169,7 @@ impl ControlPlane {
             gates: Gates::default(),
             authenticators: Vec::new(),
             authorizer: Arc::new(MastersOnly),
+            audit: AuditLog::disabled(),
             messages: Arc::default(),
             limits: Limits::default(),
             routes: Vec::new(),
@@ -134,31 +177,52 @@ impl ControlPlane {
         }
     }
 
-    /// Makes the namespaces that every cluster has, runs the bootstrap steps, then reports ready.
+    /// Makes the namespaces that every cluster has, runs the bootstrap steps, then reports ready. Only the first call does anything.
     ///
     /// # Errors
     /// [`StartError`]: the process should end.
     pub async fn start(&self) -> Result<(), StartError> {
-        unimplemented!("controlplane owner")
+        let steps = std::mem::take(&mut *self.steps.lock().expect("no panic while held"));
+        for (name, step) in steps {
+            if let Err(why) = step(self.shared.registry.clone()).await {
+                return Err(StartError::Step { step: name, why });
+            }
+            self.shared.health.step_done(&name);
+        }
+        self.shared.health.start();
+        tracing::info!("the API server is ready");
+        Ok(())
     }
 
     /// What a listener calls.
     pub fn handler(&self) -> Arc<dyn Handler> {
-        unimplemented!("controlplane owner")
+        Arc::new(Front(Arc::clone(&self.shared)))
     }
 
-    /// One request without a listener (tests, the process's own loops).
-    pub async fn call(&self, _request: http::Request<ferrokube_serve::Body>) -> ferrokube_serve::Response {
-        unimplemented!("controlplane owner")
+    /// One request without a listener (tests, the process's own loops). A `Arc<Peer>` in its extensions says who is at the other end.
+    pub async fn call(&self, request: http::Request<Body>) -> Response {
+        let (head, body) = request.into_parts();
+        self.shared.answer(head, body).await
+    }
+
+    /// The gates' values that the server was built with.
+    pub fn gates(&self) -> &Gates {
+        &self.shared.gates
+    }
+
+    /// The registry that the server was built over.
+    pub fn registry(&self) -> &Registry {
+        &self.shared.registry
     }
 
     /// Whether `/readyz` says ok.
     pub fn is_ready(&self) -> bool {
-        unimplemented!("controlplane owner")
+        self.shared.health.is_ready()
     }
 
     /// From now on `/readyz` fails and running watches end; other requests finish. Then drain the listener and close the store.
     pub fn begin_shutdown(&self) {
-        unimplemented!("controlplane owner")
+        self.shared.health.stop();
+        self.shared.registry.end_watches();
     }
 }

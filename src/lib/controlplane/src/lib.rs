@@ -1,9 +1,33 @@
 //! The API server as a library: request chain, routing, content negotiation, discovery, OpenAPI, watches, health, metrics, bootstrap.
 //!
-//! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the request's way through the server).
+//! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the list of a request's links), `handler` and `resources`.
 
+mod body;
+mod bootstrap;
 pub mod builder;
+mod chain;
+mod compress;
+mod decode;
+mod discovery;
+mod encode;
+mod exchange;
+mod flow;
+mod handler;
+mod health;
+mod links;
+mod metrics;
+mod negotiate;
+mod openapi;
+mod options;
+mod query;
+mod request_info;
+mod resources;
 pub mod route;
+mod routes;
+mod server;
+mod status;
+mod version;
+mod watch;
 
-pub use builder::{Builder, ControlPlane, Limits, StartError, Step};
+pub use builder::{Builder, ControlPlane, Limits, StartError, Step, StepFuture};
 pub use route::{Answer, DocumentRoute, Route, RouteRequest};

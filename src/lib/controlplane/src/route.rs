@@ -1,6 +1,7 @@
 //! Non-resource paths that somebody else answers: the OpenID documents, proxies.
 
-use ferrokube_apimachinery::status::Failure;
+use crate::status;
+use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::UserInfo;
 use ferrokube_serve::{Body, Response};
 use std::future::Future;
@@ -11,7 +12,7 @@ pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response, Failure>> + S
 
 /// A request that was authenticated and authorized.
 pub struct RouteRequest {
-    /// Method, URI and headers.
+    /// Method, URI and headers (without credentials).
     pub head: http::request::Parts,
     /// The body, not yet read: whoever reads it bounds it.
     pub body: Body,
@@ -33,8 +34,24 @@ pub struct DocumentRoute {
     pub produce: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
 }
 
+impl DocumentRoute {
+    fn respond(&self, request: &RouteRequest) -> Result<Response, Failure> {
+        let accept = request.head.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let mut clauses = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
+        if !accept.is_empty() && !clauses.any(|clause| clause == "*/*" || clause == self.media_type) {
+            return Err(Failure::new(Reason::NotAcceptable, format!("only the following media types are accepted: {}", self.media_type)));
+        }
+        if request.head.method != http::Method::GET {
+            return Err(crate::handler::method_not_allowed());
+        }
+        let mut response = status::with_type(200, self.media_type, crate::body::full((self.produce)()));
+        response.headers_mut().insert(http::header::CACHE_CONTROL, http::HeaderValue::from_static("public, max-age=3600"));
+        Ok(response)
+    }
+}
+
 impl Route for DocumentRoute {
-    fn answer<'a>(&'a self, _request: RouteRequest) -> Answer<'a> {
-        unimplemented!("controlplane owner")
+    fn answer<'a>(&'a self, request: RouteRequest) -> Answer<'a> {
+        Box::pin(std::future::ready(self.respond(&request)))
     }
 }

@@ -1,0 +1,81 @@
+//! gzip for large answers: one member, made off the workers.
+
+use bytes::Bytes;
+use ferrokube_serve::{Body, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::HeaderValue;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, VARY};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use std::io::{self, Write};
+
+/// Smaller answers are sent as they are.
+const MIN_BYTES: u64 = 128 * 1024;
+
+/// Whether an `Accept-Encoding` takes gzip.
+pub(crate) fn accepts(header: &str) -> bool {
+    header.split(',').any(|part| {
+        let (name, parameters) = part.split_once(';').unwrap_or((part, ""));
+        name.trim() == "gzip" && parameters.trim().trim_start_matches("q=").parse::<f32>().map_or(parameters.trim().is_empty(), |quality| quality > 0.0)
+    })
+}
+
+/// Compresses an answer that is large and has a known length (a watch has none).
+pub(crate) async fn maybe(response: Response) -> Response {
+    let large = response.body().size_hint().exact().is_some_and(|bytes| bytes >= MIN_BYTES);
+    if !large || !response.status().is_success() || response.headers().contains_key(CONTENT_ENCODING) {
+        return response;
+    }
+    let (mut head, body) = response.into_parts();
+    let runtime = tokio::runtime::Handle::current();
+    let compressed = tokio::task::spawn_blocking(move || runtime.block_on(gzip(body))).await.map_err(io::Error::other).flatten();
+    match compressed {
+        Ok(bytes) => {
+            head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            head.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+            head.headers.remove(CONTENT_LENGTH);
+            Response::from_parts(head, crate::body::full(bytes))
+        }
+        Err(error) => {
+            tracing::error!(error = %error, "an answer could not be compressed");
+            crate::status::text(500, "internal error\n")
+        }
+    }
+}
+
+async fn gzip(mut body: Body) -> io::Result<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(64 * 1024), Compression::fast());
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            encoder.write_all(&data)?;
+        }
+    }
+    encoder.finish().map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accept_encoding_reads() {
+        for (header, want) in [("", false), ("gzip", true), ("br, gzip;q=0.5", true), ("gzip;q=0", false), ("deflate", false), ("x-gzip", false)] {
+            assert_eq!(accepts(header), want, "{header}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_large_answers_are_compressed() {
+        let answer = |length: usize| Response::new(crate::body::full(vec![b'x'; length]));
+        let small = maybe(answer(1000)).await;
+        assert!(!small.headers().contains_key(CONTENT_ENCODING));
+        let large = maybe(answer(200_000)).await;
+        assert_eq!(large.headers()[CONTENT_ENCODING], "gzip");
+        assert_eq!(large.headers()[VARY], "Accept-Encoding");
+        let bytes = large.into_body().collect().await.unwrap().to_bytes();
+        let mut plain = Vec::new();
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut plain).unwrap();
+        assert_eq!(plain.len(), 200_000);
+    }
+}

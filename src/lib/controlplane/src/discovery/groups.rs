@@ -1,0 +1,126 @@
+//! The catalog's definitions, sorted into groups and versions.
+
+use base64::Engine;
+use ferrokube_resource::{Definition, Scope, Verbs};
+use sha2::{Digest, Sha256};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A group.
+pub(crate) struct Group {
+    /// Empty for the core group.
+    pub(crate) name: String,
+    /// Whether any of its resources is bundled.
+    pub(crate) native: bool,
+    /// Preferred first.
+    pub(crate) versions: Vec<GroupVersion>,
+}
+
+/// One version of a group.
+pub(crate) struct GroupVersion {
+    /// `v1`, ...
+    pub(crate) name: String,
+    /// Its resources.
+    pub(crate) resources: Vec<Resource>,
+}
+
+/// A resource in one version.
+pub(crate) struct Resource {
+    /// The definition.
+    pub(crate) definition: Arc<Definition>,
+    /// Index into its versions.
+    pub(crate) version: usize,
+    /// Empty when nothing is stored.
+    pub(crate) storage_hash: String,
+}
+
+impl Resource {
+    /// Whether it is namespaced.
+    pub(crate) fn namespaced(&self) -> bool {
+        self.definition.scope == Scope::Namespaced
+    }
+
+    /// Verbs as words.
+    pub(crate) fn verbs(verbs: Verbs) -> Vec<&'static str> {
+        verbs.words().collect()
+    }
+}
+
+/// Sorts definitions: groups in the order of their first definition, versions by preference, resources by name.
+pub(crate) fn collect(definitions: &[Arc<Definition>]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut stored: HashMap<&str, String> = HashMap::new();
+    for definition in definitions {
+        if let Some(prefix) = &definition.storage_prefix {
+            stored.entry(prefix).or_insert_with(|| storage_hash(definition));
+        }
+    }
+    for definition in definitions {
+        let hash = definition.storage_prefix.as_deref().and_then(|prefix| stored.get(prefix)).cloned().unwrap_or_default();
+        for (index, version) in definition.versions.iter().enumerate().filter(|(_, version)| version.served) {
+            let group = find_or_push(&mut groups, |group| group.name == definition.group, || Group {
+                name: definition.group.clone(),
+                native: false,
+                versions: Vec::new(),
+            });
+            group.native |= !definition.custom;
+            let version = find_or_push(&mut group.versions, |known| known.name == version.name, || GroupVersion {
+                name: version.name.clone(),
+                resources: Vec::new(),
+            });
+            version.resources.push(Resource { definition: Arc::clone(definition), version: index, storage_hash: hash.clone() });
+        }
+    }
+    for group in &mut groups {
+        group.versions.sort_by_key(|version| Reverse(preference(&version.name)));
+        for version in &mut group.versions {
+            version.resources.sort_by(|a, b| a.definition.plural.cmp(&b.definition.plural));
+        }
+    }
+    groups
+}
+
+fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &mut T {
+    let at = list.iter().position(is).unwrap_or_else(|| {
+        list.push(make());
+        list.len() - 1
+    });
+    &mut list[at]
+}
+
+/// Which of two objects was written is told by their kind's storage version: this many bytes of its hash.
+fn storage_hash(definition: &Definition) -> String {
+    let gvk = definition.gvk(definition.storage_version);
+    let digest = Sha256::digest(format!("{}/{}/{}", gvk.group, gvk.version, gvk.kind));
+    base64::engine::general_purpose::STANDARD.encode(&digest[..8])
+}
+
+/// Stable before beta before alpha, higher numbers first, words that are no versions last and by name backwards.
+fn preference(version: &str) -> (u8, u64, u64, Reverse<String>) {
+    let parsed = version.strip_prefix('v').and_then(|rest| {
+        let end = rest.find(|symbol: char| !symbol.is_ascii_digit()).unwrap_or(rest.len());
+        let major = rest[..end].parse().ok()?;
+        match &rest[end..] {
+            "" => Some((3, major, 0)),
+            tail => {
+                let (stability, number) = tail.strip_prefix("beta").map(|number| (2, number)).or_else(|| tail.strip_prefix("alpha").map(|number| (1, number)))?;
+                Some((stability, major, number.parse().ok()?))
+            }
+        }
+    });
+    let (stability, major, minor) = parsed.unwrap_or_default();
+    (stability, major, minor, Reverse(version.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_preferred_as_upstream() {
+        let mut versions = ["foo1", "v1alpha1", "v10", "v2beta10", "v2", "v3beta1", "v1", "foo10", "v11alpha2", "v12alpha1", "v2beta2", "v1beta1"];
+        versions.sort_by_key(|version| Reverse(preference(version)));
+        assert_eq!(versions, ["v10", "v2", "v1", "v3beta1", "v2beta10", "v2beta2", "v1beta1", "v12alpha1", "v11alpha2", "v1alpha1", "foo1", "foo10"]);
+    }
+}

@@ -1,0 +1,144 @@
+//! Discovery: which groups, versions and resources there are, in the old form and in the aggregated one. Made again only when the catalog changes.
+
+mod aggregated;
+mod groups;
+mod legacy;
+
+pub(crate) use groups::Group;
+
+use crate::exchange::{Exchange, Stop};
+use crate::handler::{accepted, document};
+use crate::negotiate::{Accepted, Offer, View, Views};
+use crate::request_info::no_such_resource;
+use crate::server::Shared;
+use crate::status;
+use bytes::Bytes;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_serve::Response;
+use http::header::{ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+
+const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1";
+
+/// What is served, remembered until the catalog changes.
+#[derive(Default)]
+pub(crate) struct Discovery {
+    cache: Mutex<Option<Arc<Cached>>>,
+}
+
+struct Cached {
+    change: u64,
+    groups: Vec<Group>,
+    /// Aggregated documents and their ETags, by core or not and version.
+    aggregated: Mutex<HashMap<(bool, &'static str), (Bytes, HeaderValue)>>,
+}
+
+impl Discovery {
+    fn cached(&self, shared: &Shared) -> Arc<Cached> {
+        let (change, definitions) = shared.registry.catalog().all();
+        let mut cache = self.cache.lock().expect("no panic while held");
+        if let Some(cached) = &*cache
+            && cached.change == change
+        {
+            return Arc::clone(cached);
+        }
+        let made = Arc::new(Cached { change, groups: groups::collect(&definitions), aggregated: Mutex::default() });
+        *cache = Some(Arc::clone(&made));
+        made
+    }
+
+    /// Whether a group's unknown resources are answered by a router (with a `Status`) and not by the plain 404 of unknown paths.
+    pub(crate) fn is_native(&self, shared: &Shared, group: &str) -> bool {
+        group.is_empty() || self.cached(shared).groups.iter().any(|known| known.name == group && known.native)
+    }
+
+    /// Groups and their versions, preferred first; the core group has the empty name.
+    pub(crate) fn group_versions(&self, shared: &Shared) -> Vec<(String, Vec<String>)> {
+        let cached = self.cached(shared);
+        cached.groups.iter().map(|group| (group.name.clone(), group.versions.iter().map(|version| version.name.clone()).collect())).collect()
+    }
+
+    /// `/api`
+    pub(crate) fn core(&self, shared: &Shared, exchange: &Exchange) -> Result<Response, Stop> {
+        self.list(shared, exchange, true, |groups| legacy::core(groups, exchange.header(http::header::HOST)), "APIVersions")
+    }
+
+    /// `/apis`
+    pub(crate) fn groups(&self, shared: &Shared, exchange: &Exchange) -> Result<Response, Stop> {
+        self.list(shared, exchange, false, legacy::groups, "APIGroupList")
+    }
+
+    fn list(&self, shared: &Shared, exchange: &Exchange, core: bool, make: impl FnOnce(&[Group]) -> Document, message: &str) -> Result<Response, Stop> {
+        let message = format!("{META}.{message}");
+        let protobuf = shared.encoder.messages().contains(&message);
+        let accepted = accepted(exchange, Offer { protobuf, views: Views::Discovery })?;
+        let cached = self.cached(shared);
+        if let View::Discovery(version) = accepted.view {
+            return Ok(aggregate(&cached, exchange, core, version));
+        }
+        let (bytes, form) = shared.encoder.document(&make(&cached.groups), Accepted { view: View::Whole, ..accepted }, Some(&message));
+        let mut response = status::with_form(200, bytes, form);
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+        Ok(response)
+    }
+
+    /// `/apis/<group>`
+    pub(crate) fn group(&self, shared: &Shared, exchange: &Exchange, name: &str) -> Result<Response, Stop> {
+        let cached = self.cached(shared);
+        let Some(group) = cached.groups.iter().find(|group| group.name == name && !name.is_empty()) else {
+            return Ok(status::not_found());
+        };
+        document(shared, exchange, &legacy::group(group), Some(&format!("{META}.APIGroup")))
+    }
+
+    /// `/api/<version>` and `/apis/<group>/<version>`
+    pub(crate) fn resources(&self, shared: &Shared, exchange: &Exchange, group: &str, version: &str) -> Result<Response, Stop> {
+        let cached = self.cached(shared);
+        let found = cached.groups.iter().find(|known| known.name == group);
+        let Some(version) = found.and_then(|known| known.versions.iter().find(|known| known.name == version)) else {
+            return if group.is_empty() || found.is_some_and(|known| known.native) { Err(no_such_resource().into()) } else { Ok(status::not_found()) };
+        };
+        document(shared, exchange, &legacy::resources(group, version), Some(&format!("{META}.APIResourceList")))
+    }
+}
+
+fn aggregate(cached: &Cached, exchange: &Exchange, core: bool, version: &'static str) -> Response {
+    let (bytes, etag) = cached
+        .aggregated
+        .lock()
+        .expect("no panic while held")
+        .entry((core, version))
+        .or_insert_with(|| {
+            let bytes = aggregated::write(&cached.groups, core, version);
+            let etag = etag(&bytes);
+            (bytes.into(), etag)
+        })
+        .clone();
+    let unchanged = exchange.head.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
+    let mut response = if unchanged {
+        let mut response = Response::new(crate::body::empty());
+        *response.status_mut() = http::StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        status::with_type(200, aggregated::media_type(version), crate::body::full(bytes))
+    };
+    response.headers_mut().insert(ETAG, etag);
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+/// A quoted hash of a document.
+pub(crate) fn etag(bytes: &[u8]) -> HeaderValue {
+    HeaderValue::from_str(&format!("\"{}\"", hash(bytes))).expect("hexadecimal digits and quotes")
+}
+
+/// SHA-256 in upper-case hexadecimal digits.
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02X}");
+        text
+    })
+}

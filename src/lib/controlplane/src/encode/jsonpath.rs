@@ -1,0 +1,264 @@
+//! The JSONPath of printer columns: fields, indexes, wildcards, recursion and simple filters, as kubectl's dialect has them.
+
+use ferrokube_apimachinery::document::Value;
+
+/// At most so many nodes are looked at for one cell.
+const MAX_NODES: usize = 10_000;
+
+/// A parsed path.
+#[derive(Debug, PartialEq)]
+pub(crate) struct JsonPath(Vec<Step>);
+
+#[derive(Debug, PartialEq)]
+enum Step {
+    Field(String),
+    Index(i64),
+    Every,
+    Descend,
+    Filter(Box<Filter>),
+}
+
+#[derive(Debug, PartialEq)]
+struct Filter {
+    path: JsonPath,
+    /// Absent: the path must lead somewhere.
+    test: Option<(Operator, Value)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+}
+
+impl JsonPath {
+    /// Parses `.spec.a`, `{.a[0]}`, `.status.conditions[?(@.type=="Ready")].status`; `None` when malformed.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let text = text.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or(text);
+        parse_steps(text.strip_prefix('$').unwrap_or(text), 0)
+    }
+
+    /// The first value that it leads to.
+    pub(crate) fn first<'a>(&self, root: &'a Value) -> Option<&'a Value> {
+        self.find(root).into_iter().next()
+    }
+
+    fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
+        self.0.iter().fold(vec![root], |found, step| {
+            let mut next: Vec<&'a Value> = found.into_iter().flat_map(|value| step.apply(value)).collect();
+            next.truncate(MAX_NODES);
+            next
+        })
+    }
+}
+
+impl Step {
+    fn apply<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+        match self {
+            Self::Field(name) => value.get(name).into_iter().collect(),
+            Self::Index(index) => {
+                let items = value.as_array().map_or(&[][..], Vec::as_slice);
+                let at = if *index < 0 { i64::try_from(items.len()).unwrap_or(0) + index } else { *index };
+                usize::try_from(at).ok().and_then(|at| items.get(at)).into_iter().collect()
+            }
+            Self::Every => children(value),
+            Self::Descend => descend(value),
+            Self::Filter(filter) => children(value).into_iter().filter(|item| filter.holds(item)).collect(),
+        }
+    }
+}
+
+fn children(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Array(items) => items.iter().collect(),
+        Value::Object(fields) => fields.values().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The value and everything below it; not recursive, so that depth costs no stack.
+fn descend(value: &Value) -> Vec<&Value> {
+    let mut all = vec![value];
+    let mut at = 0;
+    while at < all.len() && all.len() < MAX_NODES {
+        let below = children(all[at]);
+        all.extend(below);
+        at += 1;
+    }
+    all
+}
+
+impl Filter {
+    fn holds(&self, item: &Value) -> bool {
+        let Some(found) = self.path.first(item) else { return false };
+        let Some((operator, wanted)) = &self.test else { return true };
+        let order = match (found, wanted) {
+            (Value::Number(a), Value::Number(b)) => a.as_f64().partial_cmp(&b.as_f64()),
+            (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+            (a, b) => (a == b).then_some(std::cmp::Ordering::Equal),
+        };
+        match operator {
+            Operator::Equal => order.is_some_and(std::cmp::Ordering::is_eq),
+            Operator::NotEqual => !order.is_some_and(std::cmp::Ordering::is_eq),
+            Operator::Less => order.is_some_and(std::cmp::Ordering::is_lt),
+            Operator::LessEqual => order.is_some_and(std::cmp::Ordering::is_le),
+            Operator::Greater => order.is_some_and(std::cmp::Ordering::is_gt),
+            Operator::GreaterEqual => order.is_some_and(std::cmp::Ordering::is_ge),
+        }
+    }
+}
+
+fn parse_steps(mut text: &str, depth: u8) -> Option<JsonPath> {
+    let mut steps = Vec::new();
+    if depth > 4 {
+        return None;
+    }
+    while !text.is_empty() {
+        if let Some(rest) = text.strip_prefix("..") {
+            steps.push(Step::Descend);
+            text = rest;
+            if !text.starts_with('[') {
+                text = parse_field(text, &mut steps)?;
+            }
+        } else if let Some(rest) = text.strip_prefix('.') {
+            text = if rest.is_empty() || rest.starts_with('[') { rest } else { parse_field(rest, &mut steps)? };
+        } else if let Some(rest) = text.strip_prefix('[') {
+            text = parse_bracket(rest, &mut steps, depth)?;
+        } else if steps.is_empty() {
+            text = parse_field(text, &mut steps)?;
+        } else {
+            return None;
+        }
+    }
+    Some(JsonPath(steps))
+}
+
+/// A field up to the next unescaped `.` or `[`.
+fn parse_field<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
+    let mut name = String::new();
+    let mut symbols = text.char_indices();
+    let mut end = text.len();
+    while let Some((at, symbol)) = symbols.next() {
+        match symbol {
+            '\\' => name.push(symbols.next()?.1),
+            '.' | '[' => {
+                end = at;
+                break;
+            }
+            other => name.push(other),
+        }
+    }
+    if name.is_empty() {
+        return None;
+    }
+    steps.push(if name == "*" { Step::Every } else { Step::Field(name) });
+    Some(&text[end..])
+}
+
+/// What stands between brackets; returns what follows the closing one.
+fn parse_bracket<'a>(text: &'a str, steps: &mut Vec<Step>, depth: u8) -> Option<&'a str> {
+    if let Some(rest) = text.strip_prefix("?(") {
+        let end = rest.find(")]")?;
+        steps.push(Step::Filter(Box::new(parse_filter(&rest[..end], depth)?)));
+        return Some(&rest[end + 2..]);
+    }
+    if let Some(quote) = text.chars().next().filter(|symbol| matches!(symbol, '\'' | '"')) {
+        let end = text[1..].find(&[quote][..])? + 1;
+        steps.push(Step::Field(text[1..end].replace('\\', "")));
+        return text[end + 1..].strip_prefix(']');
+    }
+    let end = text.find(']')?;
+    steps.push(match text[..end].trim() {
+        "*" => Step::Every,
+        ":" => Step::Every,
+        number => Step::Index(number.parse().ok()?),
+    });
+    Some(&text[end + 1..])
+}
+
+fn parse_filter(text: &str, depth: u8) -> Option<Filter> {
+    const OPERATORS: [(&str, Operator); 6] = [
+        ("==", Operator::Equal),
+        ("!=", Operator::NotEqual),
+        ("<=", Operator::LessEqual),
+        (">=", Operator::GreaterEqual),
+        ("<", Operator::Less),
+        (">", Operator::Greater),
+    ];
+    let found = OPERATORS.iter().filter_map(|(symbol, operator)| text.find(symbol).map(|at| (at, symbol.len(), *operator))).min_by_key(|(at, length, _)| (*at, 3 - length));
+    let (path, test) = match found {
+        None => (text, None),
+        Some((at, length, operator)) => (&text[..at], Some((operator, parse_literal(text[at + length..].trim())?))),
+    };
+    let path = path.trim().strip_prefix('@')?;
+    Some(Filter { path: parse_steps(path, depth + 1)?, test })
+}
+
+fn parse_literal(text: &str) -> Option<Value> {
+    for quote in ['\'', '"'] {
+        if let Some(inner) = text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) {
+            return Some(Value::from(inner));
+        }
+    }
+    match text {
+        "true" => Some(Value::from(true)),
+        "false" => Some(Value::from(false)),
+        number => number.parse::<i64>().map(Value::from).or_else(|_| number.parse::<f64>().map(Value::from)).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn columns_find_their_values() {
+        let object = json!({
+            "spec": {"a": "x", "l": ["p", "q"], "dotted.key": 1},
+            "metadata": {"annotations": {"example.com/x": "note"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "n": 3}, {"type": "Other", "status": "False"}]},
+        });
+        let cases = [
+            (".spec.a", json!("x")),
+            ("{.spec.a}", json!("x")),
+            ("spec.a", json!("x")),
+            (".spec.l[0]", json!("p")),
+            (".spec.l[-1]", json!("q")),
+            (".spec.l[*]", json!("p")),
+            (".spec.l", json!(["p", "q"])),
+            (r".spec.dotted\.key", json!(1)),
+            (r".metadata.annotations.example\.com/x", json!("note")),
+            (".metadata.annotations['example\\.com/x']", json!("note")),
+            (".status.conditions[?(@.type==\"Ready\")].status", json!("True")),
+            (".status.conditions[?(@.type != 'Ready')].status", json!("False")),
+            (".status.conditions[?(@.n>=3)].type", json!("Ready")),
+            (".status.conditions[?(@.n)].type", json!("Ready")),
+            ("..n", json!(3)),
+        ];
+        for (path, want) in cases {
+            assert_eq!(JsonPath::parse(path).unwrap().first(&object), Some(&want), "{path}");
+        }
+        for path in [".spec.none", ".spec.a.b", ".spec.l[7]"] {
+            assert_eq!(JsonPath::parse(path).unwrap().first(&object), None, "{path}");
+        }
+        for bad in [".spec..", "[", ".a[", ".a[x]", ".a[?(b)]"] {
+            assert_eq!(JsonPath::parse(bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_parses_or_not(text in "[.\\[\\]?()@='\"\\\\a*0{}$ \u{e9}-]{0,40}") {
+            if let Some(path) = JsonPath::parse(&text) {
+                path.first(&json!({"a": [{"a": 0}, "a"]}));
+            }
+        }
+    }
+}

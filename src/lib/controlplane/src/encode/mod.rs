@@ -1,0 +1,141 @@
+//! Objects into bytes: slices of stored bytes where that is the answer, documents written on demand where it is not.
+
+pub(crate) mod jsonpath;
+pub(crate) mod list;
+pub(crate) mod pretty;
+pub(crate) mod slices;
+pub(crate) mod table;
+
+use crate::negotiate::{Accepted, Form, View};
+use bytes::Bytes;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::protobuf::Messages;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::{json, yaml};
+use ferrokube_registry::{Object, Served};
+use ferrokube_storage::Entry;
+use std::sync::Arc;
+
+/// Where metadata views live in the protobuf tables.
+const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1";
+
+/// Writes objects in every form. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Encoder {
+    messages: Arc<Messages>,
+}
+
+impl Encoder {
+    /// Over protobuf tables.
+    pub(crate) fn new(messages: Arc<Messages>) -> Self {
+        Self { messages }
+    }
+
+    /// The protobuf tables.
+    pub(crate) fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// Any document in a form. Without a protobuf message it is JSON instead; the form that was used is returned.
+    pub(crate) fn document(&self, document: &Document, accepted: Accepted, message: Option<&str>) -> (Vec<u8>, Form) {
+        match accepted.form {
+            Form::Json => (json_document(document, accepted.pretty), Form::Json),
+            Form::Yaml => (yaml::to_vec(&Value::Object(document.fields().clone())), Form::Yaml),
+            Form::Protobuf => match message.map(|message| self.messages.write(message, document)) {
+                Some(Ok(bytes)) => (bytes, Form::Protobuf),
+                Some(Err(error)) => {
+                    tracing::warn!(message, error = %error, "an object does not fit its protobuf message");
+                    (json_document(document, false), Form::Json)
+                }
+                None => (json_document(document, false), Form::Json),
+            },
+        }
+    }
+
+    /// One object in a form and a view that is not a list.
+    ///
+    /// # Errors
+    /// 500 when the stored bytes cannot be read.
+    pub(crate) fn object(&self, served: &Served, object: &Object, accepted: Accepted) -> Result<(Bytes, Form), Failure> {
+        let version = match accepted.view {
+            View::Metadata(version) | View::MetadataList(version) => version,
+            _ => return Ok(self.whole(served, object, accepted)),
+        };
+        if let (Object::Stored(entry), Form::Json) = (object, accepted.form) {
+            let bytes = slices::partial(entry, version);
+            return Ok((finish_json(bytes, accepted.pretty), Form::Json));
+        }
+        let document = partial_document(&document_of(served, object), version);
+        let (bytes, form) = self.document(&document, accepted, Some(&format!("{META}.PartialObjectMetadata")));
+        Ok((bytes.into(), form))
+    }
+
+    fn whole(&self, served: &Served, object: &Object, accepted: Accepted) -> (Bytes, Form) {
+        if let (Object::Stored(entry), Form::Json) = (object, accepted.form)
+            && served.is_direct(entry)
+        {
+            let bytes = if accepted.pretty { pretty::indent(&entry.bytes) } else { slices::with_newline(&entry.bytes) };
+            return (bytes.into(), Form::Json);
+        }
+        let document = document_of(served, object);
+        let message = self.message_of(served, &document);
+        let (bytes, form) = self.document(&document, accepted, message.as_deref());
+        (bytes.into(), form)
+    }
+
+    /// The protobuf message of an object: its version's, or for a subresource of another kind the one that its type names.
+    fn message_of(&self, served: &Served, document: &Document) -> Option<String> {
+        if document.kind() == served.definition.kind {
+            return served.version().message.clone();
+        }
+        let (group, version) = document.api_version().rsplit_once('/').unwrap_or(("core", document.api_version()));
+        let name = format!("k8s.io.api.{}.{version}.{}", group.split('.').next().unwrap_or_default(), document.kind());
+        self.messages.contains(&name).then_some(name)
+    }
+}
+
+/// Canonical JSON with the resource version and a newline at the end.
+fn json_document(document: &Document, indented: bool) -> Vec<u8> {
+    let (mut bytes, layout) = json::write(document);
+    let revision = document.meta("resourceVersion");
+    if !revision.is_empty() {
+        let at = layout.revision_at as usize;
+        let comma = if bytes[at - 1] == b'{' { "" } else { "," };
+        bytes.splice(at..at, format!("{comma}\"resourceVersion\":\"{revision}\"").into_bytes());
+    }
+    if indented {
+        return pretty::indent(&bytes);
+    }
+    bytes.push(b'\n');
+    bytes
+}
+
+fn finish_json(mut bytes: Vec<u8>, indented: bool) -> Bytes {
+    if indented {
+        return pretty::indent(&bytes).into();
+    }
+    bytes.push(b'\n');
+    bytes.into()
+}
+
+/// An object as a document in the version of the request.
+pub(crate) fn document_of(served: &Served, object: &Object) -> Document {
+    match object {
+        Object::Stored(entry) => entry_document(served, entry),
+        Object::Computed(document) => document.clone(),
+    }
+}
+
+/// A stored object as a document in the version of the request.
+pub(crate) fn entry_document(served: &Served, entry: &Entry) -> Document {
+    ferrokube_registry::view(entry, served)
+}
+
+/// Kind, version and metadata only.
+pub(crate) fn partial_document(document: &Document, version: &str) -> Document {
+    let mut partial = Document::new();
+    partial.set(&["kind"], "PartialObjectMetadata");
+    partial.set(&["apiVersion"], format!("meta.k8s.io/{version}"));
+    partial.set(&["metadata"], document.get(&["metadata"]).cloned().unwrap_or_default());
+    partial
+}

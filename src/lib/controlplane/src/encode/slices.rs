@@ -1,0 +1,106 @@
+//! Views of a stored object that are slices of its bytes: the layout of the canonical encoding says where they are.
+
+use ferrokube_storage::{Entry, Revision};
+
+/// Around the digits: `"resourceVersion":"` and the closing quote.
+const FIELD_BYTES: usize = 20;
+
+fn digits(revision: Revision) -> usize {
+    revision.0.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+/// Bytes of the spliced resource version, with its comma.
+fn splice_len(entry: &Entry) -> usize {
+    usize::from(entry.sidecar.comma) + FIELD_BYTES + digits(entry.revision)
+}
+
+/// Where the metadata object lies: from its opening to after its closing brace.
+fn metadata_range(entry: &Entry) -> std::ops::Range<usize> {
+    let [_, metadata, _] = entry.sidecar.marks;
+    metadata as usize..entry.sidecar.revision_at as usize + splice_len(entry) + 1
+}
+
+/// What follows kind and apiVersion: with an opening brace before it, a list item of a native kind.
+pub(crate) fn untyped(entry: &Entry) -> &[u8] {
+    &entry.bytes[entry.sidecar.marks[0] as usize..]
+}
+
+/// The metadata object.
+pub(crate) fn metadata(entry: &Entry) -> &[u8] {
+    &entry.bytes[metadata_range(entry)]
+}
+
+/// The uid, which the canonical writer puts last but for the resource version.
+pub(crate) fn uid(entry: &Entry) -> &str {
+    const KEY: &[u8] = b"\"uid\":\"";
+    let metadata = metadata(entry);
+    let Some(at) = memchr::memmem::rfind(metadata, KEY) else { return "" };
+    let rest = &metadata[at + KEY.len()..];
+    let end = memchr::memchr(b'"', rest).unwrap_or(0);
+    std::str::from_utf8(&rest[..end]).unwrap_or_default()
+}
+
+/// Everything before the metadata of a `PartialObjectMetadata`.
+pub(crate) fn partial_head(version: &str) -> &'static str {
+    if version == "v1beta1" {
+        "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1beta1\",\"metadata\":"
+    } else {
+        "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":"
+    }
+}
+
+/// The object as `PartialObjectMetadata`, without a newline.
+pub(crate) fn partial(entry: &Entry, version: &str) -> Vec<u8> {
+    let head = partial_head(version);
+    let metadata = metadata(entry);
+    let mut out = Vec::with_capacity(head.len() + metadata.len() + 2);
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(metadata);
+    out.push(b'}');
+    out
+}
+
+/// A copy with a newline at the end.
+pub(crate) fn with_newline(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + 1);
+    out.extend_from_slice(bytes);
+    out.push(b'\n');
+    out
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use ferrokube_storage::{Prefix, Sidecar};
+
+    /// An entry as the store publishes it; `before` and `after` surround the resource version.
+    pub(crate) fn entry(revision: u64, before: &str, after: &str) -> Entry {
+        let comma = !before.ends_with('{');
+        let bytes = format!("{before}{}\"resourceVersion\":\"{revision}\"{after}", if comma { "," } else { "" });
+        let type_end = before.find("\"metadata\"").unwrap();
+        let marks = [type_end, type_end + 11, 0].map(|mark| u32::try_from(mark).unwrap());
+        Entry {
+            key: Prefix::new("configmaps").unwrap().key(Some("n"), "a").unwrap(),
+            revision: Revision(revision),
+            create_revision: Revision(1),
+            bytes: bytes.into_bytes().into(),
+            sidecar: Sidecar { marks, revision_at: u32::try_from(before.len()).unwrap(), comma, ..Sidecar::default() },
+        }
+    }
+
+    #[test]
+    fn every_view_is_a_slice() {
+        let entry = entry(123, r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"labels":{"uid":"no"},"name":"a","uid":"u-1""#, r#"},"data":{"k":"v"}}"#);
+        assert_eq!(untyped(&entry), br#""metadata":{"labels":{"uid":"no"},"name":"a","uid":"u-1","resourceVersion":"123"},"data":{"k":"v"}}"#);
+        let want = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"labels":{"uid":"no"},"name":"a","uid":"u-1","resourceVersion":"123"}}"#;
+        assert_eq!(partial(&entry, "v1"), want.as_bytes());
+        assert_eq!(uid(&entry), "u-1");
+    }
+
+    #[test]
+    fn an_empty_metadata_has_no_comma() {
+        let entry = entry(9, r#"{"kind":"T","apiVersion":"g/v1","metadata":{"#, "}}");
+        assert_eq!(partial(&entry, "v1beta1"), br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":{"resourceVersion":"9"}}"#);
+        assert_eq!(uid(&entry), "");
+    }
+}

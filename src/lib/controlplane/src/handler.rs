@@ -1,0 +1,126 @@
+//! The last link: resources by the catalog, everything else by its path.
+
+use crate::exchange::{Exchange, Stop};
+use crate::links::audit;
+use crate::negotiate::{Accepted, Form, Offer, Views, negotiate, wants_pretty};
+use crate::request_info::no_such_resource;
+use crate::route::RouteRequest;
+use crate::server::Shared;
+use crate::{body, compress, health, resources, status, version};
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_serve::Response;
+use http::Method;
+use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
+use std::sync::Arc;
+
+/// Answers an authorized request.
+pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange) -> Result<Response, Stop> {
+    audit::admit(shared, exchange)?;
+    let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
+    let response = if exchange.info.resource.is_some() {
+        resources::handle(shared, exchange).await?
+    } else {
+        path(shared, exchange).await?
+    };
+    if gzip { Ok(compress::maybe(response).await) } else { Ok(response) }
+}
+
+/// 405 about no object in particular, as routers answer.
+pub(crate) fn method_not_allowed() -> Failure {
+    Failure::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource").with_details(Details::default())
+}
+
+/// What the client accepts of an offer, with its wish for indentation.
+pub(crate) fn accepted(exchange: &Exchange, offer: Offer) -> Result<Accepted, Failure> {
+    let mut accepted = negotiate(exchange.header(ACCEPT), offer)?;
+    if accepted.form == Form::Json {
+        accepted.pretty |= wants_pretty(exchange.query.get("pretty"), exchange.header(USER_AGENT));
+    }
+    Ok(accepted)
+}
+
+/// A document that has no protobuf form of ours, such as a discovery document.
+pub(crate) fn document(shared: &Shared, exchange: &Exchange, document: &Document, message: Option<&str>) -> Result<Response, Stop> {
+    let protobuf = message.is_some_and(|message| shared.encoder.messages().contains(message));
+    let accepted = accepted(exchange, Offer { protobuf, views: Views::None })?;
+    let (bytes, form) = shared.encoder.document(document, accepted, message);
+    Ok(status::with_form(200, bytes, form))
+}
+
+async fn path(shared: &Arc<Shared>, exchange: &mut Exchange) -> Result<Response, Stop> {
+    let path = std::mem::take(&mut exchange.info.path);
+    let result = dispatch(shared, exchange, &path).await;
+    exchange.info.path = path;
+    result
+}
+
+async fn dispatch(shared: &Arc<Shared>, exchange: &mut Exchange, path: &str) -> Result<Response, Stop> {
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let is_get = exchange.head.method == Method::GET;
+    let get_only = || if is_get { Ok(()) } else { Err(Stop::from(method_not_allowed())) };
+    match segments.as_slice() {
+        [""] | ["index.html"] => root(shared),
+        ["api"] => {
+            get_only()?;
+            shared.discovery.core(shared, exchange)
+        }
+        ["apis"] => shared.discovery.groups(shared, exchange),
+        ["apis", group] => shared.discovery.group(shared, exchange, group),
+        ["api", version] => {
+            get_only()?;
+            shared.discovery.resources(shared, exchange, "", version)
+        }
+        ["apis", group, version] => {
+            get_only()?;
+            shared.discovery.resources(shared, exchange, group, version)
+        }
+        ["version"] => {
+            get_only()?;
+            document(shared, exchange, &version::document(), None)
+        }
+        ["version", ..] => Err(no_such_resource().into()),
+        ["healthz" | "livez" | "readyz"] => Ok(health::respond(shared, segments[0], None, &exchange.query)),
+        ["healthz" | "livez" | "readyz", check @ ..] => Ok(health::respond(shared, segments[0], Some(&check.join("/")), &exchange.query)),
+        ["metrics"] => Ok(shared.metrics.respond(shared)),
+        ["openapi", "v2"] => shared.openapi.v2(shared, exchange).await,
+        ["openapi", "v3"] => shared.openapi.index(shared).await,
+        ["openapi", "v3", document @ ..] => shared.openapi.v3(shared, exchange, &document.join("/")).await,
+        _ => route(shared, exchange, path).await,
+    }
+}
+
+async fn route(shared: &Shared, exchange: &mut Exchange, path: &str) -> Result<Response, Stop> {
+    let Some(route) = shared.routes.find(path) else { return Ok(status::not_found()) };
+    let mut head = http::Request::new(()).into_parts().0;
+    head.method = exchange.head.method.clone();
+    head.uri = exchange.head.uri.clone();
+    head.version = exchange.head.version;
+    head.headers = exchange.head.headers.clone();
+    let request = RouteRequest { head, body: exchange.take_body().unwrap_or_else(body::empty), user: exchange.user().clone() };
+    route.answer(request).await.map_err(Stop::from)
+}
+
+/// The paths that there are.
+fn root(shared: &Shared) -> Result<Response, Stop> {
+    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned).to_vec();
+    for (group, versions) in shared.discovery.group_versions(shared) {
+        if group.is_empty() {
+            continue;
+        }
+        paths.push(format!("/apis/{group}"));
+        paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
+    }
+    for probe in ["healthz", "livez", "readyz"] {
+        paths.extend(shared.health.names(probe).map(|check| format!("/{probe}/{check}")));
+    }
+    paths.extend(shared.routes.paths().map(str::to_owned));
+    paths.sort_unstable();
+    paths.dedup();
+    let mut document = Document::new();
+    document.set(&["paths"], paths);
+    let value = document.into_value();
+    let mut bytes = ferrokube_apimachinery::json::to_vec_pretty(&value);
+    bytes.push(b'\n');
+    Ok(status::with_form(200, bytes, Form::Json))
+}

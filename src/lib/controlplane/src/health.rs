@@ -1,0 +1,128 @@
+//! `/livez`, `/readyz`, `/healthz`: checks by name. Liveness reads from the store and looks at the committer's progress.
+
+use crate::query::Query;
+use crate::server::Shared;
+use crate::status;
+use ferrokube_serve::Response;
+use ferrokube_storage::Prefix;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A committer that has not moved for this long is stuck.
+const STALLED: Duration = Duration::from_secs(20);
+
+/// Readiness, and the bootstrap steps that it waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    started: AtomicBool,
+    stopping: AtomicBool,
+    steps: Mutex<Vec<(String, bool)>>,
+}
+
+impl Health {
+    /// With the names of the bootstrap steps.
+    pub(crate) fn new(steps: impl IntoIterator<Item = String>) -> Self {
+        Self { steps: Mutex::new(steps.into_iter().map(|name| (name, false)).collect()), ..Self::default() }
+    }
+
+    /// A bootstrap step is done.
+    pub(crate) fn step_done(&self, name: &str) {
+        if let Some(step) = self.steps.lock().expect("no panic while held").iter_mut().find(|(step, _)| step == name) {
+            step.1 = true;
+        }
+    }
+
+    /// All steps are done.
+    pub(crate) fn start(&self) {
+        self.started.store(true, Ordering::Release);
+    }
+
+    /// The server is going down.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Whether the server takes requests.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.started.load(Ordering::Acquire) && !self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The names of a probe's checks.
+    pub(crate) fn names(&self, probe: &str) -> impl Iterator<Item = String> {
+        let steps = self.steps.lock().expect("no panic while held");
+        let hooks: Vec<String> = steps.iter().map(|(name, _)| format!("poststarthook/{name}")).collect();
+        let shutdown = (probe == "readyz").then(|| "shutdown".to_owned());
+        ["ping", "log", "storage"].map(str::to_owned).into_iter().chain(hooks).chain(shutdown)
+    }
+
+    /// Runs one check; what is wrong is for people.
+    fn check(&self, shared: &Shared, name: &str) -> Result<(), String> {
+        match name {
+            "storage" => storage(shared),
+            "shutdown" if self.stopping.load(Ordering::Acquire) => Err("the server is shutting down".to_owned()),
+            _ => match name.strip_prefix("poststarthook/") {
+                Some(step) if self.steps.lock().expect("no panic while held").iter().any(|(name, done)| name == step && !done) => Err("not finished".to_owned()),
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+/// A real read, and that the committer moves and the journal works.
+fn storage(shared: &Shared) -> Result<(), String> {
+    let store = shared.registry.store();
+    if let Some(why) = store.failure() {
+        return Err(format!("the journal failed: {why}"));
+    }
+    if store.stalled_for() > STALLED {
+        return Err("the committer is stuck".to_owned());
+    }
+    let prefix = Prefix::new("namespaces").map_err(|error| error.to_string())?;
+    let snapshot = store.snapshot(&prefix);
+    let readable = snapshot.revision <= store.revision();
+    if readable { Ok(()) } else { Err("the published state is ahead of its revision".to_owned()) }
+}
+
+/// Answers a probe, or one check of it.
+pub(crate) fn respond(shared: &Shared, probe: &str, check: Option<&str>, query: &Query) -> Response {
+    let health = &shared.health;
+    if let Some(name) = check {
+        if !health.names(probe).any(|other| other == name) {
+            return status::not_found();
+        }
+        return match health.check(shared, name) {
+            Ok(()) => status::text(200, "ok"),
+            Err(why) => status::text(500, format!("internal server error: {why}\n")),
+        };
+    }
+    let excluded: Vec<&str> = query.all("exclude").collect();
+    let (mut lines, mut failed) = (String::new(), Vec::new());
+    for name in health.names(probe) {
+        let line = if excluded.contains(&name.as_str()) {
+            format!("[+]{name} excluded: ok")
+        } else {
+            match health.check(shared, &name) {
+                Ok(()) => format!("[+]{name} ok"),
+                Err(why) => {
+                    tracing::debug!(probe, check = name, why, "a health check failed");
+                    failed.push(name.clone());
+                    format!("[-]{name} failed: reason withheld")
+                }
+            }
+        };
+        let _ = writeln!(lines, "{line}");
+    }
+    let unknown: Vec<&str> = excluded.into_iter().filter(|name| !health.names(probe).any(|other| other == *name)).collect();
+    if !unknown.is_empty() {
+        let _ = writeln!(lines, "warn: some health checks cannot be excluded: no matches for {}", unknown.join(", "));
+    }
+    if !failed.is_empty() {
+        return status::text(500, format!("{lines}{probe} check failed\n"));
+    }
+    if query.get("verbose").is_none() {
+        return status::text(200, "ok");
+    }
+    status::text(200, format!("{lines}{probe} check passed\n"))
+}

@@ -1,0 +1,209 @@
+//! Audit: who did what. A write is answered after its event is in the log.
+
+use crate::exchange::{Exchange, Stop};
+use crate::server::Shared;
+use bytes::Bytes;
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_auth::audit::{AuditError, Event, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds};
+use ferrokube_serve::Response;
+use http::{HeaderMap, HeaderValue};
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::SystemTime;
+
+/// The longest audit id that is taken from a client.
+const MAX_ID_BYTES: usize = 64;
+/// At most so many forwarded addresses are recorded.
+const MAX_ADDRESSES: usize = 16;
+
+/// Resolves when an event is in the log.
+pub(crate) type Recorded = Pin<Box<dyn Future<Output = Result<(), AuditError>> + Send>>;
+
+/// What the audit keeps of a request on its way.
+#[derive(Default)]
+pub(crate) struct Audit {
+    /// What is recorded, once the caller is known.
+    pub(crate) plan: Option<Plan>,
+    /// The request's object as JSON.
+    pub(crate) request: Option<Bytes>,
+    /// The answer's object as JSON.
+    pub(crate) response: Option<Bytes>,
+    /// Why the request failed.
+    pub(crate) failure: Option<Failure>,
+    /// To be awaited before a write is answered.
+    pub(crate) recorded: Mutex<Option<Recorded>>,
+}
+
+/// The client's audit id when it is valid, else a new one.
+pub(crate) fn id_of(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(super::headers::AUDIT_ID).filter(|value| {
+        let bytes = value.as_bytes();
+        !bytes.is_empty() && bytes.len() <= MAX_ID_BYTES && bytes.iter().all(u8::is_ascii_graphic)
+    });
+    given.cloned().unwrap_or_else(|| {
+        let mut buffer = uuid::Uuid::encode_buffer();
+        let text = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut buffer);
+        HeaderValue::from_str(text).expect("a uuid is a header value")
+    })
+}
+
+/// Nothing is known yet that a policy could match; from here on the end of the request is recorded.
+pub(crate) fn enter(_shared: &Shared, _exchange: &mut Exchange) -> Result<(), Stop> {
+    Ok(())
+}
+
+/// Asks the policy, and refuses writes that could not be recorded. Called by the handler, when everything about the caller is known.
+///
+/// # Errors
+/// 500 while the log cannot be written.
+pub(crate) fn admit(shared: &Shared, exchange: &mut Exchange) -> Result<(), Failure> {
+    let plan = plan(shared, exchange);
+    exchange.audit.plan = Some(plan);
+    if exchange.info.is_read_only() {
+        return Ok(());
+    }
+    shared.audit.admit(&plan).map_err(|error| {
+        tracing::error!(error = %error, "a write was refused because it cannot be audited");
+        Failure::new(Reason::InternalError, "the audit log cannot be written")
+    })
+}
+
+fn plan(shared: &Shared, exchange: &Exchange) -> Plan {
+    let subject = Subject { user: &exchange.real_user, verb: &exchange.info.verb, resource: exchange.info.access(), path: &exchange.info.path };
+    shared.audit.plan(&subject)
+}
+
+/// Records how the request ended; for a watch, that its answer began (its end is recorded by the stream).
+pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
+    let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
+    let streams = exchange.info.is_long_running() && response.status().is_success();
+    let stage = if streams { Stage::ResponseStarted } else { Stage::ResponseComplete };
+    if !plan.wants(stage) {
+        return;
+    }
+    let recorded = record(shared, exchange, &plan, stage, response.status().as_u16());
+    if !exchange.info.is_read_only() {
+        exchange.audit.recorded = Mutex::new(Some(recorded));
+    }
+}
+
+fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code: u16) -> Recorded {
+    let id = exchange.audit_id.to_str().unwrap_or_default();
+    let mut annotations = exchange.context.as_ref().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
+    let decision = annotations.remove(DECISION).unwrap_or_default();
+    let reason = annotations.remove(REASON).unwrap_or_default();
+    let source_ips = addresses(exchange);
+    let failure = exchange.audit.failure.as_ref();
+    let event = Event {
+        id,
+        stage,
+        uri: exchange.head.uri.path_and_query().map_or("", |path| path.as_str()),
+        verb: &exchange.info.verb,
+        user: &exchange.real_user,
+        impersonated: exchange.acting.as_ref(),
+        method: exchange.method,
+        source_ips: &source_ips,
+        user_agent: exchange.header(http::header::USER_AGENT),
+        object: exchange.info.access().map(|access| ObjectRef {
+            resource: access.resource,
+            namespace: access.namespace,
+            name: access.name,
+            group: access.group,
+            version: access.version,
+            subresource: access.subresource,
+            ..ObjectRef::default()
+        }),
+        outcome: Some(Outcome {
+            code,
+            status: if failure.is_some() { "Failure" } else { "" },
+            reason: failure.and_then(|failure| failure.reason).map_or("", Reason::as_str),
+            message: failure.map_or("", |failure| &failure.message),
+        }),
+        request: exchange.audit.request.as_deref().map(Payload::Json),
+        response: exchange.audit.response.as_deref().map(Payload::Json),
+        received: exchange.now,
+        at: SystemTime::now(),
+        trace: Some(trace_ids(exchange)),
+        decision: (&decision, &reason),
+        annotations: &annotations,
+    };
+    Box::pin(shared.audit.record(&event, plan))
+}
+
+/// Where the authorization link leaves its decision.
+pub(crate) const DECISION: &str = "authorization.k8s.io/decision";
+/// And why.
+pub(crate) const REASON: &str = "authorization.k8s.io/reason";
+
+fn trace_ids(exchange: &Exchange) -> TraceIds {
+    let trace = &exchange.trace;
+    TraceIds { trace: trace.trace_id.bytes(), span: trace.span_id.bytes(), initial: trace.initial.map(|id| id.bytes()) }
+}
+
+/// Forwarded addresses as the client sent them, then its own.
+fn addresses(exchange: &Exchange) -> Vec<String> {
+    let forwarded = exchange.header("x-forwarded-for").split(',').map(str::trim).filter(|text| text.parse::<std::net::IpAddr>().is_ok());
+    let mut all: Vec<String> = forwarded.take(MAX_ADDRESSES).map(str::to_owned).collect();
+    all.extend(exchange.peer().map(|peer| peer.address.ip().to_string()));
+    all
+}
+
+/// What is needed to record the end of a long answer.
+pub(crate) struct Ending {
+    shared: std::sync::Arc<Shared>,
+    plan: Plan,
+    id: HeaderValue,
+    uri: String,
+    verb: String,
+    user: ferrokube_registry::UserInfo,
+    method: &'static str,
+    source_ips: Vec<String>,
+    received: SystemTime,
+    trace: TraceIds,
+}
+
+impl Ending {
+    /// For a request that is about to stream; `None` when its end is not recorded.
+    pub(crate) fn of(shared: &std::sync::Arc<Shared>, exchange: &Exchange) -> Option<Self> {
+        let plan = exchange.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
+        Some(Self {
+            shared: std::sync::Arc::clone(shared),
+            plan,
+            id: exchange.audit_id.clone(),
+            uri: exchange.head.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+            verb: exchange.info.verb.to_string(),
+            user: exchange.real_user.clone(),
+            method: exchange.method,
+            source_ips: addresses(exchange),
+            received: exchange.now,
+            trace: trace_ids(exchange),
+        })
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let event = Event {
+            id: self.id.to_str().unwrap_or_default(),
+            stage: Stage::ResponseComplete,
+            uri: &self.uri,
+            verb: &self.verb,
+            user: &self.user,
+            impersonated: None,
+            method: self.method,
+            source_ips: &self.source_ips,
+            user_agent: "",
+            object: None,
+            outcome: Some(Outcome { code: 200, ..Outcome::default() }),
+            request: None,
+            response: None,
+            received: self.received,
+            at: SystemTime::now(),
+            trace: Some(self.trace),
+            decision: ("", ""),
+            annotations: &BTreeMap::new(),
+        };
+        drop(self.shared.audit.record(&event, &self.plan));
+    }
+}

@@ -1,0 +1,62 @@
+//! Headers that every answer has.
+
+use crate::exchange::Exchange;
+use crate::server::Shared;
+use ferrokube_serve::Response;
+use http::HeaderValue;
+use http::header::{CACHE_CONTROL, HeaderName, WARNING};
+
+/// The audit id's header.
+pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// Bytes of warnings on one answer; what is beyond is left out.
+const MAX_WARNING_BYTES: usize = 16 * 1024;
+
+/// Sets them.
+pub(crate) fn leave(_shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
+    let headers = response.headers_mut();
+    if headers.contains_key(AUDIT_ID) {
+        return;
+    }
+    headers.insert(AUDIT_ID, exchange.audit_id.clone());
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    let Some(context) = &exchange.context else { return };
+    let mut room = MAX_WARNING_BYTES;
+    for warning in context.take_warnings() {
+        let text = quoted(&warning);
+        if text.len() > room {
+            break;
+        }
+        room -= text.len();
+        if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
+            headers.append(WARNING, value);
+        }
+    }
+}
+
+/// A warning as RFC 9111's predecessor defines it: code 299, no agent, quoted text without control characters.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 10);
+    out.push_str("299 - \"");
+    for symbol in text.chars().take(2048) {
+        match symbol {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(symbol);
+            }
+            control if control.is_control() => out.push(' '),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_quoted() {
+        assert_eq!(quoted("a \"b\"\n\\c"), "299 - \"a \\\"b\\\" \\\\c\"");
+    }
+}

@@ -1,0 +1,42 @@
+//! What the request is about; at the end, its log line and its metrics.
+
+use crate::exchange::{Exchange, Stop};
+use crate::request_info;
+use crate::server::Shared;
+use ferrokube_serve::Response;
+
+/// Reads method and path.
+pub(crate) fn enter(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+    let (info, refused) = request_info::parse(&exchange.head.method, exchange.head.uri.path(), &exchange.query);
+    exchange.info = info;
+    exchange.refused = refused;
+    if exchange.info.is_long_running() {
+        exchange.timeout = std::time::Duration::MAX;
+    }
+    Ok(())
+}
+
+/// Counts and logs.
+pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
+    let took = exchange.started.elapsed();
+    let code = response.status().as_u16();
+    shared.metrics.request(&exchange.info, &exchange.query, code, took);
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    let resource = exchange.info.resource.as_ref();
+    ferrokube_trace::in_scope(&exchange.trace, || {
+        tracing::debug!(
+            verb = &*exchange.info.verb,
+            k8s.resource = resource.map_or("", |info| &info.resource),
+            k8s.namespace = resource.map_or("", |info| &info.namespace),
+            k8s.name = resource.map_or("", |info| &info.name),
+            path = exchange.info.path,
+            user = exchange.user().name,
+            http.response.status_code = code,
+            audit_id = exchange.audit_id.to_str().unwrap_or_default(),
+            took_us = took.as_micros(),
+            "request"
+        );
+    });
+}

@@ -1,0 +1,52 @@
+//! The three ids (design section 5): read early so that log lines have local ids, believed only from those who may propagate.
+
+use crate::exchange::{Exchange, Stop};
+use crate::server::Shared;
+use ferrokube_auth::{Access, Decision};
+use ferrokube_registry::RequestContext;
+use ferrokube_trace::{TraceContext, extract_initial_with, extract_with};
+use http::HeaderMap;
+
+/// Who may do this verb on [`PATH`] is believed.
+const VERB: &str = "propagate";
+/// The non-resource path that stands for the caller's trace context.
+const PATH: &str = "/trace-context";
+/// At most so much of a User-Agent is kept.
+const MAX_AGENT_BYTES: usize = 1024;
+
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    values.next().is_none().then(|| first.to_str().ok()).flatten()
+}
+
+/// Reads `traceparent`; until the caller is known the request has ids of its own.
+pub(crate) fn parse(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+    exchange.claimed = extract_with(|name| single(&exchange.head.headers, name));
+    Ok(())
+}
+
+/// A new span in the sender's trace, if the sender (the real user, also under impersonation) is trusted; else a new trace with a link.
+pub(crate) fn adopt(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+    let Some(claimed) = exchange.claimed else { return Ok(()) };
+    exchange.trace = if may_propagate(shared, exchange) { claimed.child() } else { TraceContext { parent_span_id: None, ..exchange.trace }.with_link(&claimed) };
+    Ok(())
+}
+
+/// The initial id, into the same context (KEP-1668: after the span context, in a handler of its own); then the context is complete.
+pub(crate) fn initial(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+    let initial = extract_initial_with(|name| single(&exchange.head.headers, name));
+    if initial.is_some() && may_propagate(shared, exchange) {
+        exchange.trace = exchange.trace.with_initial(initial);
+    }
+    let agent = exchange.header(http::header::USER_AGENT);
+    let agent = agent[..agent.len().min(MAX_AGENT_BYTES)].to_owned();
+    let user = exchange.acting.clone().unwrap_or_else(|| exchange.real_user.clone());
+    exchange.context = Some(RequestContext::new(user, exchange.trace, agent, exchange.now));
+    Ok(())
+}
+
+fn may_propagate(shared: &Shared, exchange: &Exchange) -> bool {
+    let access = Access { user: &exchange.real_user, verb: VERB, resource: None, path: PATH };
+    matches!(shared.authorizer.authorize(&access), Decision::Allow(_))
+}

@@ -1,0 +1,240 @@
+//! `/metrics`: a small set, with upstream's names where the meaning is the same.
+
+use crate::query::Query;
+use crate::request_info::RequestInfo;
+use crate::server::Shared;
+use crate::status;
+use ferrokube_serve::Response;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// At most so many label sets of requests; what is beyond counts as `other`, so that clients cannot fill the memory.
+const MAX_SERIES: usize = 4096;
+
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+struct RequestLabels {
+    verb: &'static str,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    scope: &'static str,
+    dry_run: &'static str,
+    code: u16,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+struct DurationLabels {
+    verb: &'static str,
+    group: String,
+    resource: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+struct KindLabel {
+    request_kind: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+struct ResourceLabel {
+    resource: String,
+}
+
+type FloatGauge = Gauge<f64, AtomicU64>;
+
+/// The server's metrics.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<DurationLabels, Histogram>,
+    known: Mutex<HashSet<(String, String, String, String)>>,
+    inflight: Family<KindLabel, Gauge>,
+    watches: Gauge,
+    objects: Family<ResourceLabel, Gauge>,
+    store: StoreMetrics,
+    /// Requests whose handling panicked.
+    pub(crate) panics: Counter,
+}
+
+#[derive(Default)]
+struct StoreMetrics {
+    revision: Gauge,
+    commits: Gauge,
+    syncs: Gauge,
+    sync_seconds: FloatGauge,
+    queue: Gauge,
+    history_bytes: Gauge,
+    live_bytes: Gauge,
+    journal_bytes: Gauge,
+    disk_full: Gauge,
+    audit_events: Gauge,
+    audit_errors: Gauge,
+}
+
+/// A running watch, counted until it is dropped.
+pub(crate) struct WatchGauge(Gauge);
+
+impl Drop for WatchGauge {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn histogram() -> Histogram {
+    Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let durations: Family<DurationLabels, Histogram> = Family::new_with_constructor(histogram);
+        let mut metrics = Self {
+            registry: Registry::default(),
+            requests: Family::default(),
+            durations,
+            known: Mutex::default(),
+            inflight: Family::default(),
+            watches: Gauge::default(),
+            objects: Family::default(),
+            store: StoreMetrics::default(),
+            panics: Counter::default(),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("apiserver_request", "Requests answered", self.requests.clone());
+        registry.register_with_unit("apiserver_request_duration", "Time to answer, watches left out", Unit::Seconds, self.durations.clone());
+        registry.register("apiserver_current_inflight_requests", "Requests in flight", self.inflight.clone());
+        registry.register("apiserver_longrunning_requests", "Watches that run", self.watches.clone());
+        registry.register("apiserver_storage_objects", "Stored objects", self.objects.clone());
+        registry.register("apiserver_request_panics", "Requests whose handling panicked", self.panics.clone());
+        let store = &self.store;
+        for (name, help, gauge) in [
+            ("ferrokube_store_revision", "The published revision", &store.revision),
+            ("ferrokube_store_commits", "Transactions published since start", &store.commits),
+            ("ferrokube_store_syncs", "Syncs of the journal since start", &store.syncs),
+            ("ferrokube_store_queue", "Transactions that wait for the committer", &store.queue),
+            ("ferrokube_store_history_bytes", "Events kept in memory", &store.history_bytes),
+            ("ferrokube_store_live_bytes", "Present values", &store.live_bytes),
+            ("ferrokube_store_journal_bytes", "Files of the journal", &store.journal_bytes),
+            ("ferrokube_store_disk_full", "1 while puts are refused for lack of space", &store.disk_full),
+            ("ferrokube_audit_events", "Audit events written since start", &store.audit_events),
+            ("ferrokube_audit_errors", "Failed attempts to write audit events", &store.audit_errors),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        registry.register("ferrokube_store_sync_seconds", "Time of all syncs since start", store.sync_seconds.clone());
+    }
+
+    /// Counts an answered request.
+    pub(crate) fn request(&self, info: &RequestInfo, query: &Query, code: u16, took: Duration) {
+        let (group, version, resource, subresource) = self.subject(info);
+        let verb = verb(info);
+        if verb != "WATCH" {
+            let labels = DurationLabels { verb, group: group.clone(), resource: resource.clone() };
+            self.durations.get_or_create(&labels).observe(took.as_secs_f64());
+        }
+        let dry_run = if query.get("dryRun").is_some() { "All" } else { "" };
+        let labels = RequestLabels { verb, group, version, resource, subresource, scope: scope(info), dry_run, code };
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// What a request was about, or `other` when too many different things were asked about.
+    fn subject(&self, info: &RequestInfo) -> (String, String, String, String) {
+        let Some(resource) = &info.resource else { return Default::default() };
+        let subject = (resource.group.clone(), resource.version.clone(), resource.resource.clone(), resource.subresource.clone());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(&subject) {
+            return subject;
+        }
+        if known.len() >= MAX_SERIES {
+            return ("other".into(), String::new(), "other".into(), String::new());
+        }
+        known.insert(subject.clone());
+        subject
+    }
+
+    /// Counts a watch until the result is dropped.
+    pub(crate) fn watching(&self) -> WatchGauge {
+        self.watches.inc();
+        WatchGauge(self.watches.clone())
+    }
+
+    /// The metrics as text.
+    pub(crate) fn respond(&self, shared: &Shared) -> Response {
+        self.refresh(shared);
+        let mut out = String::with_capacity(64 * 1024);
+        match text::encode(&mut out, &self.registry) {
+            Ok(()) => status::with_type(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", crate::body::full(out)),
+            Err(error) => {
+                tracing::error!(error = %error, "the metrics could not be written");
+                status::text(500, "internal error\n")
+            }
+        }
+    }
+
+    fn refresh(&self, shared: &Shared) {
+        let (readonly, mutating) = shared.flow.inflight();
+        for (request_kind, count) in [("readOnly", readonly), ("mutating", mutating)] {
+            self.inflight.get_or_create(&KindLabel { request_kind }).set(count.try_into().unwrap_or(i64::MAX));
+        }
+        let stats = shared.registry.store().stats();
+        let audit = shared.audit.stats();
+        let store = &self.store;
+        for (gauge, value) in [
+            (&store.revision, stats.revision.0),
+            (&store.commits, stats.commits),
+            (&store.syncs, stats.syncs),
+            (&store.queue, stats.queue as u64),
+            (&store.history_bytes, stats.history_bytes as u64),
+            (&store.live_bytes, stats.live_bytes),
+            (&store.journal_bytes, stats.journal_bytes),
+            (&store.disk_full, u64::from(stats.disk_full)),
+            (&store.audit_events, audit.written),
+            (&store.audit_errors, audit.errors),
+        ] {
+            gauge.set(value.try_into().unwrap_or(i64::MAX));
+        }
+        store.sync_seconds.set(stats.sync_time.as_secs_f64());
+        for (prefix, count) in &stats.entries {
+            let resource = prefix.as_str().trim_start_matches("/registry/").trim_end_matches('/').to_owned();
+            self.objects.get_or_create(&ResourceLabel { resource }).set((*count).try_into().unwrap_or(i64::MAX));
+        }
+    }
+}
+
+fn verb(info: &RequestInfo) -> &'static str {
+    match &*info.verb {
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "create" | "post" => "POST",
+        "update" | "put" => "PUT",
+        "patch" => "PATCH",
+        "delete" => "DELETE",
+        "deletecollection" => "DELETECOLLECTION",
+        "head" => "HEAD",
+        _ => "OTHER",
+    }
+}
+
+fn scope(info: &RequestInfo) -> &'static str {
+    match &info.resource {
+        None => "",
+        Some(resource) if resource.segments > 1 => "resource",
+        Some(resource) if !resource.namespace.is_empty() => "namespace",
+        Some(_) => "cluster",
+    }
+}

@@ -1,0 +1,249 @@
+//! Content negotiation: which form and which view of an answer a client accepts, and which form its body has.
+
+use ferrokube_apimachinery::status::{Failure, Reason};
+
+/// How a body is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
+}
+
+impl Form {
+    /// Its media type.
+    pub(crate) fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+}
+
+/// Which view of objects is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum View {
+    /// The whole object.
+    Whole,
+    /// `PartialObjectMetadata` (of one object, or each of a watch); the version is `v1` or `v1beta1`.
+    Metadata(&'static str),
+    /// `PartialObjectMetadataList`.
+    MetadataList(&'static str),
+    /// `Table`.
+    Table(&'static str),
+    /// `APIGroupDiscoveryList` in one of its versions, for discovery only.
+    Discovery(&'static str),
+}
+
+/// What an endpoint can give.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    /// Whether protobuf can be written.
+    pub(crate) protobuf: bool,
+    /// Which views are there, beyond the whole object.
+    pub(crate) views: Views,
+}
+
+/// Groups of views that an endpoint offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Views {
+    /// Only whole objects (discovery documents, errors).
+    None,
+    /// Metadata and Table of one object or a watch.
+    Single,
+    /// Metadata list and Table.
+    List,
+    /// Aggregated discovery.
+    Discovery,
+}
+
+/// The outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// The form.
+    pub(crate) form: Form,
+    /// The view.
+    pub(crate) view: View,
+    /// Whether JSON is indented.
+    pub(crate) pretty: bool,
+}
+
+impl Accepted {
+    /// Compact JSON of the whole object.
+    pub(crate) const JSON: Self = Self { form: Form::Json, view: View::Whole, pretty: false };
+}
+
+/// The most clauses of an Accept header that are looked at.
+const MAX_CLAUSES: usize = 256;
+
+struct Clause<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    parameters: &'a str,
+    quality: f32,
+}
+
+/// Chooses what a client gets, in its order of preference.
+///
+/// # Errors
+/// 406 when it accepts nothing of what is offered.
+pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, Failure> {
+    match accept {
+        "" | "application/json" | "*/*" => return Ok(Accepted::JSON),
+        "application/vnd.kubernetes.protobuf" if offer.protobuf => return Ok(Accepted { form: Form::Protobuf, ..Accepted::JSON }),
+        _ => {}
+    }
+    let mut clauses: Vec<Clause<'_>> = accept.split(',').take(MAX_CLAUSES).filter_map(parse_clause).collect();
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality).then((a.kind == "*").cmp(&(b.kind == "*"))).then((a.subtype == "*").cmp(&(b.subtype == "*"))));
+    clauses.iter().find_map(|clause| accept_clause(clause, offer)).ok_or_else(|| not_acceptable(offer))
+}
+
+fn not_acceptable(offer: Offer) -> Failure {
+    let protobuf = if offer.protobuf { ", application/vnd.kubernetes.protobuf" } else { "" };
+    Failure::new(Reason::NotAcceptable, format!("only the following media types are accepted: application/json, application/yaml{protobuf}"))
+}
+
+fn parse_clause(text: &str) -> Option<Clause<'_>> {
+    let (media, parameters) = text.split_once(';').unwrap_or((text, ""));
+    let media = media.trim();
+    let (kind, subtype) = if media == "*" { ("*", "*") } else { media.split_once('/')? };
+    let quality = parameters_of(parameters).find(|(key, _)| *key == "q").and_then(|(_, value)| value.parse().ok()).unwrap_or(1.0);
+    Some(Clause { kind: kind.trim(), subtype: subtype.trim(), parameters, quality })
+}
+
+fn parameters_of(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split(';').filter_map(|parameter| parameter.split_once('=')).map(|(key, value)| (key.trim(), value.trim()))
+}
+
+fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
+    let form = match (clause.kind, clause.subtype) {
+        ("application", "json") | ("*", "*") => Form::Json,
+        ("application", "yaml") => Form::Yaml,
+        ("application", "vnd.kubernetes.protobuf") if offer.protobuf || matches!(offer.views, Views::Single | Views::List) => Form::Protobuf,
+        _ => return None,
+    };
+    let (mut kind, mut group, mut version, mut pretty) = ("", "", "", false);
+    for (key, value) in parameters_of(clause.parameters) {
+        match key {
+            "as" => kind = value,
+            "g" => group = value,
+            "v" => version = value,
+            "pretty" => pretty = value == "1",
+            _ => {}
+        }
+    }
+    let view = view(kind, group, version, offer.views)?;
+    if form == Form::Protobuf && (matches!(view, View::Table(_)) || (view == View::Whole && !offer.protobuf)) {
+        return None;
+    }
+    Some(Accepted { form, view, pretty })
+}
+
+/// The view that `as`, `g` and `v` name, if it is offered.
+fn view(kind: &str, group: &str, version: &str, offered: Views) -> Option<View> {
+    if kind.is_empty() {
+        return Some(View::Whole);
+    }
+    let version = match version {
+        "v1" => "v1",
+        "v1beta1" => "v1beta1",
+        "v2" => "v2",
+        "v2beta1" => "v2beta1",
+        _ => return None,
+    };
+    match (group, kind, offered) {
+        ("apidiscovery.k8s.io", "APIGroupDiscoveryList", Views::Discovery) if version.starts_with("v2") => Some(View::Discovery(version)),
+        ("meta.k8s.io", ..) if version.starts_with("v2") => None,
+        ("meta.k8s.io", "Table", Views::Single | Views::List) => Some(View::Table(version)),
+        ("meta.k8s.io", "PartialObjectMetadata", Views::Single) => Some(View::Metadata(version)),
+        ("meta.k8s.io", "PartialObjectMetadataList", Views::List) => Some(View::MetadataList(version)),
+        _ => None,
+    }
+}
+
+/// Whether a browser or command line asks, who read better indented: `pretty` decides when it is given.
+pub(crate) fn wants_pretty(given: Option<&str>, user_agent: &str) -> bool {
+    match given {
+        Some(value) => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        None => ["curl", "Wget", "Mozilla/5.0"].iter().any(|agent| user_agent.starts_with(agent)),
+    }
+}
+
+/// The form of a request body.
+///
+/// # Errors
+/// 415.
+pub(crate) fn body_form(content_type: &str, protobuf: bool) -> Result<Form, Failure> {
+    let media = media_type(content_type);
+    match media.as_str() {
+        "" | "application/json" => Ok(Form::Json),
+        "application/yaml" => Ok(Form::Yaml),
+        "application/vnd.kubernetes.protobuf" if protobuf => Ok(Form::Protobuf),
+        _ => {
+            let known = if protobuf { ", application/vnd.kubernetes.protobuf" } else { "" };
+            let message = format!("the body of the request was in an unknown format - accepted media types include: application/json, application/yaml{known}");
+            Err(Failure::new(Reason::UnsupportedMediaType, message))
+        }
+    }
+}
+
+/// The media type of a Content-Type header, in lower case, without parameters.
+pub(crate) fn media_type(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn single(accept: &str) -> Option<(Form, View)> {
+        negotiate(accept, Offer { protobuf: true, views: Views::Single }).ok().map(|accepted| (accepted.form, accepted.view))
+    }
+
+    #[test]
+    fn accept_reads_as_recorded() {
+        let json = Some((Form::Json, View::Whole));
+        let cases = [
+            ("text/html", None),
+            ("application/json;as=Table", None),
+            ("*/*", json),
+            ("application/*", None),
+            ("text/html,*/*;q=0.1", json),
+            ("", json),
+            ("application/json;q=0", json),
+            ("application/cbor", None),
+            (";;;", None),
+            ("application/json;stream=watch", json),
+            ("application/yaml, application/json", Some((Form::Yaml, View::Whole))),
+            ("APPLICATION/JSON", None),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io", Some((Form::Json, View::Table("v1")))),
+            ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", json),
+            ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", None),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", None),
+            ("application/json;q=0.9,application/vnd.kubernetes.protobuf;q=0.1", json),
+            ("application/vnd.kubernetes.protobuf,application/json", Some((Form::Protobuf, View::Whole))),
+        ];
+        for (accept, want) in cases {
+            assert_eq!(single(accept), want, "{accept}");
+        }
+    }
+
+    #[test]
+    fn metadata_of_a_kind_without_protobuf_may_be_protobuf() {
+        let offer = Offer { protobuf: false, views: Views::List };
+        let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+        assert_eq!(negotiate(accept, offer).map(|accepted| accepted.form), Ok(Form::Protobuf));
+        assert!(negotiate("application/vnd.kubernetes.protobuf", offer).is_err());
+    }
+
+    #[test]
+    fn content_types_read_as_recorded() {
+        for (text, want) in [("", Some(Form::Json)), ("application/json; charset=utf-16", Some(Form::Json)), ("APPLICATION/JSON", Some(Form::Json)), ("json", None)] {
+            assert_eq!(body_form(text, true).ok(), want, "{text}");
+        }
+    }
+}

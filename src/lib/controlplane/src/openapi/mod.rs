@@ -1,0 +1,200 @@
+//! OpenAPI documents, made when somebody asks and kept until their definitions change.
+
+mod documents;
+mod gnostic;
+mod paths;
+
+use crate::discovery::hash;
+use crate::exchange::{Exchange, Stop};
+use crate::server::Shared;
+use crate::status;
+use bytes::Bytes;
+use ferrokube_apimachinery::document::{Map, Value, json};
+use ferrokube_apimachinery::json as codec;
+use ferrokube_resource::Definition;
+use ferrokube_serve::Response;
+use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+
+/// What was made so far.
+#[derive(Default)]
+pub(crate) struct OpenApi {
+    cache: Mutex<Cache>,
+}
+
+#[derive(Default)]
+struct Cache {
+    /// By `api/v1`, `apis/<group>/<version>`.
+    v3: BTreeMap<String, Arc<Made>>,
+    v2: Option<Arc<Made>>,
+}
+
+/// A document.
+struct Made {
+    /// What it was made from: it is made again when these are others.
+    definitions: Vec<Arc<Definition>>,
+    json: Bytes,
+    protobuf: Bytes,
+    hash: String,
+}
+
+impl Made {
+    fn new(definitions: Vec<Arc<Definition>>, value: &Value, protobuf: Vec<u8>) -> Self {
+        let json: Bytes = codec::to_vec(value).into();
+        Self { definitions, hash: hash(&json), json, protobuf: protobuf.into() }
+    }
+
+    fn is_from(&self, definitions: &[Arc<Definition>]) -> bool {
+        self.definitions.len() == definitions.len() && self.definitions.iter().zip(definitions).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+}
+
+/// Which definitions are in which group version, by the path of its document.
+fn sorted(shared: &Shared) -> BTreeMap<String, Vec<Arc<Definition>>> {
+    let mut all: BTreeMap<String, Vec<Arc<Definition>>> = BTreeMap::new();
+    for definition in shared.registry.catalog().all().1 {
+        for version in definition.versions.iter().filter(|version| version.served) {
+            let path = documents::key(&definition.group, &version.name);
+            all.entry(path).or_default().push(Arc::clone(&definition));
+        }
+    }
+    all
+}
+
+impl OpenApi {
+    fn v3_document(&self, path: &str, definitions: Vec<Arc<Definition>>) -> Arc<Made> {
+        if let Some(made) = self.cache.lock().expect("no panic while held").v3.get(path)
+            && made.is_from(&definitions)
+        {
+            return Arc::clone(made);
+        }
+        let value = documents::v3(path, &definitions);
+        let made = Arc::new(Made::new(definitions, &value, gnostic::v3(&value)));
+        self.cache.lock().expect("no panic while held").v3.insert(path.to_owned(), Arc::clone(&made));
+        made
+    }
+
+    fn v2_document(&self, definitions: Vec<Arc<Definition>>) -> Arc<Made> {
+        if let Some(made) = &self.cache.lock().expect("no panic while held").v2
+            && made.is_from(&definitions)
+        {
+            return Arc::clone(made);
+        }
+        let value = documents::v2(&definitions);
+        let made = Arc::new(Made::new(definitions, &value, gnostic::v2(&value)));
+        self.cache.lock().expect("no panic while held").v2 = Some(Arc::clone(&made));
+        made
+    }
+
+    /// `/openapi/v2`
+    pub(crate) async fn v2(&self, shared: &Arc<Shared>, exchange: &Exchange) -> Result<Response, Stop> {
+        let protobuf = match wanted(exchange.header(http::header::ACCEPT), V2_PROTOBUF) {
+            Some(protobuf) => protobuf,
+            None => return Ok(bare(406)),
+        };
+        let server = Arc::clone(shared);
+        let made = off_worker(move || server.openapi.v2_document(server.registry.catalog().all().1)).await?;
+        let mut response = answer(exchange, &made, protobuf, V2_PROTOBUF);
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        Ok(response)
+    }
+
+    /// `/openapi/v3`: where the documents are, with their hashes.
+    pub(crate) async fn index(&self, shared: &Arc<Shared>) -> Result<Response, Stop> {
+        let server = Arc::clone(shared);
+        let paths = off_worker(move || {
+            let all = sorted(&server).into_iter().map(|(path, definitions)| {
+                let made = server.openapi.v3_document(&path, definitions);
+                let url = format!("/openapi/v3/{path}?hash={}", made.hash);
+                (path, json!({"serverRelativeURL": url}))
+            });
+            all.collect::<Map<String, Value>>()
+        })
+        .await?;
+        let bytes = codec::to_vec(&json!({"paths": paths}));
+        Ok(status::text(200, bytes))
+    }
+
+    /// `/openapi/v3/<group version>`
+    pub(crate) async fn v3(&self, shared: &Arc<Shared>, exchange: &Exchange, path: &str) -> Result<Response, Stop> {
+        let Some(definitions) = sorted(shared).remove(path) else { return Ok(bare(404)) };
+        let Some(protobuf) = wanted(exchange.header(http::header::ACCEPT), V3_PROTOBUF) else { return Ok(bare(406)) };
+        let (server, owned) = (Arc::clone(shared), path.to_owned());
+        let made = off_worker(move || server.openapi.v3_document(&owned, definitions)).await?;
+        let asked = exchange.query.get("hash");
+        if asked.is_some_and(|asked| asked != made.hash) {
+            let mut response = bare(301);
+            let location = format!("/openapi/v3/{path}?hash={}", made.hash);
+            response.headers_mut().insert(LOCATION, HeaderValue::from_str(&location).unwrap_or(HeaderValue::from_static("/openapi/v3")));
+            return Ok(response);
+        }
+        let mut response = answer(exchange, &made, protobuf, V3_PROTOBUF);
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+        if asked.is_some() {
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+        }
+        Ok(response)
+    }
+}
+
+/// Runs what costs milliseconds where it holds up nobody.
+async fn off_worker<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Result<T, Stop> {
+    tokio::task::spawn_blocking(make).await.map_err(|error| {
+        tracing::error!(error = %error, "an OpenAPI document could not be made");
+        ferrokube_apimachinery::status::Failure::internal("the document could not be made").into()
+    })
+}
+
+fn bare(code: u16) -> Response {
+    let mut response = Response::new(crate::body::empty());
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+    response
+}
+
+/// Whether protobuf is wanted (`Some(true)`), or JSON; `None` when neither is accepted. The first clause that fits decides.
+fn wanted(accept: &str, protobuf: &str) -> Option<bool> {
+    if accept.is_empty() {
+        return Some(false);
+    }
+    accept.split(',').take(256).find_map(|clause| match clause.split(';').next().unwrap_or_default().trim() {
+        "application/json" | "*/*" | "application/*" => Some(false),
+        // Older clients write an @ for the dot before the version.
+        media if media == protobuf || media.replacen('@', ".", 1) == protobuf => Some(true),
+        _ => None,
+    })
+}
+
+fn answer(exchange: &Exchange, made: &Made, protobuf: bool, media_type: &'static str) -> Response {
+    let etag = HeaderValue::from_str(&format!("\"{}\"", made.hash)).expect("hexadecimal digits and quotes");
+    let unchanged = exchange.head.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
+    let mut response = match (unchanged, protobuf) {
+        (true, _) => bare(304),
+        (false, true) => status::with_type(200, media_type, crate::body::full(made.protobuf.clone())),
+        (false, false) => status::with_type(200, "application/json", crate::body::full(made.json.clone())),
+    };
+    response.headers_mut().insert(ETAG, etag);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_is_the_first_that_fits() {
+        let cases = [
+            ("", Some(false)),
+            ("application/json", Some(false)),
+            ("text/html", None),
+            ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", Some(true)),
+            ("application/com.github.proto-openapi.spec.v2.v1.0+protobuf,application/json", Some(true)),
+        ];
+        for (accept, want) in cases {
+            assert_eq!(wanted(accept, V2_PROTOBUF), want, "{accept}");
+        }
+    }
+}

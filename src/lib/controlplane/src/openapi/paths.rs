@@ -1,0 +1,164 @@
+//! Path items of a resource: what clients look up there are the action, the kind and the parameters that a write takes.
+
+use super::documents::{key, name_of, reference};
+use ferrokube_apimachinery::document::{Map, Value, json};
+use ferrokube_apimachinery::gvk::GroupVersionKind;
+use ferrokube_resource::{Definition, Scope, Verbs};
+
+/// Which version of the specification is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// Swagger 2.0
+    V2,
+    /// OpenAPI 3.0
+    V3,
+}
+
+/// One operation.
+struct Operation {
+    method: &'static str,
+    action: &'static str,
+    /// `read`, `list`, `create`, ...: the first word of the operation's id.
+    word: &'static str,
+    verb: Verbs,
+    parameters: &'static [&'static str],
+}
+
+const LIST: &[&str] = &["allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch"];
+const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
+const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
+const DELETE: &[&str] = &["dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"];
+
+const COLLECTION: [Operation; 3] = [
+    Operation { method: "get", action: "list", word: "list", verb: Verbs::LIST, parameters: LIST },
+    Operation { method: "post", action: "post", word: "create", verb: Verbs::CREATE, parameters: WRITE },
+    Operation { method: "delete", action: "deletecollection", word: "deleteCollection", verb: Verbs::DELETE_COLLECTION, parameters: LIST },
+];
+const ITEM: [Operation; 5] = [
+    Operation { method: "get", action: "get", word: "read", verb: Verbs::GET, parameters: &[] },
+    Operation { method: "put", action: "put", word: "replace", verb: Verbs::UPDATE, parameters: WRITE },
+    Operation { method: "patch", action: "patch", word: "patch", verb: Verbs::PATCH, parameters: PATCH },
+    Operation { method: "delete", action: "delete", word: "delete", verb: Verbs::DELETE, parameters: DELETE },
+    Operation { method: "post", action: "post", word: "create", verb: Verbs::CREATE, parameters: WRITE },
+];
+
+/// One path of a resource.
+struct Path<'a> {
+    text: String,
+    dialect: Dialect,
+    kind: GroupVersionKind,
+    /// The definition that is given and taken.
+    schema: &'a str,
+    /// The definition that a list gives.
+    list_schema: &'a str,
+    /// What ids end with.
+    id: String,
+}
+
+/// Adds a resource's paths.
+pub(super) fn add(definition: &Definition, index: usize, dialect: Dialect, into: &mut Map<String, Value>) {
+    let version = &definition.versions[index];
+    let base = format!("/{}", key(&definition.group, &version.name));
+    let namespaced = definition.scope == Scope::Namespaced;
+    let scoped = if namespaced { format!("{base}/namespaces/{{namespace}}/{}", definition.plural) } else { format!("{base}/{}", definition.plural) };
+    let schema = name_of(definition, index);
+    let list_schema = format!("{schema}List");
+    let id = format!("{}{}{}{}", camel(&definition.group), camel(&version.name), if namespaced { "Namespaced" } else { "" }, definition.kind);
+    let path = |text: String, kind: GroupVersionKind, suffix: &str| Path {
+        text,
+        dialect,
+        kind,
+        schema: &schema,
+        list_schema: &list_schema,
+        id: format!("{id}{}", camel(suffix)),
+    };
+    let gvk = definition.gvk(index);
+    path(scoped.clone(), gvk.clone(), "").add(&COLLECTION, definition.verbs, into);
+    if namespaced && definition.verbs.has(Verbs::LIST) {
+        path(format!("{base}/{}", definition.plural), gvk.clone(), "ForAllNamespaces").add(&COLLECTION[..1], definition.verbs, into);
+    }
+    path(format!("{scoped}/{{name}}"), gvk, "").add(&ITEM[..4], definition.verbs, into);
+    for subresource in &version.subresources {
+        path(format!("{scoped}/{{name}}/{}", subresource.name), subresource.kind.clone(), subresource.name).add(&ITEM, subresource.verbs, into);
+    }
+}
+
+impl Path<'_> {
+    fn add(&self, operations: &[Operation], verbs: Verbs, into: &mut Map<String, Value>) {
+        let mut item: Map<String, Value> =
+            operations.iter().filter(|operation| verbs.has(operation.verb)).map(|operation| (operation.method.to_owned(), self.operation(operation))).collect();
+        if item.is_empty() {
+            return;
+        }
+        let in_path = ["namespace", "name"].into_iter().filter(|name| self.text.contains(&format!("{{{name}}}")));
+        let mut parameters: Vec<Value> = in_path.map(|name| self.parameter(name, "path")).collect();
+        parameters.push(self.parameter("pretty", "query"));
+        item.insert("parameters".to_owned(), Value::Array(parameters));
+        into.insert(self.text.clone(), Value::Object(item));
+    }
+
+    fn operation(&self, operation: &Operation) -> Value {
+        let kind = &self.kind;
+        let result = if operation.action == "list" { self.list_schema } else { self.schema };
+        let mut parameters: Vec<Value> = operation.parameters.iter().map(|name| self.parameter(name, "query")).collect();
+        let takes_body = matches!(operation.method, "post" | "put" | "patch");
+        let mut out = json!({
+            "description": format!("{} {}", operation.word, kind.kind),
+            "operationId": format!("{}{}", operation.word, self.id),
+            "tags": [format!("{}_{}", if kind.group.is_empty() { "core" } else { &kind.group }, kind.version)],
+            "responses": {"200": self.response(result), "401": {"description": "Unauthorized"}},
+            "x-kubernetes-action": operation.action,
+            "x-kubernetes-group-version-kind": {"group": kind.group, "kind": kind.kind, "version": kind.version},
+        });
+        if takes_body {
+            match self.dialect {
+                Dialect::V2 => parameters.insert(0, json!({"name": "body", "in": "body", "required": true, "schema": reference(self.dialect, self.schema)})),
+                Dialect::V3 => out["requestBody"] = json!({"required": true, "content": {"*/*": {"schema": reference(self.dialect, self.schema)}}}),
+            }
+        }
+        if self.dialect == Dialect::V2 {
+            out["produces"] = json!(["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]);
+            out["consumes"] = json!(["*/*"]);
+            out["schemes"] = json!(["https"]);
+        }
+        if !parameters.is_empty() {
+            out["parameters"] = Value::Array(parameters);
+        }
+        out
+    }
+
+    fn response(&self, schema: &str) -> Value {
+        let schema = reference(self.dialect, schema);
+        match self.dialect {
+            Dialect::V2 => json!({"description": "OK", "schema": schema}),
+            Dialect::V3 => json!({"description": "OK", "content": {"application/json": {"schema": schema}}}),
+        }
+    }
+
+    fn parameter(&self, name: &str, place: &str) -> Value {
+        let kind = match name {
+            "allowWatchBookmarks" | "force" | "orphanDependents" | "sendInitialEvents" | "watch" => "boolean",
+            "gracePeriodSeconds" | "limit" | "timeoutSeconds" => "integer",
+            _ => "string",
+        };
+        let mut parameter = match self.dialect {
+            Dialect::V2 => json!({"name": name, "in": place, "type": kind, "uniqueItems": true}),
+            Dialect::V3 => json!({"name": name, "in": place, "schema": {"type": kind, "uniqueItems": true}}),
+        };
+        if place == "path" {
+            parameter["required"] = true.into();
+        }
+        parameter
+    }
+}
+
+/// `apiextensions.k8s.io` as `ApiextensionsK8sIo`, for ids.
+fn camel(text: &str) -> String {
+    text.split(['.', '-', '/'])
+        .filter(|word| !word.is_empty())
+        .map(|word| {
+            let mut symbols = word.chars();
+            symbols.next().map(|first| first.to_ascii_uppercase().to_string() + symbols.as_str()).unwrap_or_default()
+        })
+        .collect()
+}

@@ -1,0 +1,136 @@
+//! The server's state, and one request from its arrival to its answer.
+
+use crate::builder::Limits;
+use crate::discovery::Discovery;
+use crate::encode::Encoder;
+use crate::exchange::{Exchange, Stop};
+use crate::flow::Flow;
+use crate::health::Health;
+use crate::links::headers::AUDIT_ID;
+use crate::metrics::Metrics;
+use crate::openapi::OpenApi;
+use crate::routes::Routes;
+use crate::watch::EventCache;
+use crate::{chain, handler, status};
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_auth::audit::AuditLog;
+use ferrokube_auth::{Authenticator, Authorizer};
+use ferrokube_features::Gates;
+use ferrokube_registry::Registry;
+use ferrokube_serve::{Body, Handler, Request, Response};
+use ferrokube_trace::{Seam, request_span, scoped};
+use futures::FutureExt;
+use http_body_util::BodyExt;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// Everything that requests share.
+pub(crate) struct Shared {
+    pub(crate) registry: Registry,
+    pub(crate) gates: Gates,
+    pub(crate) authenticators: Vec<Arc<dyn Authenticator>>,
+    pub(crate) authorizer: Arc<dyn Authorizer>,
+    pub(crate) audit: AuditLog,
+    pub(crate) encoder: Encoder,
+    pub(crate) limits: Limits,
+    pub(crate) routes: Routes,
+    pub(crate) flow: Flow,
+    pub(crate) metrics: Metrics,
+    pub(crate) discovery: Discovery,
+    pub(crate) openapi: OpenApi,
+    pub(crate) health: Health,
+    pub(crate) events: EventCache,
+}
+
+impl Shared {
+    /// Answers one request; nothing that its handling does can end the server.
+    pub(crate) async fn answer(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
+        let mut exchange = Exchange::new(head, body);
+        let mut response = match AssertUnwindSafe(self.process(&mut exchange)).catch_unwind().await {
+            Ok(response) => response,
+            Err(panic) => self.panicked(&mut exchange, panic.as_ref()),
+        };
+        chain::leave(self, &mut exchange, &mut response);
+        let recorded = exchange.audit.recorded.get_mut().ok().and_then(Option::take);
+        if let Some(recorded) = recorded
+            && let Err(error) = recorded.await
+        {
+            tracing::error!(error = %error, "a write could not be audited and is not acknowledged");
+            return self.unrecorded(&exchange);
+        }
+        response
+    }
+
+    async fn process(self: &Arc<Self>, exchange: &mut Exchange) -> Response {
+        let outcome = match chain::enter(self, exchange) {
+            Ok(()) => self.handle(exchange).await,
+            Err(stop) => Err(stop),
+        };
+        match outcome {
+            Ok(response) => response,
+            Err(Stop::Response(response)) => *response,
+            Err(Stop::Failure(failure)) => {
+                let response = status::respond(&failure, &self.encoder, &exchange.head.headers);
+                exchange.audit.failure = Some(*failure);
+                response
+            }
+        }
+    }
+
+    async fn handle(self: &Arc<Self>, exchange: &mut Exchange) -> Result<Response, Stop> {
+        let trace = exchange.trace;
+        let resource = exchange.info.resource.as_ref();
+        let span = request_span(
+            &trace,
+            &Seam {
+                name: &exchange.info.verb,
+                resource: resource.map_or("", |info| &info.resource),
+                namespace: resource.map_or("", |info| &info.namespace),
+                object: resource.map_or("", |info| &info.name),
+            },
+        );
+        let timeout = exchange.timeout;
+        let handled = scoped(trace, span, handler::handle(self, exchange));
+        match tokio::time::timeout(timeout, handled).await {
+            Ok(result) => result,
+            Err(_) => Err(timed_out().into()),
+        }
+    }
+
+    fn panicked(&self, exchange: &mut Exchange, panic: &(dyn Any + Send)) -> Response {
+        let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        self.metrics.panics.inc();
+        tracing::error!(panic = what, path = exchange.info.path, verb = &*exchange.info.verb, "a request panicked");
+        let failure = Failure::new(Reason::InternalError, "this request caused the server to panic; see its log");
+        let response = status::respond(&failure, &self.encoder, &exchange.head.headers);
+        exchange.audit.failure = Some(failure);
+        response
+    }
+
+    fn unrecorded(&self, exchange: &Exchange) -> Response {
+        let failure = Failure::new(Reason::InternalError, "the request could not be audited; whether it was carried out is unknown");
+        let mut response = status::respond(&failure, &self.encoder, &exchange.head.headers);
+        response.headers_mut().insert(AUDIT_ID, exchange.audit_id.clone());
+        response
+    }
+}
+
+/// The answer to a request that took too long: a `Status` in plain text, as upstream's timeout handler writes it.
+fn timed_out() -> Response {
+    let failure = Failure::new(Reason::Timeout, "request did not complete within the allotted timeout");
+    let bytes = ferrokube_apimachinery::json::write(&failure.to_document()).0;
+    status::with_type(504, "text/plain; charset=utf-8", crate::body::full(bytes))
+}
+
+/// What a listener calls.
+pub(crate) struct Front(pub(crate) Arc<Shared>);
+
+impl Handler for Front {
+    fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        let (head, body) = request.into_parts();
+        let body = if http_body::Body::is_end_stream(&body) { crate::body::empty() } else { body.map_err(std::io::Error::other).boxed_unsync() };
+        Box::pin(async move { self.0.answer(head, body).await })
+    }
+}

@@ -1,0 +1,77 @@
+//! Failures become responses here and nowhere else.
+
+use crate::body;
+use crate::encode::Encoder;
+use crate::negotiate::{Accepted, Form, Offer, Views, negotiate};
+use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::status::{Details, Failure};
+use ferrokube_serve::Response;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{HeaderMap, StatusCode};
+
+/// The protobuf message of a `Status`.
+const MESSAGE: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
+
+/// The answer to a failed request, in the form that the client accepts; JSON when it accepts none of ours.
+pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap) -> Response {
+    let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let offer = Offer { protobuf: encoder.messages().contains(MESSAGE), views: Views::None };
+    let accepted = negotiate(accept, offer).unwrap_or(Accepted::JSON);
+    let (bytes, form) = encoder.document(&failure.to_document(), accepted, Some(MESSAGE));
+    let mut response = with_form(failure.code, bytes, form);
+    if let Some(seconds) = failure.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if failure.code == 401 {
+        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if failure.code == 405 {
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(""));
+    }
+    response
+}
+
+/// A response of bytes in a form.
+pub(crate) fn with_form(code: u16, bytes: Vec<u8>, form: Form) -> Response {
+    with_type(code, form.media_type(), body::full(bytes))
+}
+
+/// A response with a media type.
+pub(crate) fn with_type(code: u16, media_type: &'static str, body: ferrokube_serve::Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// A plain text response.
+pub(crate) fn text(code: u16, text: impl Into<bytes::Bytes>) -> Response {
+    let mut response = with_type(code, "text/plain; charset=utf-8", body::full(text));
+    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// What answers a path that nobody serves.
+pub(crate) fn not_found() -> Response {
+    text(404, "404 page not found\n")
+}
+
+/// The `Status` of a delete that is complete.
+pub(crate) fn success(details: &Details) -> Document {
+    let mut status = Document::new();
+    for (field, value) in [("kind", "Status"), ("apiVersion", "v1"), ("status", "Success")] {
+        status.set(&[field], value);
+    }
+    status.set(&["metadata"], json!({}));
+    for (field, value) in [("name", &details.name), ("group", &details.group), ("kind", &details.kind), ("uid", &details.uid)] {
+        if !value.is_empty() {
+            status.set(&["details", field], value.as_str());
+        }
+    }
+    status
+}
+
+/// The message name for encoding a `Status`.
+pub(crate) fn message() -> &'static str {
+    MESSAGE
+}
