@@ -18,11 +18,7 @@ use std::sync::Arc;
 pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange) -> Result<Response, Stop> {
     audit::admit(shared, exchange)?;
     let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
-    let response = if exchange.info.resource.is_some() {
-        resources::handle(shared, exchange).await?
-    } else {
-        path(shared, exchange).await?
-    };
+    let response = if exchange.info.resource.is_some() { resources::handle(shared, exchange).await? } else { path(shared, exchange).await? };
     if gzip { Ok(compress::maybe(response).await) } else { Ok(response) }
 }
 
@@ -103,7 +99,9 @@ async fn route(shared: &Shared, exchange: &mut Exchange, path: &str) -> Result<R
 
 /// The paths that there are.
 fn root(shared: &Shared) -> Result<Response, Stop> {
-    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned).to_vec();
+    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+        .map(str::to_owned)
+        .to_vec();
     for (group, versions) in shared.discovery.group_versions(shared) {
         if group.is_empty() {
             continue;

@@ -63,7 +63,9 @@ impl Health {
             "storage" => storage(shared),
             "shutdown" if self.stopping.load(Ordering::Acquire) => Err("the server is shutting down".to_owned()),
             _ => match name.strip_prefix("poststarthook/") {
-                Some(step) if self.steps.lock().expect("no panic while held").iter().any(|(name, done)| name == step && !done) => Err("not finished".to_owned()),
+                Some(step) if self.steps.lock().expect("no panic while held").iter().any(|(name, done)| name == step && !done) => {
+                    Err("not finished".to_owned())
+                }
                 _ => Ok(()),
             },
         }

@@ -242,7 +242,9 @@ mod tests {
 
     #[test]
     fn content_types_read_as_recorded() {
-        for (text, want) in [("", Some(Form::Json)), ("application/json; charset=utf-16", Some(Form::Json)), ("APPLICATION/JSON", Some(Form::Json)), ("json", None)] {
+        for (text, want) in
+            [("", Some(Form::Json)), ("application/json; charset=utf-16", Some(Form::Json)), ("APPLICATION/JSON", Some(Form::Json)), ("json", None)]
+        {
             assert_eq!(body_form(text, true).ok(), want, "{text}");
         }
     }

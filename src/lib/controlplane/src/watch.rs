@@ -300,7 +300,6 @@ impl Cached {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -59,16 +59,14 @@ pub(crate) fn collect(definitions: &[Arc<Definition>]) -> Vec<Group> {
     for definition in definitions {
         let hash = definition.storage_prefix.as_deref().and_then(|prefix| stored.get(prefix)).cloned().unwrap_or_default();
         for (index, version) in definition.versions.iter().enumerate().filter(|(_, version)| version.served) {
-            let group = find_or_push(&mut groups, |group| group.name == definition.group, || Group {
-                name: definition.group.clone(),
-                native: false,
-                versions: Vec::new(),
-            });
+            let group = find_or_push(
+                &mut groups,
+                |group| group.name == definition.group,
+                || Group { name: definition.group.clone(), native: false, versions: Vec::new() },
+            );
             group.native |= !definition.custom;
-            let version = find_or_push(&mut group.versions, |known| known.name == version.name, || GroupVersion {
-                name: version.name.clone(),
-                resources: Vec::new(),
-            });
+            let version =
+                find_or_push(&mut group.versions, |known| known.name == version.name, || GroupVersion { name: version.name.clone(), resources: Vec::new() });
             version.resources.push(Resource { definition: Arc::clone(definition), version: index, storage_hash: hash.clone() });
         }
     }
@@ -104,7 +102,8 @@ fn preference(version: &str) -> (u8, u64, u64, Reverse<String>) {
         match &rest[end..] {
             "" => Some((3, major, 0)),
             tail => {
-                let (stability, number) = tail.strip_prefix("beta").map(|number| (2, number)).or_else(|| tail.strip_prefix("alpha").map(|number| (1, number)))?;
+                let (stability, number) =
+                    tail.strip_prefix("beta").map(|number| (2, number)).or_else(|| tail.strip_prefix("alpha").map(|number| (1, number)))?;
                 Some((stability, major, number.parse().ok()?))
             }
         }

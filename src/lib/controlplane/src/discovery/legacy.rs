@@ -10,7 +10,8 @@ fn object(value: Value) -> Document {
 
 /// `/api`
 pub(super) fn core(groups: &[Group], host: &str) -> Document {
-    let versions: Vec<&str> = groups.iter().filter(|group| group.name.is_empty()).flat_map(|group| &group.versions).map(|version| version.name.as_str()).collect();
+    let versions: Vec<&str> =
+        groups.iter().filter(|group| group.name.is_empty()).flat_map(|group| &group.versions).map(|version| version.name.as_str()).collect();
     object(json!({
         "kind": "APIVersions",
         "versions": versions,

@@ -190,7 +190,10 @@ fn parse_filter(text: &str, depth: u8) -> Option<Filter> {
         ("<", Operator::Less),
         (">", Operator::Greater),
     ];
-    let found = OPERATORS.iter().filter_map(|(symbol, operator)| text.find(symbol).map(|at| (at, symbol.len(), *operator))).min_by_key(|(at, length, _)| (*at, 3 - length));
+    let found = OPERATORS
+        .iter()
+        .filter_map(|(symbol, operator)| text.find(symbol).map(|at| (at, symbol.len(), *operator)))
+        .min_by_key(|(at, length, _)| (*at, 3 - length));
     let (path, test) = match found {
         None => (text, None),
         Some((at, length, operator)) => (&text[..at], Some((operator, parse_literal(text[at + length..].trim())?))),

@@ -178,10 +178,14 @@ mod tests {
             complete(&mut user);
             user
         };
-        let user = asked(&[("impersonate-user", "jane"), ("impersonate-group", "g1"), ("impersonate-group", "g2"), ("impersonate-extra-example.com%2fkey", "v")]);
+        let user =
+            asked(&[("impersonate-user", "jane"), ("impersonate-group", "g1"), ("impersonate-group", "g2"), ("impersonate-extra-example.com%2fkey", "v")]);
         assert_eq!(user.groups, ["g1", "g2", "system:authenticated"]);
         assert_eq!(user.extra["example.com/key"], ["v"]);
-        assert_eq!(asked(&[("impersonate-user", "system:serviceaccount:n:r")]).groups, ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]);
+        assert_eq!(
+            asked(&[("impersonate-user", "system:serviceaccount:n:r")]).groups,
+            ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]
+        );
         assert_eq!(asked(&[("impersonate-user", ANONYMOUS)]).groups, [UNAUTHENTICATED]);
         assert_eq!(requested(&headers(&[("impersonate-group", "g")])).unwrap_err().code, 400);
         assert!(requested(&headers(&[("impersonate-junk", "g")])).unwrap().is_none());
@@ -196,7 +200,11 @@ mod tests {
             ("impersonate-extra-scopes", "a"),
         ]));
         let user = user.unwrap().unwrap();
-        let asked: Vec<String> = parts(&user).iter().map(|part| format!("{}/{}/{}/{}/{}", part.group, part.namespace, part.resource, part.subresource, part.name)).collect();
-        assert_eq!(asked, ["/n/serviceaccounts//r", "//groups//system:masters", "authentication.k8s.io//uids//u", "authentication.k8s.io//userextras/scopes/a"]);
+        let asked: Vec<String> =
+            parts(&user).iter().map(|part| format!("{}/{}/{}/{}/{}", part.group, part.namespace, part.resource, part.subresource, part.name)).collect();
+        assert_eq!(
+            asked,
+            ["/n/serviceaccounts//r", "//groups//system:masters", "authentication.k8s.io//uids//u", "authentication.k8s.io//userextras/scopes/a"]
+        );
     }
 }

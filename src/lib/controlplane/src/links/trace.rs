@@ -29,7 +29,8 @@ pub(crate) fn parse(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Sto
 /// A new span in the sender's trace, if the sender (the real user, also under impersonation) is trusted; else a new trace with a link.
 pub(crate) fn adopt(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
     let Some(claimed) = exchange.claimed else { return Ok(()) };
-    exchange.trace = if may_propagate(shared, exchange) { claimed.child() } else { TraceContext { parent_span_id: None, ..exchange.trace }.with_link(&claimed) };
+    exchange.trace =
+        if may_propagate(shared, exchange) { claimed.child() } else { TraceContext { parent_span_id: None, ..exchange.trace }.with_link(&claimed) };
     Ok(())
 }
 

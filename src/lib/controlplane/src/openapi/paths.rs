@@ -24,7 +24,18 @@ struct Operation {
     parameters: &'static [&'static str],
 }
 
-const LIST: &[&str] = &["allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch"];
+const LIST: &[&str] = &[
+    "allowWatchBookmarks",
+    "continue",
+    "fieldSelector",
+    "labelSelector",
+    "limit",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "timeoutSeconds",
+    "watch",
+];
 const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
 const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
 const DELETE: &[&str] = &["dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"];
