@@ -12,6 +12,7 @@ An empty definition repeats the line above. `emit` says how the typed API writes
     o  omitted when it is zero
     p  omitted only when it is absent or null
     n  null when it is absent
+protobuf.tsv: the columns of the facts, and the JSON name of a field where it is another ("." where the message's fields are inlined in JSON).
 The other tables have the columns of the facts.
 """
 import os
@@ -125,6 +126,15 @@ def closure(start, references):
     return done
 
 
+def json_name(names, field, kind):
+    """The JSON name of a protobuf field if it is not the field's own, by the names that the definition has."""
+    if not names or field in names:
+        return ""
+    plain = lambda name: name.lower().replace("-", "").lstrip("$")
+    alike = [name for name in names if plain(name) == plain(field)]
+    return alike[0] if alike else "." if "." in kind and not kind.startswith("map<") else ""
+
+
 def by_first(rows, key):
     table = {}
     for row in rows:
@@ -154,14 +164,18 @@ def main():
     messages = by_first(rows, lambda row: f"{row[0]}.{row[1]}")
     references = {name: {part for row in rows for part in re.findall(r"[A-Za-z0-9_.]+", row[5])} for name, rows in messages.items()}
     roots = [name for name in messages if name.rpartition(".")[0] in MESSAGE_PACKAGES]
+    fields = {}
     for name in messages:
         for prefix, replacement in DEFINITIONS_OF_MESSAGES.items():
             if name.startswith(prefix):
-                if replacement + name[len(prefix):] in wanted:
+                definition = replacement + name[len(prefix):]
+                fields[name] = {row[1] for row in definitions.get(definition, [])} - {"", "(self)"}
+                if definition in wanted:
                     roots.append(name)
                 break
     keep = closure(roots, references)
-    write("protobuf.tsv", header, [row for name in sorted(keep) for row in messages[name]])
+    rows = [[*row, json_name(fields.get(name), row[2], row[5])] for name in sorted(keep) for row in messages[name]]
+    write("protobuf.tsv", [*header, "json"], rows)
 
     write("kinds.tsv", kinds_header, kinds)
     header, rows = read(facts, "resources.tsv")
