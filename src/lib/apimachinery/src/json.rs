@@ -99,6 +99,15 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
+/// How deep objects and arrays nest in a value: 0 for a scalar.
+pub fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// Positions in a canonical encoding, so that other forms of an object are slices of its bytes (see [`forms`]).
 ///
 /// ```text

@@ -1,10 +1,23 @@
 //! Kubernetes protobuf: `k8s\0` + `runtime.Unknown` around messages, transcoded to and from documents by tables.
+//!
+//! A document's fields become message fields one to one. Zero values that are on the wire stay in the document: Go writes every field that is no pointer, and
+//! the kind's encoding rules (crate `schema`) drop the ones that JSON would omit. Nulls are not written. Empty lists and maps have no form in protobuf.
+
+mod read;
+mod special;
+mod table;
+mod wire;
+mod write;
 
 use crate::document::{Document, Value};
+use crate::json;
+pub use table::Messages;
 
-/// Message tables: which fields a message has, by number and by JSON name.
-#[derive(Debug, Default)]
-pub struct Messages {}
+/// What an enveloped body begins with.
+pub const MAGIC: &[u8; 4] = b"k8s\0";
+
+/// The field of the envelope that holds the message.
+const RAW: u32 = 2;
 
 /// Why bytes are not a message, or a value does not fit one.
 #[derive(Debug, thiserror::Error)]
@@ -15,51 +28,185 @@ pub enum ProtobufError {
     /// The tables have no such message.
     #[error("no protobuf message {0}")]
     UnknownMessage(String),
+    /// A value of the document is of another type than the message's field.
+    #[error("the field {0} does not fit its protobuf message")]
+    DoesNotFit(String),
+}
+
+impl ProtobufError {
+    fn malformed(why: &str) -> Self {
+        Self::Malformed(why.to_owned())
+    }
+}
+
+/// The envelope, `runtime.Unknown`.
+#[derive(Default)]
+struct Envelope<'a> {
+    api_version: String,
+    kind: String,
+    raw: &'a [u8],
+    content_type: String,
+}
+
+impl<'a> Envelope<'a> {
+    fn read(body: &'a [u8]) -> Result<Self, ProtobufError> {
+        let unknown = body.strip_prefix(MAGIC).ok_or_else(|| ProtobufError::malformed("the body does not begin with k8s\\0"))?;
+        let mut envelope = Self::default();
+        for field in wire::fields(unknown) {
+            match field? {
+                (1, wire::Wire::Bytes(bytes)) => envelope.read_type(bytes)?,
+                (RAW, wire::Wire::Bytes(bytes)) => envelope.raw = bytes,
+                (4, wire::Wire::Bytes(bytes)) => envelope.content_type = wire::text(bytes),
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+
+    fn read_type(&mut self, bytes: &[u8]) -> Result<(), ProtobufError> {
+        for field in wire::fields(bytes) {
+            match field? {
+                (1, wire::Wire::Bytes(bytes)) => self.api_version = wire::text(bytes),
+                (2, wire::Wire::Bytes(bytes)) => self.kind = wire::text(bytes),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Messages {
-    /// Parses the table format of `resources/data/protobuf.tsv`: package, message, field, number, label, type.
-    ///
-    /// # Errors
-    /// The first line that is malformed, with its number.
-    pub fn parse(_tables: &str) -> Result<Self, String> {
-        unimplemented!("apimachinery owner")
-    }
-
-    /// Whether the tables have a message (`package.Message`).
-    pub fn contains(&self, _message: &str) -> bool {
-        unimplemented!("apimachinery owner")
-    }
-
     /// Reads an enveloped body (`k8s\0`...) of the named message; sets `kind` and `apiVersion` from the envelope.
     ///
     /// # Errors
     /// [`ProtobufError`].
-    pub fn read(&self, _message: &str, _body: &[u8]) -> Result<Document, ProtobufError> {
-        unimplemented!("apimachinery owner")
+    pub fn read(&self, message: &str, body: &[u8]) -> Result<Document, ProtobufError> {
+        let index = self.index_of(message)?;
+        let envelope = Envelope::read(body)?;
+        let mut document = if envelope.content_type == "application/json" {
+            json::read(envelope.raw).map_err(|error| ProtobufError::Malformed(error.to_string()))?.document
+        } else {
+            match read::message(self, index, envelope.raw)? {
+                Value::Object(fields) => Document::from(fields),
+                _ => return Err(ProtobufError::malformed("the message is no object")),
+            }
+        };
+        for (field, text) in [("kind", envelope.kind), ("apiVersion", envelope.api_version)] {
+            if !text.is_empty() {
+                document.set(&[field], text);
+            }
+        }
+        Ok(document)
     }
 
     /// The envelope's `(apiVersion, kind)` without reading the message, to choose it.
     ///
     /// # Errors
     /// [`ProtobufError::Malformed`].
-    pub fn type_of(_body: &[u8]) -> Result<(String, String), ProtobufError> {
-        unimplemented!("apimachinery owner")
+    pub fn type_of(body: &[u8]) -> Result<(String, String), ProtobufError> {
+        let envelope = Envelope::read(body)?;
+        Ok((envelope.api_version, envelope.kind))
     }
 
     /// Writes an object as an enveloped message.
     ///
     /// # Errors
-    /// [`ProtobufError::UnknownMessage`].
-    pub fn write(&self, _message: &str, _object: &Document) -> Result<Vec<u8>, ProtobufError> {
-        unimplemented!("apimachinery owner")
+    /// [`ProtobufError::UnknownMessage`], [`ProtobufError::DoesNotFit`].
+    pub fn write(&self, message: &str, object: &Document) -> Result<Vec<u8>, ProtobufError> {
+        let mut raw = Vec::with_capacity(512);
+        write::object(self, self.index_of(message)?, object.fields(), &mut raw)?;
+        Ok(envelope(object.api_version(), object.kind(), &raw))
     }
 
     /// Writes only the message (no envelope): list items and watch events embed these.
     ///
     /// # Errors
-    /// [`ProtobufError::UnknownMessage`].
-    pub fn write_bare(&self, _message: &str, _value: &Value) -> Result<Vec<u8>, ProtobufError> {
-        unimplemented!("apimachinery owner")
+    /// [`ProtobufError::UnknownMessage`], [`ProtobufError::DoesNotFit`].
+    pub fn write_bare(&self, message: &str, value: &Value) -> Result<Vec<u8>, ProtobufError> {
+        let mut out = Vec::with_capacity(512);
+        let fields = value.as_object().ok_or_else(|| ProtobufError::DoesNotFit(message.to_owned()))?;
+        write::object(self, self.index_of(message)?, fields, &mut out)?;
+        Ok(out)
+    }
+
+    /// Writes an enveloped list from items that are bare messages already.
+    ///
+    /// # Errors
+    /// [`ProtobufError::UnknownMessage`] when `list.message` is no list message, [`ProtobufError::DoesNotFit`].
+    pub fn write_list<I: AsRef<[u8]>>(&self, list: &ListHead<'_>, items: &[I]) -> Result<Vec<u8>, ProtobufError> {
+        let message = self.message(self.index_of(list.message)?);
+        let number = |name: &str| message.number_of(name).ok_or_else(|| ProtobufError::UnknownMessage(format!("{}.{name}", list.message)));
+        let (metadata_number, items_number) = (number("metadata")?, number("items")?);
+        let metadata = self.write_bare(table::LIST_META, list.metadata)?;
+        let items_length: usize = items.iter().map(|item| wire::delimited_length(items_number, item.as_ref().len())).sum();
+        let length = wire::delimited_length(metadata_number, metadata.len()) + items_length;
+        let mut out = begin_envelope(list.api_version, list.kind, length);
+        // The order of field numbers, as Go writes them.
+        if metadata_number < items_number {
+            wire::put_bytes(&mut out, metadata_number, &metadata);
+        }
+        for item in items {
+            wire::put_bytes(&mut out, items_number, item.as_ref());
+        }
+        if metadata_number > items_number {
+            wire::put_bytes(&mut out, metadata_number, &metadata);
+        }
+        end_envelope(&mut out);
+        Ok(out)
     }
 }
+
+/// What a list has beside its items.
+#[derive(Clone, Copy, Debug)]
+pub struct ListHead<'a> {
+    /// The list's message, such as `k8s.io.api.core.v1.ConfigMapList`.
+    pub message: &'a str,
+    /// The list's `apiVersion`.
+    pub api_version: &'a str,
+    /// The list's kind.
+    pub kind: &'a str,
+    /// The list's metadata, an object.
+    pub metadata: &'a Value,
+}
+
+/// An enveloped body from a bare message.
+pub fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    let mut out = begin_envelope(api_version, kind, raw.len());
+    out.extend_from_slice(raw);
+    end_envelope(&mut out);
+    out
+}
+
+/// One event of a watch as it goes over the wire: four bytes of length, then a bare `meta.v1.WatchEvent` around the enveloped object.
+pub fn write_watch_event(event_type: &str, enveloped_object: &[u8]) -> Vec<u8> {
+    let object_length = wire::delimited_length(1, enveloped_object.len());
+    let length = wire::delimited_length(1, event_type.len()) + wire::delimited_length(2, object_length);
+    let mut out = Vec::with_capacity(4 + length);
+    out.extend_from_slice(&u32::try_from(length).expect("objects are bounded far below 4 GiB").to_be_bytes());
+    wire::put_bytes(&mut out, 1, event_type.as_bytes());
+    // RawExtension: its only field is the raw object.
+    wire::put_length(&mut out, 2, object_length);
+    wire::put_bytes(&mut out, 1, enveloped_object);
+    out
+}
+
+/// Everything of an envelope before the raw message, which has so many bytes.
+fn begin_envelope(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8> {
+    let type_length = wire::delimited_length(1, api_version.len()) + wire::delimited_length(2, kind.len());
+    let mut out = Vec::with_capacity(MAGIC.len() + type_length + raw_length + 24);
+    out.extend_from_slice(MAGIC);
+    wire::put_length(&mut out, 1, type_length);
+    wire::put_bytes(&mut out, 1, api_version.as_bytes());
+    wire::put_bytes(&mut out, 2, kind.as_bytes());
+    wire::put_length(&mut out, RAW, raw_length);
+    out
+}
+
+/// An empty content encoding and content type, as Go writes them.
+fn end_envelope(out: &mut Vec<u8>) {
+    wire::put_bytes(out, 3, b"");
+    wire::put_bytes(out, 4, b"");
+}
+
+#[cfg(test)]
+mod tests;

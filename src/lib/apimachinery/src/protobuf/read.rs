@@ -1,0 +1,234 @@
+//! Messages to values.
+
+use super::special::{self, Special};
+use super::table::{Field, Kind, Message, Messages, Shape};
+use super::wire::{self, Wire};
+use super::{MAGIC, ProtobufError};
+use crate::document::{Map, Number, Value};
+use crate::json::{self, MAX_DEPTH};
+use crate::quantity::Quantity;
+use crate::time;
+use base64::Engine as _;
+
+/// How deep messages may nest; JSON inside them may go on to [`MAX_DEPTH`].
+const MAX_NESTING: usize = 150;
+
+/// Reads a bare message.
+pub(super) fn message(messages: &Messages, index: usize, bytes: &[u8]) -> Result<Value, ProtobufError> {
+    Ok(Reader { messages }.message(index, bytes, 0)?.unwrap_or_else(|| Value::Object(Map::new())))
+}
+
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    messages: &'a Messages,
+}
+
+impl Reader<'_> {
+    /// `None` for a special form that is not there, such as a zero time.
+    fn message(self, index: usize, bytes: &[u8], depth: usize) -> Result<Option<Value>, ProtobufError> {
+        if depth > MAX_NESTING {
+            return Err(ProtobufError::malformed("messages nest too deep"));
+        }
+        let message = self.messages.message(index);
+        if message.special != Special::None {
+            return self.special(message, bytes, depth);
+        }
+        let mut map = Map::new();
+        self.fields(message, bytes, depth, &mut map)?;
+        Ok(Some(Value::Object(map)))
+    }
+
+    fn fields(self, message: &Message, bytes: &[u8], depth: usize, map: &mut Map<String, Value>) -> Result<(), ProtobufError> {
+        for field in wire::fields(bytes) {
+            let (number, wire) = field?;
+            if let Some(field) = message.field(number) {
+                self.field(field, wire, depth, map)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn field(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map<String, Value>) -> Result<(), ProtobufError> {
+        match field.shape {
+            Shape::One => {
+                if let Some(value) = self.value(field.kind, wire, depth + 1)? {
+                    map.insert(field.name.to_string(), value);
+                }
+            }
+            Shape::List => self.list_element(field, wire, depth, map)?,
+            Shape::Map => self.map_entry(field, wire, depth, map)?,
+            Shape::Inline => match (field.kind, wire) {
+                (Kind::Message(index), Wire::Bytes(bytes)) if depth < MAX_NESTING => self.fields(self.messages.message(index), bytes, depth + 1, map)?,
+                _ => return Err(mismatch(field)),
+            },
+        }
+        Ok(())
+    }
+
+    fn list_element(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map<String, Value>) -> Result<(), ProtobufError> {
+        let slot = map.entry(&*field.name).or_insert_with(|| Value::Array(Vec::new()));
+        let Value::Array(items) = slot else { return Err(mismatch(field)) };
+        match (field.kind, wire) {
+            // A packed list of numbers.
+            (Kind::Bool | Kind::Int32 | Kind::Int64, Wire::Bytes(mut packed)) => {
+                while !packed.is_empty() {
+                    items.extend(self.value(field.kind, Wire::Varint(wire::varint(&mut packed)?), depth)?);
+                }
+            }
+            _ => items.extend(self.value(field.kind, wire, depth + 2)?),
+        }
+        Ok(())
+    }
+
+    fn map_entry(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map<String, Value>) -> Result<(), ProtobufError> {
+        let Wire::Bytes(entry) = wire else { return Err(mismatch(field)) };
+        let (mut key, mut payload) = (String::new(), None);
+        for part in wire::fields(entry) {
+            match part? {
+                (1, Wire::Bytes(bytes)) => key = wire::text(bytes),
+                (2, wire) => payload = Some(wire),
+                _ => {}
+            }
+        }
+        let value = match payload {
+            Some(wire) => self.value(field.kind, wire, depth + 2)?,
+            None => self.value(field.kind, Wire::Bytes(&[]), depth + 2)?,
+        };
+        let slot = map.entry(&*field.name).or_insert_with(|| Value::Object(Map::new()));
+        if let (Value::Object(entries), Some(value)) = (slot, value) {
+            entries.insert(key, value);
+        }
+        Ok(())
+    }
+
+    fn value(self, kind: Kind, wire: Wire<'_>, depth: usize) -> Result<Option<Value>, ProtobufError> {
+        Ok(Some(match (kind, wire) {
+            (Kind::Bool, Wire::Varint(value)) => Value::Bool(value != 0),
+            (Kind::Int32, Wire::Varint(value)) => Value::from(value as i32),
+            (Kind::Int64, Wire::Varint(value)) => Value::from(value as i64),
+            (Kind::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits))?,
+            (Kind::String, Wire::Bytes(bytes)) => Value::String(wire::text(bytes)),
+            (Kind::Bytes, Wire::Bytes(bytes)) => Value::String(base64::engine::general_purpose::STANDARD.encode(bytes)),
+            (Kind::Message(index), Wire::Bytes(bytes)) => return self.message(index, bytes, depth),
+            (Kind::Absent, _) => return Ok(None),
+            _ => return Err(ProtobufError::malformed("a field of another wire type")),
+        }))
+    }
+
+    fn special(self, message: &Message, bytes: &[u8], depth: usize) -> Result<Option<Value>, ProtobufError> {
+        Ok(match message.special {
+            Special::None => None,
+            Special::Time => time_of(bytes)?.map(|time| Value::String(time::rfc3339_seconds(time))),
+            Special::MicroTime => time_of(bytes)?.map(|time| Value::String(time::rfc3339_micros(time))),
+            Special::Duration => Some(Value::String(special::duration_text(number_of(bytes, 1)? as i64))),
+            Special::IntOrString => Some(int_or_string(bytes)?),
+            Special::Quantity => Some(Value::String(quantity(bytes)?)),
+            Special::Raw => raw(bytes, depth)?,
+            Special::Strings => Some(strings(bytes, 1)?),
+            Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => Some(self.schema_or(message, bytes, depth)?),
+        })
+    }
+
+    /// A schema (field 1, or 2 beside a boolean), or something else.
+    fn schema_or(self, message: &Message, bytes: &[u8], depth: usize) -> Result<Value, ProtobufError> {
+        let mut map = Map::new();
+        let mut plain = Message { special: Special::None, fields: Vec::new() };
+        plain.fields.extend(message.fields.iter().map(|field| Field { name: field.number.to_string().into(), ..*field }));
+        self.fields(&plain, bytes, depth, &mut map)?;
+        let order = if message.special == Special::SchemaOrBool { ["2", "1"] } else { ["1", "2"] };
+        let found = order.iter().find_map(|number| map.remove(*number));
+        Ok(found.unwrap_or(if message.special == Special::SchemaOrBool { Value::Bool(false) } else { Value::Array(Vec::new()) }))
+    }
+}
+
+fn mismatch(field: &Field) -> ProtobufError {
+    ProtobufError::Malformed(format!("the field {} has another wire type", field.name))
+}
+
+fn double(value: f64) -> Result<Value, ProtobufError> {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        // As JSON would have it: 5, not 5.0.
+        return Ok(Value::from(value as i64));
+    }
+    Number::from_f64(value).map(Value::Number).ok_or_else(|| ProtobufError::malformed("a number that JSON does not have"))
+}
+
+/// The last varint of a field, zero when absent.
+fn number_of(bytes: &[u8], wanted: u32) -> Result<u64, ProtobufError> {
+    let mut value = 0;
+    for field in wire::fields(bytes) {
+        if let (number, Wire::Varint(found)) = field?
+            && number == wanted
+        {
+            value = found;
+        }
+    }
+    Ok(value)
+}
+
+/// The last bytes of a field, empty when absent.
+fn bytes_of(bytes: &[u8], wanted: u32) -> Result<&[u8], ProtobufError> {
+    let mut value: &[u8] = &[];
+    for field in wire::fields(bytes) {
+        if let (number, Wire::Bytes(found)) = field?
+            && number == wanted
+        {
+            value = found;
+        }
+    }
+    Ok(value)
+}
+
+/// `None` for the zero time, which is an empty message.
+fn time_of(bytes: &[u8]) -> Result<Option<std::time::SystemTime>, ProtobufError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let (seconds, nanos) = (number_of(bytes, 1)? as i64, number_of(bytes, 2)? as i32);
+    let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < 1_000_000_000);
+    let time = nanos.and_then(|nanos| time::from_epoch(seconds, nanos));
+    time.map(Some).ok_or_else(|| ProtobufError::malformed("a time out of range"))
+}
+
+fn int_or_string(bytes: &[u8]) -> Result<Value, ProtobufError> {
+    Ok(match number_of(bytes, 1)? {
+        0 => Value::from(number_of(bytes, 2)? as i32),
+        1 => Value::String(wire::text(bytes_of(bytes, 3)?)),
+        _ => return Err(ProtobufError::malformed("neither an integer nor a string")),
+    })
+}
+
+fn quantity(bytes: &[u8]) -> Result<String, ProtobufError> {
+    let text = wire::text(bytes_of(bytes, 1)?);
+    if text.is_empty() {
+        return Ok("0".to_owned());
+    }
+    Quantity::parse(&text).map(|quantity| quantity.canonical()).map_err(ProtobufError::Malformed)
+}
+
+fn raw(bytes: &[u8], depth: usize) -> Result<Option<Value>, ProtobufError> {
+    let raw = bytes_of(bytes, 1)?;
+    if raw.is_empty() {
+        return Ok(None);
+    }
+    if raw.starts_with(MAGIC) {
+        return Err(ProtobufError::malformed("an embedded object must be JSON"));
+    }
+    let value = json::read_value(raw).map_err(|error| ProtobufError::Malformed(error.to_string()))?;
+    if depth + json::depth(&value) > MAX_DEPTH {
+        return Err(ProtobufError::malformed("embedded JSON nests too deep"));
+    }
+    Ok(Some(value))
+}
+
+fn strings(bytes: &[u8], wanted: u32) -> Result<Value, ProtobufError> {
+    let mut items = Vec::new();
+    for field in wire::fields(bytes) {
+        if let (number, Wire::Bytes(text)) = field?
+            && number == wanted
+        {
+            items.push(Value::String(wire::text(text)));
+        }
+    }
+    Ok(Value::Array(items))
+}

@@ -1,0 +1,296 @@
+//! Tests of the protobuf codec, over the tables of the served kinds.
+
+use super::special::{Special, duration_text, parse_duration};
+use super::table::{Kind, Shape};
+use super::*;
+use crate::document::{Map, json};
+use crate::json::tests::any_value;
+use base64::Engine as _;
+use proptest::prelude::*;
+use std::sync::LazyLock;
+
+static MESSAGES: LazyLock<Messages> = LazyLock::new(|| {
+    Messages::parse(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../resources/data/protobuf.tsv"))).expect("the committed table parses")
+});
+
+const CONFIG_MAP: &str = "k8s.io.api.core.v1.ConfigMap";
+const SCHEMA: &str = "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+const WEBHOOKS: &str = "k8s.io.api.admissionregistration.v1.ValidatingWebhookConfiguration";
+
+fn document(value: Value) -> Document {
+    Document::from_value(value).expect("an object")
+}
+
+/// Writes and reads an object back.
+fn there_and_back(message: &str, value: &Value) -> Value {
+    let body = MESSAGES.write(message, &document(value.clone())).expect("writes");
+    MESSAGES.read(message, &body).expect("reads").into_value()
+}
+
+#[test]
+fn reads_what_go_wrote() {
+    // From the parity corpus (crud/protobuf), with its placeholder for the namespace.
+    let body = base64::engine::general_purpose::STANDARD.decode("azhzAAoPCgJ2MRIJQ29uZmlnTWFwEhsKEQoCcGIaC25zLXt7dW5pcX19EgYKAWsSAXYaACIA").expect("base64");
+    let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "pb", "namespace": "ns-{{uniq}}"}, "data": {"k": "v"}});
+    assert_eq!(Messages::type_of(&body).expect("an envelope"), ("v1".to_owned(), "ConfigMap".to_owned()));
+    assert_eq!(MESSAGES.read(CONFIG_MAP, &body).expect("reads").into_value(), object);
+    assert_eq!(MESSAGES.write(CONFIG_MAP, &document(object)).expect("writes"), body);
+}
+
+#[test]
+fn zero_values_on_the_wire_are_kept() {
+    // ObjectMeta as Go writes it: empty strings, generation 0, an empty creation time.
+    let metadata = [b"\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00".as_slice(), b"\x42\x00"].concat();
+    let raw = [&[0x0a, metadata.len() as u8][..], &metadata, &[0x20, 0x00]].concat();
+    let object = MESSAGES.read(CONFIG_MAP, &envelope("v1", "ConfigMap", &raw)).expect("reads");
+    let metadata = json!({"name": "a", "generateName": "", "namespace": "", "selfLink": "", "uid": "", "resourceVersion": "", "generation": 0});
+    assert_eq!(object.into_value(), json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "immutable": false}));
+}
+
+#[test]
+fn special_forms_keep_their_json() {
+    let schema = json!({
+        "$ref": "#/a", "$schema": "s", "type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-list-map-keys": ["a"],
+        "default": {"a": [1, null, 2.5]}, "enum": ["a", null, 5], "maximum": 2.5, "minimum": 3, "maxLength": 7,
+        "items": {"type": "string"}, "additionalProperties": false, "additionalItems": {"type": "integer"},
+        "properties": {"p": {"items": [{"type": "a"}, {"type": "b"}], "additionalProperties": true}},
+        "dependencies": {"a": ["b", "c"], "d": {"type": "string"}},
+    });
+    assert_eq!(there_and_back(SCHEMA, &schema), schema);
+    let webhooks = json!({
+        "metadata": {"name": "a", "creationTimestamp": "2024-02-29T12:34:56Z", "managedFields": [{"manager": "m", "time": "2024-02-29T12:34:56Z", "fieldsV1": {"f:webhooks": {".": {}}}}]},
+        "webhooks": [{"name": "w", "clientConfig": {"caBundle": "AAEC", "service": {"name": "s", "namespace": "n", "port": 443}},
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "scope": "*"}], "namespaceSelector": {}, "timeoutSeconds": 10}],
+    });
+    assert_eq!(there_and_back(WEBHOOKS, &webhooks), webhooks);
+    let lease = json!({"metadata": {"name": "l"}, "spec": {"renewTime": "2024-02-29T12:34:56.000007Z", "leaseDurationSeconds": 0}});
+    assert_eq!(there_and_back("k8s.io.api.coordination.v1.Lease", &lease), lease);
+    let quota = json!({"spec": {"hard": {"pods": "4", "requests.cpu": "100m"}}});
+    assert_eq!(there_and_back("k8s.io.api.core.v1.ResourceQuota", &quota), quota);
+    let review = json!({"status": {"authenticated": true, "user": {"username": "u", "extra": {"scopes": ["a", "b"]}}}});
+    assert_eq!(there_and_back("k8s.io.api.authentication.v1.TokenReview", &review), review);
+    let secret = json!({"data": {"k": "AAECAw==", "empty": ""}, "type": "Opaque"});
+    assert_eq!(there_and_back("k8s.io.api.core.v1.Secret", &secret), secret);
+}
+
+#[test]
+fn lists_hold_bare_items() {
+    let items: Vec<Value> = (0..3).map(|i| json!({"metadata": {"name": format!("a{i}")}, "data": {"k": "v".repeat(i * 100)}})).collect();
+    let bare: Vec<Vec<u8>> = items.iter().map(|item| MESSAGES.write_bare(CONFIG_MAP, item).expect("writes")).collect();
+    let metadata = json!({"resourceVersion": "7", "remainingItemCount": 0});
+    let message = "k8s.io.api.core.v1.ConfigMapList";
+    let head = ListHead { message, api_version: "v1", kind: "ConfigMapList", metadata: &metadata };
+    let body = MESSAGES.write_list(&head, &bare).expect("writes");
+    let expected = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata, "items": items});
+    assert_eq!(MESSAGES.read(message, &body).expect("reads").into_value(), expected);
+    assert_eq!(MESSAGES.write(message, &document(expected)).expect("writes"), body);
+    assert!(MESSAGES.write_list(&ListHead { message: CONFIG_MAP, ..head }, &bare).is_err());
+}
+
+#[test]
+fn watch_events_are_framed() {
+    let object = MESSAGES.write(CONFIG_MAP, &document(json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v".repeat(300)}}))).expect("writes");
+    let frame = write_watch_event("ADDED", &object);
+    let (length, event) = frame.split_at(4);
+    assert_eq!(u32::from_be_bytes(length.try_into().expect("four bytes")) as usize, event.len());
+    let fields: Vec<_> = wire::fields(event).map(|field| field.expect("well-formed")).collect();
+    assert_eq!(fields[0], (1, wire::Wire::Bytes(b"ADDED")));
+    let (2, wire::Wire::Bytes(extension)) = fields[1] else { panic!("{fields:?}") };
+    assert_eq!(wire::fields(extension).next().expect("one field").expect("well-formed"), (1, wire::Wire::Bytes(&object)));
+}
+
+#[test]
+fn malformed_bodies_are_refused() {
+    let huge_length = base64::engine::general_purpose::STANDARD.decode("azhzABL/////B2FiYw==").expect("base64");
+    for body in [
+        &huge_length[..],
+        b"",
+        b"k8s",
+        b"{}",
+        b"k8s\0\x0a",
+        b"k8s\0\x12\x05ab",
+        b"k8s\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"k8s\0\x03",
+        b"k8s\0\x00\x00",
+    ] {
+        assert!(matches!(MESSAGES.read(CONFIG_MAP, body), Err(ProtobufError::Malformed(_))), "{body:?}");
+    }
+    for raw in [b"\x0a\x05a".as_slice(), b"\x08\x01", b"\x0a\x02\x0a\x05", b"\x12\x02\x0a\x05", b"\x22\x01a", b"\x0a\x09\x42\x07\x08\xff\xff\xff\xff\xff\x7f"] {
+        let result = MESSAGES.read(CONFIG_MAP, &envelope("v1", "ConfigMap", raw));
+        assert!(matches!(result, Err(ProtobufError::Malformed(_))), "{raw:?} {result:?}");
+    }
+    assert!(matches!(MESSAGES.read("a.B", b"k8s\0"), Err(ProtobufError::UnknownMessage(_))));
+    assert!(matches!(MESSAGES.write(CONFIG_MAP, &document(json!({"data": {"k": 5}}))), Err(ProtobufError::DoesNotFit(_))));
+    assert!(matches!(MESSAGES.write(CONFIG_MAP, &document(json!({"data": []}))), Err(ProtobufError::DoesNotFit(_))));
+    assert!(MESSAGES.contains(CONFIG_MAP) && !MESSAGES.contains("ConfigMap") && !MESSAGES.contains(""));
+}
+
+#[test]
+fn fault_35_depth_is_bounded() {
+    // `not` within `not`: field 28 of a schema.
+    let nested = |levels: usize| {
+        (0..levels).fold(Vec::new(), |inner, _| {
+            let mut out = Vec::new();
+            wire::put_bytes(&mut out, 28, &inner);
+            out
+        })
+    };
+    assert!(MESSAGES.read(SCHEMA, &envelope("v1", "A", &nested(100))).is_ok());
+    assert!(MESSAGES.read(SCHEMA, &envelope("v1", "A", &nested(2_000))).is_err());
+    let mut deep = Vec::new();
+    wire::put_nested::<()>(&mut deep, 8, |out| {
+        wire::put_bytes(out, 1, format!("{}{}", "[".repeat(400), "]".repeat(400)).as_bytes());
+        Ok(())
+    })
+    .expect("writes");
+    assert!(MESSAGES.read(SCHEMA, &envelope("v1", "A", &deep)).is_ok());
+}
+
+#[test]
+fn tables_are_checked() {
+    let head = "package\tmessage\tfield\tnumber\tlabel\ttype\n";
+    for (row, line) in
+        [("a\tB\tc\tx\toptional\tstring\n", 2), ("a\tB\tc\t1\toptional\n", 2), ("a\tB\tc\t1\tsome\tstring\n", 2), ("a\tB\tc\t1\toptional\tstring\na\n", 3)]
+    {
+        let error = Messages::parse(format!("{head}{row}")).expect_err(row);
+        assert!(error.starts_with(&format!("line {line}:")), "{error}");
+    }
+    let apart = "a\tB\tc\t1\toptional\tstring\na\tC\tc\t1\toptional\tstring\na\tB\td\t2\toptional\tstring\n";
+    assert!(Messages::parse(format!("{head}{apart}")).is_err());
+    let dangling = Messages::parse(format!("{head}a\tB\tc\t1\toptional\ta.None\n")).expect("an absent message is left out");
+    assert_eq!(dangling.write_bare("a.B", &json!({"c": {"d": 1}})).expect("writes"), b"");
+}
+
+#[test]
+fn durations_are_gos() {
+    for (nanos, text) in [
+        (0, "0s"),
+        (1, "1ns"),
+        (1_500, "1.5\u{b5}s"),
+        (2_000_000, "2ms"),
+        (1_000_000_000, "1s"),
+        (90_500_000_000, "1m30.5s"),
+        (3_600_000_000_000, "1h0m0s"),
+        (-5_400_000_000_000, "-1h30m0s"),
+        (i64::MAX, "2562047h47m16.854775807s"),
+    ] {
+        assert_eq!(duration_text(nanos), text);
+        assert_eq!(parse_duration(text), Some(nanos), "{text}");
+    }
+    assert_eq!(parse_duration("1h"), Some(3_600_000_000_000));
+    for text in ["", "1", "h", "1x", ".s", "-", "9999999h", "1h 2m"] {
+        assert_eq!(parse_duration(text), None, "{text}");
+    }
+}
+
+/// Makes objects that fit a message from a seed.
+struct Maker(u64);
+
+impl Maker {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % below
+    }
+
+    fn object(&mut self, index: usize, depth: usize) -> Map<String, Value> {
+        let mut map = Map::new();
+        for field in &MESSAGES.message(index).fields {
+            if let (Shape::Inline, Kind::Message(inner)) = (field.shape, field.kind) {
+                map.extend(self.object(inner, depth));
+                continue;
+            }
+            let is_message = matches!(field.kind, Kind::Message(inner) if MESSAGES.message(inner).special == Special::None);
+            if field.kind == Kind::Absent || self.next(2) == 0 || (is_message && depth > 3) {
+                continue;
+            }
+            let count = 1 + self.next(3);
+            let value = match field.shape {
+                Shape::List => Value::Array((0..count).map(|_| self.value(field.kind, depth + 1)).collect()),
+                Shape::Map => Value::Object((0..count).map(|i| (format!("k{i}"), self.value(field.kind, depth + 1))).collect()),
+                _ => self.value(field.kind, depth + 1),
+            };
+            map.insert(field.name.to_string(), value);
+        }
+        map
+    }
+
+    fn value(&mut self, kind: Kind, depth: usize) -> Value {
+        match kind {
+            Kind::Bool => Value::Bool(self.next(2) == 0),
+            Kind::Int32 => Value::from(self.next(1 << 32) as u32 as i32),
+            Kind::Int64 => Value::from(self.0 as i64),
+            Kind::Double => Value::from(self.next(1_000) as f64 + 0.5),
+            Kind::String => Value::from("\u{e9}x".repeat(self.next(90) as usize)),
+            Kind::Bytes => Value::from(base64::engine::general_purpose::STANDARD.encode(self.0.to_be_bytes())),
+            Kind::Message(index) => self.message(index, depth),
+            Kind::Absent => Value::Null,
+        }
+    }
+
+    fn message(&mut self, index: usize, depth: usize) -> Value {
+        let schema = |maker: &mut Self| {
+            let schema = MESSAGES.index_of(SCHEMA).expect("served");
+            Value::Object(if depth > 3 { Map::new() } else { maker.object(schema, depth + 1) })
+        };
+        match MESSAGES.message(index).special {
+            Special::None => Value::Object(self.object(index, depth + 1)),
+            Special::Time => json!(format!("20{:02}-01-02T03:04:05Z", self.next(99))),
+            Special::MicroTime => json!(format!("2024-01-02T03:04:05.{:06}Z", self.next(1_000_000))),
+            Special::Duration => json!(duration_text(self.0 as i64)),
+            Special::IntOrString if self.next(2) == 0 => json!("50%"),
+            Special::IntOrString => json!(self.next(1_000) as i32 - 500),
+            Special::Quantity => json!(format!("{}m", 1 + self.next(999))),
+            Special::Raw => json!({"a": [self.next(5), null], "b": {}}),
+            Special::Strings => json!(["a", "", "b"]),
+            Special::SchemaOrBool if self.next(2) == 0 => json!(self.next(2) == 0),
+            Special::SchemaOrArray if self.next(2) == 0 => json!([schema(self)]),
+            Special::SchemaOrStrings if self.next(2) == 0 => json!(["a"]),
+            Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => schema(self),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn json_to_protobuf_to_json_is_identity_for_every_message(seed in 1..u64::MAX) {
+        for name in MESSAGES.names() {
+            let index = MESSAGES.index_of(&name).expect("listed");
+            if MESSAGES.message(index).special != Special::None || name.starts_with("k8s.io.apimachinery.pkg.runtime") {
+                continue;
+            }
+            let object = Value::Object(Maker(seed).object(index, 0));
+            let raw = MESSAGES.write_bare(&name, &object).map_err(|error| TestCaseError::fail(format!("{name}: {error} {object}")))?;
+            let back = read::message(&MESSAGES, index, &raw).map_err(|error| TestCaseError::fail(format!("{name}: {error} {object}")))?;
+            prop_assert_eq!(back, object, "{}", name);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn fuzz_bodies_never_panic(raw in proptest::collection::vec(any::<u8>(), 0..120), flip in any::<(u16, u8)>(), seed in 1..u64::MAX) {
+        for name in [CONFIG_MAP, SCHEMA, WEBHOOKS, "k8s.io.api.core.v1.Event"] {
+            let _ = MESSAGES.read(name, &raw);
+            let _ = MESSAGES.read(name, &envelope("v1", "A", &raw));
+            let index = MESSAGES.index_of(name).expect("served");
+            let mut bytes = MESSAGES.write_bare(name, &Value::Object(Maker(seed).object(index, 2))).expect("writes");
+            if !bytes.is_empty() {
+                let at = usize::from(flip.0) % bytes.len();
+                bytes[at] ^= flip.1;
+                let _ = read::message(&MESSAGES, index, &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn fuzz_values_never_panic(value in any_value(), text in any::<String>()) {
+        let _ = parse_duration(&text);
+        for name in [CONFIG_MAP, SCHEMA] {
+            let _ = MESSAGES.write_bare(name, &json!({"metadata": value, "data": value, "items": value, "default": value}));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Tags, varints and lengths.
+
+use super::ProtobufError;
+
+/// A field's payload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Wire<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Fixed32,
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message, in the order that they are written. Ends after the first error.
+pub(super) fn fields(bytes: &[u8]) -> Fields<'_> {
+    Fields { rest: bytes }
+}
+
+pub(super) struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u32, Wire<'a>), ProtobufError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_err() {
+            self.rest = &[];
+        }
+        Some(field)
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn field(&mut self) -> Result<(u32, Wire<'a>), ProtobufError> {
+        let tag = varint(&mut self.rest)?;
+        let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0).ok_or_else(|| ProtobufError::malformed("an impossible field number"))?;
+        let wire = match tag & 7 {
+            0 => Wire::Varint(varint(&mut self.rest)?),
+            1 => Wire::Fixed64(u64::from_le_bytes(self.take(8)?.try_into().expect("eight bytes were taken"))),
+            2 => {
+                let length = usize::try_from(varint(&mut self.rest)?).unwrap_or(usize::MAX);
+                Wire::Bytes(self.take(length)?)
+            }
+            5 => self.take(4).map(|_| Wire::Fixed32)?,
+            _ => return Err(ProtobufError::malformed("an unknown wire type")),
+        };
+        Ok((number, wire))
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], ProtobufError> {
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or_else(|| ProtobufError::malformed("a length beyond the end"))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+}
+
+/// Takes one varint.
+pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64, ProtobufError> {
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().enumerate().take(10) {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            *bytes = &bytes[index + 1..];
+            return Ok(value);
+        }
+    }
+    Err(ProtobufError::malformed("an unfinished number"))
+}
+
+/// A string; invalid UTF-8 becomes U+FFFD.
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The length of a varint.
+fn varint_length(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// The length of a length-delimited field with its tag and length.
+pub(super) fn delimited_length(number: u32, length: usize) -> usize {
+    varint_length(u64::from(number) << 3) + varint_length(length as u64) + length
+}
+
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// A varint field.
+pub(super) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
+    put_varint(out, u64::from(number) << 3);
+    put_varint(out, value);
+}
+
+/// A double field.
+pub(super) fn put_double(out: &mut Vec<u8>, number: u32, value: f64) {
+    put_varint(out, u64::from(number) << 3 | 1);
+    out.extend_from_slice(&value.to_bits().to_le_bytes());
+}
+
+/// The tag and length of a field whose payload follows.
+pub(super) fn put_length(out: &mut Vec<u8>, number: u32, length: usize) {
+    put_varint(out, u64::from(number) << 3 | 2);
+    put_varint(out, length as u64);
+}
+
+/// A length-delimited field.
+pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, payload: &[u8]) {
+    put_length(out, number, payload.len());
+    out.extend_from_slice(payload);
+}
+
+/// A length-delimited field whose payload `write` appends. The length is put before it afterwards: the payload moves if it takes more than a byte.
+pub(super) fn put_nested<E>(out: &mut Vec<u8>, number: u32, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+    put_varint(out, u64::from(number) << 3 | 2);
+    let at = out.len();
+    out.push(0);
+    write(out)?;
+    let length = out.len() - at - 1;
+    let extra = varint_length(length as u64) - 1;
+    if extra > 0 {
+        out.resize(out.len() + extra, 0);
+        out.copy_within(at + 1..at + 1 + length, at + 1 + extra);
+    }
+    let mut value = length as u64;
+    for slot in &mut out[at..at + extra] {
+        *slot = value as u8 | 0x80;
+        value >>= 7;
+    }
+    out[at + extra] = value as u8;
+    Ok(())
+}
