@@ -1,14 +1,303 @@
 //! OpenAPI v2 and v3 schema objects rendered from [`Schema`](crate::Schema) nodes.
+//!
+//! Named nodes become definitions of their own and are referred to; everything else is written in place.
 
-use crate::schema::Schema;
-use ferrokube_apimachinery::document::{Map, Value};
+use crate::schema::{Emit, Kind, ListType, MAX_WALK, MapType, Property, Schema};
+use ferrokube_apimachinery::document::{Map, Value, json};
 
 /// Adds the definition and everything it refers to as OpenAPI v3 `components.schemas` (with `x-kubernetes-*` extensions, `$ref`s between named definitions).
-pub fn components_v3(_schema: &Schema, _into: &mut Map<String, Value>) {
-    unimplemented!("schema owner")
+/// The caller adds `x-kubernetes-group-version-kind` to those that are kinds.
+pub fn components_v3(schema: &Schema, into: &mut Map<String, Value>) {
+    definitions(schema, Dialect::V3, into);
 }
 
 /// The same as OpenAPI v2 `definitions`.
-pub fn definitions_v2(_schema: &Schema, _into: &mut Map<String, Value>) {
-    unimplemented!("schema owner")
+pub fn definitions_v2(schema: &Schema, into: &mut Map<String, Value>) {
+    definitions(schema, Dialect::V2, into);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    V2,
+    V3,
+}
+
+impl Dialect {
+    fn reference(self, name: &str) -> Value {
+        match self {
+            Self::V2 => Value::from(format!("#/definitions/{name}")),
+            Self::V3 => Value::from(format!("#/components/schemas/{name}")),
+        }
+    }
+}
+
+/// Renders definitions until none is missing.
+fn definitions<'a>(schema: &'a Schema, dialect: Dialect, into: &mut Map<String, Value>) {
+    let mut missing: Vec<&'a Schema> = vec![schema];
+    while let Some(schema) = missing.pop() {
+        let Some(name) = schema.name.as_deref().filter(|name| !into.contains_key(*name)) else {
+            continue;
+        };
+        let mut renderer = Renderer { dialect, referred: Vec::new() };
+        let rendered = renderer.body(schema, 0);
+        missing.append(&mut renderer.referred);
+        into.insert(name.to_owned(), Value::Object(rendered));
+    }
+}
+
+struct Renderer<'a> {
+    dialect: Dialect,
+    referred: Vec<&'a Schema>,
+}
+
+impl<'a> Renderer<'a> {
+    /// A node in place, whether it has a name or not.
+    fn body(&mut self, schema: &'a Schema, depth: usize) -> Map<String, Value> {
+        let mut out = Map::new();
+        if let Some(description) = &schema.description {
+            out.insert("description".to_owned(), Value::from(&**description));
+        }
+        self.kind(schema, &mut out);
+        if depth > MAX_WALK {
+            return out;
+        }
+        self.fields(schema, depth, &mut out);
+        if let Some(items) = schema.items.as_deref() {
+            let items = self.element(items, depth + 1);
+            out.insert("items".to_owned(), items);
+        }
+        if let Some(values) = schema.additional.as_deref() {
+            let values = self.element(values, depth + 1);
+            out.insert("additionalProperties".to_owned(), values);
+        }
+        self.values(schema, &mut out);
+        extensions(schema, &mut out);
+        out
+    }
+
+    fn fields(&mut self, schema: &'a Schema, depth: usize, out: &mut Map<String, Value>) {
+        if schema.properties.is_empty() {
+            return;
+        }
+        let properties: Map<String, Value> =
+            schema.properties.iter().map(|(name, property)| (name.to_string(), Value::Object(self.property(name, property, depth + 1)))).collect();
+        out.insert("properties".to_owned(), Value::Object(properties));
+        let required: Vec<Value> = schema.properties.iter().filter(|(_, property)| property.required).map(|(name, _)| Value::from(&**name)).collect();
+        if !required.is_empty() {
+            out.insert("required".to_owned(), Value::Array(required));
+        }
+    }
+
+    fn property(&mut self, name: &str, property: &'a Property, depth: usize) -> Map<String, Value> {
+        let node: &'a Schema = &property.schema;
+        let mut out = if node.name.is_some() {
+            self.link(node, property.emit == Emit::Always && node.kind == Kind::Object, property.description)
+        } else {
+            self.body(node, depth)
+        };
+        if let Some(description) = property.description.or_else(|| common(name, property)) {
+            out.insert("description".to_owned(), Value::from(description));
+        }
+        if self.dialect == Dialect::V3
+            && property.emit == Emit::Always
+            && matches!(node.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean)
+            && node.name.is_none()
+        {
+            out.entry("default").or_insert_with(|| node.zero().clone());
+        }
+        if name == "items" && node.list_type == ListType::Atomic {
+            out.remove("x-kubernetes-list-type");
+        }
+        out
+    }
+
+    /// A reference. In v3 nothing may stand beside one, so that it moves into an `allOf`.
+    fn link(&mut self, schema: &'a Schema, default: bool, description: Option<&str>) -> Map<String, Value> {
+        self.referred.push(schema);
+        let reference = self.dialect.reference(schema.name.as_deref().unwrap_or_default());
+        let mut out = Map::new();
+        if self.dialect == Dialect::V2 || (!default && description.is_none()) {
+            out.insert("$ref".to_owned(), reference);
+            return out;
+        }
+        out.insert("allOf".to_owned(), json!([{"$ref": reference}]));
+        if default {
+            out.insert("default".to_owned(), json!({}));
+        }
+        out
+    }
+
+    /// An item of a list or a value of a map.
+    fn element(&mut self, schema: &'a Schema, depth: usize) -> Value {
+        if schema.name.is_some() {
+            return Value::Object(self.link(schema, schema.native && schema.kind == Kind::Object, None));
+        }
+        let mut out = self.body(schema, depth);
+        let scalar = matches!(schema.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean);
+        if self.dialect == Dialect::V3 && schema.native && scalar && !schema.zero().is_null() {
+            out.entry("default").or_insert_with(|| schema.zero().clone());
+        }
+        Value::Object(out)
+    }
+
+    fn kind(&self, schema: &Schema, out: &mut Map<String, Value>) {
+        let kind = match schema.kind {
+            Kind::Object => "object",
+            Kind::Array => "array",
+            Kind::String => "string",
+            Kind::Integer => "integer",
+            Kind::Number => "number",
+            Kind::Boolean => "boolean",
+            Kind::IntOrString if !schema.native => {
+                out.insert("x-kubernetes-int-or-string".to_owned(), Value::Bool(true));
+                return;
+            }
+            Kind::IntOrString => return self.int_or_string(schema, out),
+            // Free-form structures of the native API are objects; arbitrary JSON has no type.
+            Kind::Any if matches!(schema.short_name(), "RawExtension" | "FieldsV1" | "Patch") => "object",
+            Kind::Any => return,
+        };
+        out.insert("type".to_owned(), Value::from(kind));
+        if let Some(format) = &schema.format {
+            out.insert("format".to_owned(), Value::from(&**format));
+        }
+    }
+
+    fn int_or_string(&self, schema: &Schema, out: &mut Map<String, Value>) {
+        let quantity = schema.format.as_deref() == Some("quantity");
+        if !quantity {
+            out.insert("format".to_owned(), Value::from("int-or-string"));
+        }
+        match self.dialect {
+            Dialect::V2 => out.insert("type".to_owned(), Value::from("string")),
+            Dialect::V3 if quantity => out.insert("oneOf".to_owned(), json!([{"type": "string"}, {"type": "number"}])),
+            Dialect::V3 => out.insert("oneOf".to_owned(), json!([{"type": "integer"}, {"type": "string"}])),
+        };
+    }
+
+    fn values(&self, schema: &Schema, out: &mut Map<String, Value>) {
+        if let Some(default) = schema.default.as_ref().filter(|_| self.dialect == Dialect::V3) {
+            out.insert("default".to_owned(), default.clone());
+        }
+        if !schema.enumeration.is_empty() {
+            out.insert("enum".to_owned(), Value::Array(schema.enumeration.clone()));
+        }
+        if schema.nullable && self.dialect == Dialect::V3 {
+            out.insert("nullable".to_owned(), Value::Bool(true));
+        }
+        if let Some(checks) = &schema.checks {
+            checks.render(self.dialect == Dialect::V3, out);
+        }
+    }
+}
+
+fn extensions(schema: &Schema, out: &mut Map<String, Value>) {
+    let mut put = |name: &str, value: Value| out.insert(format!("x-kubernetes-{name}"), value);
+    match &schema.list_type {
+        ListType::Set => {
+            put("list-type", Value::from("set"));
+        }
+        ListType::Map(keys) => {
+            put("list-type", Value::from("map"));
+            put("list-map-keys", json!(keys));
+        }
+        ListType::Atomic if schema.native && schema.kind == Kind::Array => {
+            put("list-type", Value::from("atomic"));
+        }
+        ListType::Atomic => {}
+    }
+    if schema.map_type == MapType::Atomic {
+        put("map-type", Value::from("atomic"));
+    }
+    if let Some(strategy) = &schema.patch_strategy {
+        put("patch-strategy", Value::from(&**strategy));
+    }
+    if let Some(key) = &schema.patch_merge_key {
+        put("patch-merge-key", Value::from(&**key));
+    }
+    if schema.preserve_unknown && !schema.native {
+        put("preserve-unknown-fields", Value::Bool(true));
+    }
+    if schema.embedded {
+        put("embedded-resource", Value::Bool(true));
+    }
+}
+
+/// What fields that every kind has are for.
+fn common(name: &str, property: &Property) -> Option<&'static str> {
+    if property.schema.description.is_some() {
+        return None;
+    }
+    match (name, property.schema.short_name()) {
+        ("apiVersion", "") => Some("The version of the API that this object is written in."),
+        ("kind", "") => Some("What kind of object this is."),
+        ("metadata", "ObjectMeta" | "ListMeta") => {
+            Some("More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata")
+        }
+        ("spec", _) if property.schema.native => Some("What is wanted."),
+        ("status", _) if property.schema.native => Some("What has been observed."),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{core, schema, tables};
+
+    fn v3(definition: &str) -> Map<String, Value> {
+        let mut out = Map::new();
+        components_v3(&schema(definition), &mut out);
+        out
+    }
+
+    #[test]
+    fn a_kind_refers_to_its_parts() {
+        let all = v3("io.k8s.api.coordination.v1.Lease");
+        let lease = &all["io.k8s.api.coordination.v1.Lease"];
+        let spec = json!({"allOf": [{"$ref": "#/components/schemas/io.k8s.api.coordination.v1.LeaseSpec"}], "default": {}, "description": lease["properties"]["spec"]["description"]});
+        assert_eq!(lease["properties"]["spec"], spec);
+        assert_eq!(lease["type"], "object");
+        assert!(all.contains_key("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
+        let spec = &all["io.k8s.api.coordination.v1.LeaseSpec"]["properties"];
+        assert_eq!(spec["holderIdentity"]["type"], "string");
+        assert_eq!(spec["leaseDurationSeconds"]["format"], "int32");
+    }
+
+    #[test]
+    fn merging_is_published() {
+        let all = v3("io.k8s.api.core.v1.ServiceAccount");
+        let secrets = &all["io.k8s.api.core.v1.ServiceAccount"]["properties"]["secrets"];
+        for (name, value) in
+            [("list-type", json!("map")), ("list-map-keys", json!(["name"])), ("patch-strategy", json!("merge")), ("patch-merge-key", json!("name"))]
+        {
+            assert_eq!(secrets[format!("x-kubernetes-{name}")], value);
+        }
+        assert_eq!(all["io.k8s.api.core.v1.ObjectReference"]["x-kubernetes-map-type"], "atomic");
+    }
+
+    #[test]
+    fn v2_has_plain_references() {
+        let mut out = Map::new();
+        definitions_v2(&core("ConfigMap"), &mut out);
+        let config = &out["io.k8s.api.core.v1.ConfigMap"];
+        assert_eq!(config["properties"]["data"]["type"], "object");
+        assert_eq!(config["properties"]["metadata"]["$ref"], "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let (mut v2, mut v3) = (Map::new(), Map::new());
+        for name in tables().names() {
+            components_v3(&schema(name), &mut v3);
+            definitions_v2(&schema(name), &mut v2);
+        }
+        for (all, prefix) in [(v2, "#/definitions/"), (v3, "#/components/schemas/")] {
+            let text = Value::Object(all.clone()).to_string();
+            for part in text.split("\"$ref\":\"").skip(1) {
+                let target = part.split('"').next().unwrap().strip_prefix(prefix).unwrap();
+                assert!(all.contains_key(target), "{target}");
+            }
+        }
+    }
 }

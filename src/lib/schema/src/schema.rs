@@ -159,6 +159,8 @@ pub struct Property {
     pub required: bool,
     /// How it is written back.
     pub emit: Emit,
+    /// For people: what the field is for, where the node itself is shared with other fields.
+    pub description: Option<&'static str>,
 }
 
 static NULL: Value = Value::Null;
@@ -205,7 +207,7 @@ impl Property {
 
     /// A field that is kept as it was given.
     pub fn new(schema: impl Into<Node>, required: bool) -> Self {
-        Self { schema: schema.into(), required, emit: Emit::AsIs }
+        Self { schema: schema.into(), required, emit: Emit::AsIs, description: None }
     }
 }
 

@@ -197,7 +197,7 @@ fn build(index: &Arc<Index>, definition: &Definition) -> Schema {
             "" => leaf(&mut schema, row.kind()),
             "(self)" => row.annotate(&mut schema),
             field => {
-                let property = Property { schema: node(index, row.kind(), Some(row)), required: row.required(), emit: row.emit() };
+                let property = Property { schema: node(index, row.kind(), Some(row)), required: row.required(), emit: row.emit(), description: None };
                 schema.properties.insert(field.into(), property);
             }
         }
