@@ -202,7 +202,7 @@ fn change(random: &mut Random, world: &mut World) {
 }
 
 fn agree(random: &mut Random, rbac: &Rbac, world: &World) -> bool {
-    let groups = random.some(&GROUPS, 2).into_iter().filter(|group| group != "system:masters" || world.objects.len() % 50 == 0).collect();
+    let groups = random.some(&GROUPS, 2).into_iter().filter(|group| group != "system:masters" || world.objects.len().is_multiple_of(50)).collect();
     let user = UserInfo { name: random.pick(&USERS).to_owned(), groups, ..UserInfo::default() };
     let asked = random.pick(&["pods", "pods/log", "things", "things/status", "nodes", "pods/", "*"]);
     let (resource, subresource) = asked.split_once('/').unwrap_or((asked, ""));

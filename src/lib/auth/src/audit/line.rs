@@ -64,7 +64,7 @@ fn uri(out: &mut Vec<u8>, uri: &str) {
         return;
     }
     let path = &uri[..uri.len() - query.len()];
-    let safe: Vec<String> = query.split('&').map(|pair| redact(pair)).collect();
+    let safe: Vec<String> = query.split('&').map(redact).collect();
     field(out, "requestURI", &format!("{path}{}", safe.join("&")));
 }
 

@@ -1,8 +1,13 @@
 //! Where the index learns of roles and bindings.
 
 use ferrokube_apimachinery::document::Document;
-use ferrokube_registry::{Informer, Notice, Registry};
+use ferrokube_registry::{Registry, Served, view};
+use ferrokube_storage::{Cursor, Event, Prefix, Store, WatchError};
+use futures::FutureExt;
 use std::sync::Arc;
+
+/// Most events that are taken at once.
+const BATCH: usize = 256;
 
 /// The four kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,43 +54,78 @@ pub trait Feed: Send {
     fn drain(&mut self, apply: &mut dyn FnMut(Change));
 }
 
-/// The feed of a server: informers over its registry. Kinds that are not served are empty.
+/// The feed of a server: cursors into its store's history. Kinds that are not served are empty.
+///
+/// Not the registry's informer: an authorizer must know, without waiting, that it has seen everything that was published.
 pub struct RegistryFeed {
-    informers: Vec<(Kind, Informer)>,
-    started: bool,
+    store: Store,
+    sources: Vec<Source>,
+}
+
+struct Source {
+    kind: Kind,
+    served: Served,
+    prefix: Prefix,
+    /// `None`: list first.
+    cursor: Option<Cursor>,
 }
 
 impl RegistryFeed {
     /// Over a registry whose catalog already holds the RBAC kinds.
     pub fn new(registry: &Registry) -> Self {
-        let informer = |kind: Kind| Informer::new(registry, super::rule::GROUP, "v1", kind.plural()).map(|informer| (kind, informer));
-        let informers = Kind::ALL.into_iter().filter_map(informer).collect();
-        Self { informers, started: false }
+        let source = |kind: Kind| {
+            let served = registry.catalog().find(super::rule::GROUP, "v1", kind.plural())?;
+            let prefix = Prefix::new(served.definition.storage_prefix.as_deref()?).ok()?;
+            Some(Source { kind, served, prefix, cursor: None })
+        };
+        Self { store: registry.store().clone(), sources: Kind::ALL.into_iter().filter_map(source).collect() }
     }
 }
 
 impl Feed for RegistryFeed {
     fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
-        for (kind, informer) in &mut self.informers {
-            if !self.started {
-                informer.snapshot().into_iter().for_each(|(_, document)| apply(Change::Put(*kind, document)));
-            }
-            // The notices of published revisions are there without waiting, so that one poll decides.
-            while let Some(Some(notices)) = futures::FutureExt::now_or_never(informer.next()) {
-                notices.into_iter().for_each(|notice| translate(*kind, notice, apply));
-            }
+        for source in &mut self.sources {
+            source.drain(&self.store, apply);
         }
-        self.started = true;
     }
 }
 
-fn translate(kind: Kind, notice: Notice, apply: &mut dyn FnMut(Change)) {
-    match notice {
-        Notice::Replaced(all) => {
-            apply(Change::Clear(kind));
-            all.into_iter().for_each(|(_, document)| apply(Change::Put(kind, document)));
+impl Source {
+    fn drain(&mut self, store: &Store, apply: &mut dyn FnMut(Change)) {
+        loop {
+            let Some(cursor) = &mut self.cursor else {
+                self.list(store, apply);
+                return;
+            };
+            if cursor.bookmark().is_some() {
+                return;
+            }
+            match cursor.next(BATCH).now_or_never() {
+                Some(Ok(events)) => events.iter().for_each(|event| apply(self.change(event))),
+                Some(Err(WatchError::Closed)) => return,
+                // The history behind the cursor is gone from memory.
+                Some(Err(WatchError::Compacted(_))) => self.cursor = None,
+                None if cursor.bookmark().is_some() => return,
+                None => self.cursor = None,
+            }
         }
-        Notice::Changed(_, document) => apply(Change::Put(kind, document)),
-        Notice::Removed(key) => apply(Change::Remove(kind, key.namespace().unwrap_or_default().to_owned(), key.name().to_owned())),
+    }
+
+    fn list(&mut self, store: &Store, apply: &mut dyn FnMut(Change)) {
+        let snapshot = store.snapshot(&self.prefix);
+        // When the history moved on past the snapshot meanwhile, the next call lists again.
+        self.cursor = store.watch(&self.prefix, snapshot.revision).ok();
+        apply(Change::Clear(self.kind));
+        for entry in snapshot.range(None, None) {
+            apply(Change::Put(self.kind, Arc::new(view(entry, &self.served))));
+        }
+    }
+
+    fn change(&self, event: &Event) -> Change {
+        if event.deleted {
+            let key = &event.entry.key;
+            return Change::Remove(self.kind, key.namespace().unwrap_or_default().to_owned(), key.name().to_owned());
+        }
+        Change::Put(self.kind, Arc::new(view(&event.entry, &self.served)))
     }
 }

@@ -1,0 +1,239 @@
+//! The crate over a real registry and store: bootstrap, reading one's own writes, reviews and token requests as computed resources.
+
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_auth::authenticate::{Bearer, TokenFile};
+use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
+use ferrokube_auth::{Access, Authorizer, EscalationCheck, Rbac, ResourceAccess, bootstrap, review, system_clock};
+use ferrokube_registry::admission::RemoteFuture;
+use ferrokube_registry::{Admission, Attributes, Catalog, DeleteOptions, Effects, Local, Registry, RequestContext, Target, UserInfo};
+use ferrokube_storage::{Config, Store};
+use ferrokube_trace::TraceContext;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Admission with the escalation check only.
+#[derive(Default)]
+struct Checked(OnceLock<EscalationCheck>);
+
+impl Admission for Checked {
+    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
+        false
+    }
+
+    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
+        Box::pin(std::future::ready(Ok(object)))
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+        self.0.get().map_or(Ok(()), |check| check.check_admission(attributes, object))
+    }
+
+    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+struct Server {
+    registry: Registry,
+    rbac: Arc<Rbac>,
+}
+
+impl Server {
+    fn new(history_bytes: usize) -> Self {
+        let store = Store::open(Config { history_bytes, ..Config::memory() }).expect("a store");
+        let catalog = Arc::new(Catalog::default());
+        for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
+            catalog.put(definition);
+        }
+        let admission = Arc::new(Checked::default());
+        let registry = Registry::new(store, catalog, Arc::clone(&admission) as Arc<dyn Admission>);
+        let rbac = Arc::new(Rbac::of(&registry));
+        let authorizer: Arc<dyn Authorizer> = Arc::clone(&rbac) as Arc<dyn Authorizer>;
+        assert!(admission.0.set(EscalationCheck::new(Arc::clone(&rbac), authorizer)).is_ok());
+        Self { registry, rbac }
+    }
+
+    fn local(&self, group: &str, plural: &str) -> Local {
+        Local::new(&self.registry, group, "v1", plural).expect("served")
+    }
+
+    fn may(&self, name: &str, verb: &str, namespace: &str, resource: &str) -> bool {
+        let user = UserInfo { name: name.into(), ..UserInfo::default() };
+        let resource = ResourceAccess { version: "v1", resource, namespace, ..ResourceAccess::default() };
+        self.rbac.authorize(&Access { user: &user, verb, resource: Some(resource), path: "" }).is_allowed()
+    }
+
+    fn target(&self, group: &str, plural: &str, of: (&str, &str, &str)) -> Target {
+        let (namespace, name, subresource) = of;
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let served = self.registry.catalog().find(group, "v1", plural).expect("served");
+        Target { served, namespace: some(namespace), name: some(name), subresource: subresource.to_owned() }
+    }
+
+    async fn compute(&self, context: &RequestContext, target: &Target, object: Value) -> Result<Document, Failure> {
+        let definition = &target.served.definition;
+        let behaviour = self.registry.catalog().find_virtual(&definition.group, &definition.plural, &target.subresource).expect("installed");
+        behaviour.create(context, target, Document::from_value(object).expect("an object")).await
+    }
+}
+
+fn context(user: UserInfo) -> RequestContext {
+    RequestContext::new(user, TraceContext::root(), "test".into(), SystemTime::now())
+}
+
+fn role(verb: &str) -> Document {
+    let rules = json!([{"verbs": [verb], "apiGroups": [""], "resources": ["configmaps"]}]);
+    Document::from_value(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r", "namespace": "n"}, "rules": rules}))
+        .expect("an object")
+}
+
+fn binding() -> Document {
+    Document::from_value(json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "b", "namespace": "n"},
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "alice", "apiGroup": RBAC}],
+    }))
+    .expect("an object")
+}
+
+#[tokio::test]
+async fn bootstrap_writes_once_and_repairs() {
+    let server = Server::new(1 << 24);
+    let begun = Instant::now();
+    let first = bootstrap::reconcile(&server.registry).await.expect("written");
+    println!("{} objects in {:?}", first.created, begun.elapsed());
+    assert_eq!(first.created, bootstrap::expected().len());
+    let revision = server.registry.store().revision();
+    let again = bootstrap::reconcile(&server.registry).await.expect("checked");
+    assert_eq!((again.created, again.updated), (0, 0));
+    assert_eq!(server.registry.store().revision(), revision, "nothing is written when nothing is missing");
+    assert!(server.may("system:kube-controller-manager", "list", "", "anything"));
+    assert!(server.may("system:serviceaccount:kube-system:job-controller", "create", "x", "pods"));
+
+    let roles = server.local(RBAC, "clusterroles");
+    let mut node = roles.get("", "system:node").await.expect("read").expect("there");
+    node.set(&["rules"], json!([]));
+    roles.update(node, "").await.expect("written");
+    let mut view = roles.get("", "view").await.expect("read").expect("there");
+    view.set(&["metadata", "annotations", "rbac.authorization.kubernetes.io/autoupdate"], "false");
+    view.remove(&["metadata", "labels"]);
+    roles.update(view, "").await.expect("written");
+    server.local(RBAC, "clusterrolebindings").delete("", "cluster-admin", &DeleteOptions::default()).await.expect("deleted");
+    let repaired = bootstrap::reconcile(&server.registry).await.expect("repaired");
+    assert_eq!((repaired.created, repaired.updated), (1, 1));
+}
+
+#[tokio::test]
+async fn two_servers_bootstrap_at_once() {
+    let server = Server::new(1 << 24);
+    let (one, other) = tokio::join!(bootstrap::reconcile(&server.registry), bootstrap::reconcile(&server.registry));
+    assert_eq!(one.expect("written").created + other.expect("written").created, bootstrap::expected().len());
+}
+
+#[tokio::test]
+async fn an_acknowledged_binding_counts_at_once() {
+    let server = Server::new(1 << 24);
+    let (roles, bindings) = (server.local(RBAC, "roles"), server.local(RBAC, "rolebindings"));
+    roles.create("n", role("get")).await.expect("created");
+    for _ in 0..50 {
+        assert!(!server.may("alice", "get", "n", "configmaps"));
+        bindings.create("n", binding()).await.expect("created");
+        assert!(server.may("alice", "get", "n", "configmaps"));
+        bindings.delete("n", "b", &DeleteOptions::default()).await.expect("deleted");
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_fell_behind_the_history_lists_again() {
+    let server = Server::new(1_000);
+    let (roles, bindings) = (server.local(RBAC, "roles"), server.local(RBAC, "rolebindings"));
+    bindings.create("n", binding()).await.expect("created");
+    roles.create("n", role("v0")).await.expect("created");
+    assert!(server.may("alice", "v0", "n", "configmaps"));
+    for number in 1..200 {
+        roles.update(role(&format!("v{number}")), "").await.expect("updated");
+    }
+    assert!(server.may("alice", "v199", "n", "configmaps"));
+    assert!(!server.may("alice", "v0", "n", "configmaps"));
+}
+
+#[tokio::test]
+async fn escalation_is_refused_in_the_pipeline() {
+    let server = Server::new(1 << 24);
+    let target = server.target(RBAC, "roles", ("n", "", ""));
+    let create = |user: &str| {
+        let context =
+            context(UserInfo { name: user.into(), groups: if user == "root" { vec!["system:masters".into()] } else { Vec::new() }, ..UserInfo::default() });
+        let body = ferrokube_registry::Body { document: role("get"), duplicates: Vec::new(), lenient: false };
+        let (registry, target) = (server.registry.clone(), target.clone());
+        async move { registry.create(&context, &target, body, &ferrokube_registry::WriteOptions::default()).await.map(|written| written.created) }
+    };
+    let failure = create("alice").await.expect_err("refused");
+    assert_eq!((failure.code, failure.details.expect("details").kind.as_str()), (403, "roles"));
+    assert_eq!(create("root").await, Ok(true));
+}
+
+#[tokio::test]
+async fn reviews_and_tokens_are_served() {
+    let server = Server::new(1 << 24);
+    bootstrap::reconcile(&server.registry).await.expect("written");
+    let audience = "https://kubernetes.default.svc".to_owned();
+    let config = TokenConfig { issuers: vec![audience.clone()], api_audiences: vec![audience.clone()], jwks_uri: String::new(), max_life: None };
+    let pem = rcgen::KeyPair::generate().expect("key").serialize_pem();
+    let keys = TokenKeys::from_pem(pem.as_bytes(), &[]).expect("keys");
+    let tokens = ServiceAccountTokens::new(config, keys, server.registry.store().clone(), system_clock());
+    let file = TokenFile::parse(b"tok,alice,u-alice").expect("parse");
+    let bearer = Bearer::new(vec![Arc::new(file), Arc::new(tokens.clone())], vec![audience]);
+    let authorizer: Arc<dyn Authorizer> = Arc::clone(&server.rbac) as Arc<dyn Authorizer>;
+    review::install(server.registry.catalog(), &authorizer, &server.rbac, &bearer);
+    server.registry.catalog().put_virtual("", "serviceaccounts", "token", Arc::new(tokens));
+
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "job-controller", "namespace": "kube-system"}});
+    server.local("", "serviceaccounts").create("kube-system", Document::from_value(account).expect("an object")).await.expect("created");
+    let context = context(UserInfo { name: "alice".into(), groups: vec!["system:authenticated".into()], ..UserInfo::default() });
+    let target = server.target("", "serviceaccounts", ("kube-system", "job-controller", "token"));
+    let answer = server.compute(&context, &target, json!({"spec": {}})).await.expect("issued");
+    assert!(context.take_audit().contains_key("authentication.kubernetes.io/issued-credential-id"));
+
+    let target = server.target("authentication.k8s.io", "tokenreviews", ("", "", ""));
+    let review = server.compute(&context, &target, json!({"spec": {"token": answer.get(&["status", "token"])}})).await.expect("answered");
+    assert_eq!(review.str(&["status", "user", "username"]), Some("system:serviceaccount:kube-system:job-controller"));
+
+    let target = server.target("authorization.k8s.io", "subjectaccessreviews", ("", "", ""));
+    let spec =
+        json!({"user": "system:serviceaccount:kube-system:job-controller", "resourceAttributes": {"verb": "update", "group": "batch", "resource": "jobs"}});
+    let review = server.compute(&context, &target, json!({ "spec": spec })).await.expect("answered");
+    assert_eq!(review.get(&["status", "allowed"]), Some(&json!(true)));
+    let target = server.target("authorization.k8s.io", "selfsubjectrulesreviews", ("", "", ""));
+    let review = server.compute(&context, &target, json!({"spec": {"namespace": "n"}})).await.expect("answered");
+    assert_eq!(review.list(&["status", "resourceRules"]).len(), 2);
+}
+
+/// Not a benchmark: a bound far above what it costs, so that a scan would be noticed.
+#[tokio::test]
+async fn a_decision_does_not_depend_on_how_many_bindings_there_are() {
+    let server = Server::new(1 << 24);
+    bootstrap::reconcile(&server.registry).await.expect("written");
+    let bindings = server.local(RBAC, "rolebindings");
+    server.local(RBAC, "roles").create("n", role("get")).await.expect("created");
+    let many = (0..3_000).map(|number| {
+        let mut one = binding();
+        one.set(&["metadata", "name"], format!("b{number}"));
+        one.set(&["subjects"], json!([{"kind": "User", "name": format!("u{number}"), "apiGroup": RBAC}]));
+        bindings.create("n", one)
+    });
+    futures::future::try_join_all(many).await.expect("created");
+    assert!(server.may("u2999", "get", "n", "configmaps"));
+    let begun = Instant::now();
+    for _ in 0..10_000 {
+        assert!(server.may("u17", "get", "n", "configmaps"));
+    }
+    println!("{:?} for each decision", begun.elapsed() / 10_000);
+    assert!(begun.elapsed() < Duration::from_secs(2));
+}
