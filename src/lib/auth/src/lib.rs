@@ -6,11 +6,14 @@ pub mod access;
 pub mod audit;
 pub mod authenticate;
 pub mod bootstrap;
+pub mod impersonate;
 pub mod rbac;
+pub mod review;
 #[cfg(test)]
 mod testing;
 pub mod token;
 
 pub use access::{Access, AlwaysDeny, Authorizer, Decision, MastersOnly, ResourceAccess, Union, forbidden};
 pub use authenticate::{Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock};
+pub use impersonate::Impersonation;
 pub use rbac::{EscalationCheck, Rbac};

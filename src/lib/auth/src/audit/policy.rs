@@ -195,7 +195,7 @@ impl GroupResources {
     }
 }
 
-/// `pods`, `pods/log`, `pods/*`, `*/status`, `*`; a bare name does not match subresources, `*` matches everything.
+/// `pods`, `pods/log`, `pods/*` (also the resource itself), `*/status`, `*` (everything); a bare name does not match subresources.
 fn resource_matches(pattern: &str, resource: &crate::access::ResourceAccess<'_>) -> bool {
     match pattern.split_once('/') {
         None => pattern == "*" || (pattern == resource.resource && resource.subresource.is_empty()),
@@ -255,4 +255,110 @@ fn stages(value: Option<&Value>, at: &str) -> Result<Stages, PolicyError> {
 
 fn invalid(field: &str, what: &str) -> PolicyError {
     PolicyError::Invalid { field: field.to_owned(), what: what.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::ResourceAccess;
+    use crate::testing::user;
+
+    fn plan(policy: &Policy, who: &UserInfo, verb: &str, what: &str) -> Plan {
+        let path = what.starts_with('/').then_some(what);
+        let mut words = what.split(' ');
+        let mut word = || words.next().unwrap_or_default();
+        let (group, resource, subresource, namespace) = (word(), word(), word(), word());
+        let resource =
+            ResourceAccess { group: group.trim_matches('-'), resource, subresource: subresource.trim_matches('-'), namespace, ..ResourceAccess::default() };
+        let subject = Subject { user: who, verb, resource: path.is_none().then_some(resource), path: path.unwrap_or_default() };
+        policy.plan(&subject)
+    }
+
+    fn level(policy: &Policy, verb: &str, what: &str) -> Level {
+        plan(policy, &user("alice", &["devs"]), verb, what).level
+    }
+
+    #[test]
+    fn by_default_writes_are_recorded_and_nothing_else() {
+        let policy = Policy::default();
+        for verb in ["create", "update", "patch", "delete", "deletecollection"] {
+            assert_eq!(level(&policy, verb, "- configmaps"), Level::Metadata);
+        }
+        for verb in ["get", "list", "watch"] {
+            assert_eq!(level(&policy, verb, "- secrets"), Level::None);
+        }
+        assert_eq!(level(&policy, "get", "/metrics"), Level::None);
+        let plan = plan(&policy, &user("alice", &[]), "create", "- configmaps");
+        assert!(plan.wants(Stage::ResponseComplete) && plan.wants(Stage::Panic) && !plan.wants(Stage::RequestReceived));
+    }
+
+    const FILE: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: ["RequestReceived"]
+omitManagedFields: true
+rules:
+- level: None
+  users: ["system:kube-proxy"]
+  verbs: ["watch"]
+- level: None
+  userGroups: ["devs"]
+  nonResourceURLs: ["/api*", "/version"]
+- level: Request
+  resources:
+  - group: ""
+    resources: ["configmaps"]
+  namespaces: ["kube-system"]
+  omitStages: ["ResponseStarted"]
+  omitManagedFields: false
+- level: RequestResponse
+  resources:
+  - group: ""
+    resources: ["pods/*", "*/status", "secrets", "serviceaccounts/token"]
+  - group: authentication.k8s.io
+- level: Metadata
+"#;
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let policy = Policy::parse(FILE.as_bytes()).expect("a policy");
+        assert_eq!(plan(&policy, &user("system:kube-proxy", &[]), "watch", "- configmaps").level, Level::None);
+        assert_eq!(level(&policy, "watch", "- configmaps"), Level::Metadata);
+        assert_eq!(level(&policy, "get", "/apis/x"), Level::None);
+        assert_eq!(level(&policy, "get", "/version"), Level::None);
+        assert_eq!(level(&policy, "get", "/version/x"), Level::Metadata);
+        assert_eq!(level(&policy, "create", "- configmaps - kube-system"), Level::Request);
+        assert_eq!(level(&policy, "create", "- configmaps - other"), Level::Metadata);
+        assert_eq!(level(&policy, "create", "- pods exec n"), Level::RequestResponse);
+        assert_eq!(level(&policy, "create", "- pods - n"), Level::RequestResponse, "as upstream's code matches");
+        assert_eq!(level(&policy, "create", "- nodes"), Level::Metadata);
+        assert_eq!(level(&policy, "update", "- nodes status"), Level::RequestResponse);
+        let request = plan(&policy, &user("alice", &[]), "create", "- configmaps - kube-system");
+        assert!(!request.omit_managed_fields && !request.wants(Stage::ResponseStarted) && !request.wants(Stage::RequestReceived));
+        assert!(plan(&policy, &user("alice", &[]), "get", "- pods").omit_managed_fields);
+    }
+
+    #[test]
+    fn fault_54_bodies_with_credentials_are_never_recorded() {
+        let policy = Policy::parse(FILE.as_bytes()).expect("a policy");
+        for what in ["- secrets - n", "- secrets status n", "- serviceaccounts token n", "authentication.k8s.io tokenreviews"] {
+            assert_eq!(level(&policy, "create", what), Level::Metadata, "{what}");
+        }
+    }
+
+    #[test]
+    fn bad_policies_name_the_field() {
+        let field = |rule: &str| match Policy::parse(format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {rule}\n").as_bytes()) {
+            Err(PolicyError::Invalid { field, .. }) => field,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(field("level: Everything"), "rules[0].level");
+        assert_eq!(field("{level: Metadata, omitStages: [Never]}"), "rules[0].omitStages");
+        assert_eq!(field("{level: Metadata, nonResourceURLs: [\"/a*b\"]}"), "rules[0].nonResourceURLs");
+        assert_eq!(field("{level: Metadata, nonResourceURLs: [\"/a\"], namespaces: [ns]}"), "rules[0].nonResourceURLs");
+        assert_eq!(field("{level: Metadata, users: [1]}"), "rules[0].users");
+        assert_eq!(field("{level: Metadata, resources: [{group: a/v1}]}"), "rules[0].resources[0].group");
+        assert!(matches!(Policy::parse(b"apiVersion: v1\nkind: Policy"), Err(PolicyError::Invalid { .. })));
+        assert!(matches!(Policy::parse(b"\t:"), Err(PolicyError::Syntax(_))));
+    }
 }

@@ -8,6 +8,8 @@ mod escalation;
 mod feed;
 mod index;
 mod rule;
+#[cfg(test)]
+mod tests;
 
 pub use authorizer::Rbac;
 pub use escalation::{EscalationCheck, RoleWrite};

@@ -1,0 +1,221 @@
+//! The authorizer's answers and reasons, what a write is followed by, escalation.
+
+use super::{Change, EscalationCheck, Feed, Kind, Rbac, RoleWrite, Rule};
+use crate::access::{Access, Authorizer, Decision, ResourceAccess, forbidden};
+use crate::testing::user;
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::UserInfo;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A store of roles and bindings.
+#[derive(Clone, Default)]
+struct World(Arc<(Mutex<Vec<Change>>, AtomicU64)>);
+
+impl Feed for World {
+    fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+        std::mem::take(&mut *self.0.0.lock().expect("lock")).into_iter().for_each(apply);
+    }
+}
+
+impl World {
+    fn rbac(&self) -> Arc<Rbac> {
+        let this = self.clone();
+        Arc::new(Rbac::new(Box::new(self.clone()), Box::new(move || this.0.1.load(Ordering::SeqCst))))
+    }
+
+    fn change(&self, change: Change) {
+        self.0.0.lock().expect("lock").push(change);
+        self.0.1.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn role(&self, namespace: &str, name: &str, rules: Value) {
+        let kind = if namespace.is_empty() { Kind::ClusterRole } else { Kind::Role };
+        self.change(Change::Put(kind, Arc::new(object(json!({"metadata": {"namespace": namespace, "name": name}, "rules": rules})))));
+    }
+
+    fn bind(&self, namespace: &str, name: &str, role: (&str, &str), subject: Value) {
+        let kind = if namespace.is_empty() { Kind::ClusterRoleBinding } else { Kind::RoleBinding };
+        let role = json!({"kind": role.0, "name": role.1});
+        self.change(Change::Put(kind, Arc::new(object(json!({"metadata": {"namespace": namespace, "name": name}, "roleRef": role, "subjects": [subject]})))));
+    }
+}
+
+fn object(value: Value) -> Document {
+    Document::from_value(value).expect("an object")
+}
+
+fn rule(verb: &str, group: &str, resource: &str) -> Value {
+    json!({"verbs": [verb], "apiGroups": [group], "resources": [resource]})
+}
+
+fn ask(rbac: &Rbac, user: &UserInfo, verb: &str, namespace: &str, resource: &str) -> Decision {
+    let resource = ResourceAccess { version: "v1", resource, namespace, ..ResourceAccess::default() };
+    rbac.authorize(&Access { user, verb, resource: Some(resource), path: "" })
+}
+
+#[test]
+fn reasons_as_upstream_gives_them() {
+    let world = World::default();
+    let rbac = world.rbac();
+    world.role("", "reader", json!([rule("get", "", "pods")]));
+    world.role("n", "local", json!([rule("list", "", "pods")]));
+    world.bind("", "all", ("ClusterRole", "reader"), json!({"kind": "Group", "name": "devs"}));
+    world.bind("n", "some", ("Role", "local"), json!({"kind": "ServiceAccount", "name": "robot", "namespace": "m"}));
+    world.bind("n", "gone", ("Role", "missing"), json!({"kind": "User", "name": "alice"}));
+    let bob = user("bob", &["devs"]);
+    let allowed = |text: &str| Decision::Allow(text.to_owned());
+    assert_eq!(ask(&rbac, &bob, "get", "x", "pods"), allowed("RBAC: allowed by ClusterRoleBinding \"all\" of ClusterRole \"reader\" to Group \"devs\""));
+    let robot = user("system:serviceaccount:m:robot", &[]);
+    assert_eq!(ask(&rbac, &robot, "list", "n", "pods"), allowed("RBAC: allowed by RoleBinding \"some/n\" of Role \"local\" to ServiceAccount \"robot/m\""));
+    assert_eq!(ask(&rbac, &robot, "list", "", "pods"), Decision::NoOpinion(String::new()), "not across namespaces");
+    let alice = user("alice", &[]);
+    assert_eq!(ask(&rbac, &alice, "get", "n", "pods"), Decision::NoOpinion("RBAC: role.rbac.authorization.k8s.io \"missing\" not found".into()));
+    assert_eq!(ask(&rbac, &user("root", &["system:masters"]), "anything", "n", "x"), allowed(""));
+}
+
+#[test]
+fn an_acknowledged_write_counts_for_the_next_request() {
+    let world = World::default();
+    let rbac = world.rbac();
+    let alice = user("alice", &[]);
+    world.role("n", "r", json!([rule("get", "", "pods")]));
+    for _ in 0..100 {
+        world.bind("n", "b", ("Role", "r"), json!({"kind": "User", "name": "alice"}));
+        assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed());
+        world.change(Change::Remove(Kind::RoleBinding, "n".into(), "b".into()));
+        assert!(!ask(&rbac, &alice, "get", "n", "pods").is_allowed());
+    }
+}
+
+#[test]
+fn many_threads_see_one_index() {
+    let world = World::default();
+    let rbac = world.rbac();
+    world.bind("", "b", ("ClusterRole", "r"), json!({"kind": "User", "name": "alice"}));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..2_000 {
+                    ask(&rbac, &user("alice", &[]), "get", "", "pods");
+                }
+            });
+        }
+        for number in 0..500 {
+            world.role("", "r", json!([rule("get", "", &format!("r{number}"))]));
+        }
+    });
+    assert!(ask(&rbac, &user("alice", &[]), "get", "", "r499").is_allowed());
+}
+
+#[test]
+fn refusals_read_as_upstream_words_them() {
+    let alice = user("alice", &[]);
+    let resource = ResourceAccess { version: "v1", resource: "pods", subresource: "log", namespace: "n", name: "p", ..ResourceAccess::default() };
+    let failure = forbidden(&Access { user: &alice, verb: "get", resource: Some(resource), path: "" }, "");
+    assert_eq!(failure.message, "pods \"p\" is forbidden: User \"alice\" cannot get resource \"pods/log\" in API group \"\" in the namespace \"n\"");
+    let failure = forbidden(&Access { user: &alice, verb: "get", resource: None, path: "/metrics" }, "why");
+    assert_eq!(failure.message, "forbidden: User \"alice\" cannot get path \"/metrics\": why");
+    assert_eq!(failure.details, Some(ferrokube_apimachinery::status::Details::default()));
+}
+
+/// Alice may create roles and bindings in `n` and holds `get pods` there.
+fn escalation() -> (World, EscalationCheck) {
+    let world = World::default();
+    let rbac = world.rbac();
+    world.role("n", "alice", json!([rule("get", "", "pods"), rule("create", "rbac.authorization.k8s.io", "*")]));
+    world.bind("n", "alice", ("Role", "alice"), json!({"kind": "User", "name": "alice"}));
+    world.role("n", "power", json!([rule("*", "", "secrets")]));
+    let authorizer: Arc<dyn Authorizer> = Arc::clone(&rbac) as Arc<dyn Authorizer>;
+    (world, EscalationCheck::new(rbac, authorizer))
+}
+
+fn write_role(check: &EscalationCheck, rules: Value, old: Option<&Document>) -> Result<(), Failure> {
+    let object = object(json!({"metadata": {"namespace": "n", "name": "new"}, "rules": rules}));
+    let request_name = if old.is_some() { "new" } else { "" };
+    check.check(&user("alice", &[]), &RoleWrite { resource: "roles", namespace: "n", request_name, object: &object, old })
+}
+
+fn write_binding(check: &EscalationCheck, role: &str) -> Result<(), Failure> {
+    let object = object(json!({"metadata": {"namespace": "n", "name": "p"}, "roleRef": {"kind": "Role", "name": role}}));
+    check.check(&user("alice", &[]), &RoleWrite { resource: "rolebindings", namespace: "n", request_name: "", object: &object, old: None })
+}
+
+#[test]
+fn nobody_grants_more_than_they_hold() {
+    let (world, check) = escalation();
+    assert!(write_role(&check, json!([rule("get", "", "pods")]), None).is_ok());
+    assert!(write_role(&check, json!([]), None).is_ok());
+    let failure = write_role(&check, json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "secrets"]}]), None).expect_err("refused");
+    assert_eq!(failure.code, 403);
+    assert!(failure.message.contains("{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"), "{}", failure.message);
+    assert!(!failure.message.contains("Resources:[\"pods\"], Verbs:[\"get\"]"), "what is held is not listed");
+    assert!(write_role(&check, json!([rule("*", "", "pods")]), None).is_err());
+    assert!(write_role(&check, json!([rule("get", "*", "pods")]), None).is_err());
+    assert!(write_role(&check, json!([{"verbs": ["get"], "nonResourceURLs": ["/x"]}]), None).is_err());
+
+    world.role("n", "e", json!([rule("escalate", "rbac.authorization.k8s.io", "roles")]));
+    world.bind("n", "e", ("Role", "e"), json!({"kind": "User", "name": "alice"}));
+    assert!(write_role(&check, json!([rule("*", "", "secrets")]), None).is_ok());
+}
+
+#[test]
+fn a_role_too_big_to_compare_is_refused() {
+    let (_, check) = escalation();
+    let many: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
+    let started = std::time::Instant::now();
+    assert!(write_role(&check, json!([{"verbs": many, "apiGroups": many, "resources": many}]), None).is_err());
+    assert!(started.elapsed() < std::time::Duration::from_secs(1));
+}
+
+#[test]
+fn the_garbage_collector_may_detach_roles() {
+    let (_, check) = escalation();
+    let rules = json!([rule("*", "", "secrets")]);
+    let old = object(json!({
+        "metadata": {"namespace": "n", "name": "new", "resourceVersion": "1", "ownerReferences": [{"name": "x"}], "finalizers": ["a/b"]}, "rules": rules,
+    }));
+    assert!(write_role(&check, rules, Some(&old)).is_ok());
+    assert!(write_role(&check, json!([rule("*", "", "*")]), Some(&old)).is_err());
+}
+
+#[test]
+fn binding_needs_the_permissions_or_the_verb() {
+    let (world, check) = escalation();
+    assert!(write_binding(&check, "alice").is_ok());
+    assert_eq!(write_binding(&check, "power").expect_err("refused").code, 403);
+    let missing = write_binding(&check, "missing").expect_err("refused");
+    let details = missing.details.expect("details");
+    assert_eq!((missing.code, details.name.as_str(), details.kind.as_str()), (404, "missing", "rolebindings"));
+    world.role("n", "b", json!([{"verbs": ["bind"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "resourceNames": ["power"]}]));
+    world.bind("n", "b", ("Role", "b"), json!({"kind": "User", "name": "alice"}));
+    assert!(write_binding(&check, "power").is_ok());
+}
+
+#[test]
+fn aggregation_needs_everything() {
+    let (_, check) = escalation();
+    let object = object(json!({"metadata": {"name": "c"}, "rules": [], "aggregationRule": {"clusterRoleSelectors": []}}));
+    let write = RoleWrite { resource: "clusterroles", namespace: "", request_name: "", object: &object, old: None };
+    let failure = check.check(&user("alice", &[]), &write).expect_err("refused");
+    assert!(failure.message.contains("cluster-admin privileges"), "{}", failure.message);
+    assert!(check.check(&user("root", &["system:masters"]), &write).is_ok());
+}
+
+#[test]
+fn covering() {
+    let rule = |verbs: &str, resources: &str, names: &[&str]| Rule {
+        verbs: verbs.split(',').map(str::to_owned).collect(),
+        groups: vec![String::new()],
+        resources: resources.split(',').map(str::to_owned).collect(),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        urls: Vec::new(),
+    };
+    assert!(rule("*", "*", &[]).covers(&rule("get", "pods/log", &["a"])));
+    assert!(rule("get", "*/scale", &[]).covers(&rule("get", "deployments/scale", &[])));
+    assert!(!rule("get", "*/scale", &[]).covers(&rule("get", "deployments", &[])));
+    assert!(!rule("get", "pods", &["a"]).covers(&rule("get", "pods", &[])));
+    assert!(rule("get", "pods", &["a", "b"]).covers(&rule("get", "pods", &["b"])));
+    assert!(!rule("get", "pods", &[]).covers(&rule("*", "pods", &[])));
+}

@@ -1,0 +1,248 @@
+//! SubjectAccessReview, LocalSubjectAccessReview, SelfSubjectAccessReview: may somebody do this?
+
+use crate::access::{Access, Authorizer, Decision, ResourceAccess};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::{RequestContext, Target, UserInfo, Virtual};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The three kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// About anybody, anywhere.
+    Subject,
+    /// About anybody, in one namespace.
+    Local,
+    /// About who asks.
+    Own,
+}
+
+/// The behaviour of one of them.
+pub(super) struct AccessReview {
+    pub(super) kind: Kind,
+    pub(super) authorizer: Arc<dyn Authorizer>,
+}
+
+impl Virtual for AccessReview {
+    fn create<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        target: &'a Target,
+        object: Document,
+    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
+        Box::pin(async move { self.review(&context.user, target.namespace.as_deref().unwrap_or_default(), object) })
+    }
+}
+
+impl AccessReview {
+    fn review(&self, asker: &UserInfo, namespace: &str, mut object: Document) -> Result<Document, Failure> {
+        let mut errors = self.validate(&object);
+        if self.kind == Kind::Local && errors.is_empty() {
+            check_namespace(&object, namespace, &mut errors)?;
+        }
+        if !errors.is_empty() {
+            return Err(Failure::invalid("authorization.k8s.io", "", "", &errors));
+        }
+        let subject;
+        let user = if self.kind == Kind::Own {
+            asker
+        } else {
+            subject = self::subject(&object);
+            &subject
+        };
+        let decision = self.authorizer.authorize(&access(user, &object));
+        if object.get(&["metadata"]).is_none() {
+            object.set(&["metadata"], Value::Object(ferrokube_apimachinery::document::Map::new()));
+        }
+        object.remove(&["status"]);
+        object.set(&["status", "allowed"], decision.is_allowed());
+        if matches!(decision, Decision::Deny(_)) {
+            object.set(&["status", "denied"], true);
+        }
+        if !decision.reason().is_empty() {
+            object.set(&["status", "reason"], decision.reason());
+        }
+        Ok(object)
+    }
+
+    fn validate(&self, object: &Document) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let has = |field: &str| object.get(&["spec", field]).is_some_and(|value| !value.is_null());
+        let exactly_one = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        match (has("resourceAttributes"), has("nonResourceAttributes")) {
+            (true, true) => errors.push(invalid("spec.nonResourceAttributes", "cannot be specified in combination with resourceAttributes")),
+            (false, false) => errors.push(invalid("spec.resourceAttributes", exactly_one)),
+            _ => {}
+        }
+        validate_selectors(object, &mut errors);
+        if self.kind != Kind::Own && texts(object.get(&["spec", "groups"])).is_empty() && object.str(&["spec", "user"]).unwrap_or_default().is_empty() {
+            errors.push(invalid("spec.user", "at least one of user or group must be specified"));
+        }
+        let allowed: &[&str] =
+            if self.kind == Kind::Local { &["managedFields", "namespace", "creationTimestamp"] } else { &["managedFields", "creationTimestamp"] };
+        let metadata = object.get(&["metadata"]).and_then(Value::as_object);
+        if metadata.is_some_and(|metadata| metadata.iter().any(|(field, value)| !allowed.contains(&field.as_str()) && !is_empty(value))) {
+            errors.push(invalid("metadata", "must be empty"));
+        }
+        errors
+    }
+}
+
+/// A local review is about its own namespace and about resources.
+fn check_namespace(object: &Document, namespace: &str, errors: &mut Vec<FieldError>) -> Result<(), Failure> {
+    if object.get(&["spec", "nonResourceAttributes"]).is_some_and(|value| !value.is_null()) {
+        errors.push(invalid("spec.nonResourceAttributes", "disallowed on this kind of request"));
+        return Ok(());
+    }
+    if !object.namespace().is_empty() && object.namespace() != namespace {
+        return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+    }
+    let asked = object.str(&["spec", "resourceAttributes", "namespace"]).unwrap_or_default();
+    if asked != namespace {
+        errors.push(invalid("spec.resourceAttributes.namespace", "must match metadata.namespace"));
+    }
+    Ok(())
+}
+
+fn validate_selectors(object: &Document, errors: &mut Vec<FieldError>) {
+    for selector in ["labelSelector", "fieldSelector"] {
+        let path = ["spec", "resourceAttributes", selector];
+        if object.get(&path).is_none_or(Value::is_null) {
+            continue;
+        }
+        let raw = object.str(&[path[0], path[1], path[2], "rawSelector"]).unwrap_or_default();
+        let requirements = object.list(&[path[0], path[1], path[2], "requirements"]);
+        let at = path.join(".");
+        match (raw.is_empty(), requirements.is_empty()) {
+            (false, false) => errors.push(invalid(&format!("{at}.rawSelector"), "may not be specified at the same time as requirements")),
+            (true, true) => {
+                errors.push(FieldError::new(
+                    FieldReason::Required,
+                    format!("{at}.requirements"),
+                    "Required value: rawSelector or requirements must be specified",
+                ));
+            }
+            _ => {}
+        }
+        for (index, requirement) in requirements.iter().enumerate() {
+            validate_requirement(requirement, &format!("{at}.requirements[{index}]"), errors);
+        }
+    }
+}
+
+fn validate_requirement(requirement: &Value, at: &str, errors: &mut Vec<FieldError>) {
+    let text = |field: &str| requirement.get(field).and_then(Value::as_str).unwrap_or_default();
+    let values = texts(requirement.get("values"));
+    if text("key").is_empty() {
+        errors.push(FieldError::new(FieldReason::Required, format!("{at}.key"), "Required value: must be specified"));
+    }
+    match (text("operator"), values.is_empty()) {
+        ("In" | "NotIn", true) => {
+            errors.push(FieldError::new(FieldReason::Required, format!("{at}.values"), "Required value: must be specified when `operator` is 'In' or 'NotIn'"));
+        }
+        ("Exists" | "DoesNotExist", false) => {
+            let message = "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(FieldError::new(FieldReason::Forbidden, format!("{at}.values"), message));
+        }
+        _ => {}
+    }
+}
+
+/// The user that a review is about.
+fn subject(object: &Document) -> UserInfo {
+    let text = |field: &str| object.str(&["spec", field]).unwrap_or_default().to_owned();
+    let extra = object.get(&["spec", "extra"]).and_then(Value::as_object);
+    let extra: BTreeMap<String, Vec<String>> =
+        extra.map(|extra| extra.iter().map(|(key, values)| (key.to_lowercase(), texts(Some(values)))).collect()).unwrap_or_default();
+    UserInfo { name: text("user"), uid: text("uid"), groups: texts(object.get(&["spec", "groups"])), extra }
+}
+
+fn access<'a>(user: &'a UserInfo, object: &'a Document) -> Access<'a> {
+    let resource = |field: &str| object.str(&["spec", "resourceAttributes", field]).unwrap_or_default();
+    let other = |field: &str| object.str(&["spec", "nonResourceAttributes", field]).unwrap_or_default();
+    if object.get(&["spec", "nonResourceAttributes"]).is_some_and(|value| !value.is_null()) {
+        return Access { user, verb: other("verb"), resource: None, path: other("path") };
+    }
+    let attributes = ResourceAccess {
+        group: resource("group"),
+        version: resource("version"),
+        resource: resource("resource"),
+        subresource: resource("subresource"),
+        namespace: resource("namespace"),
+        name: resource("name"),
+    };
+    Access { user, verb: resource("verb"), resource: Some(attributes), path: "" }
+}
+
+fn texts(value: Option<&Value>) -> Vec<String> {
+    value.and_then(Value::as_array).map(|items| items.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+fn invalid(field: &str, message: &str) -> FieldError {
+    FieldError::new(FieldReason::Invalid, field, format!("Invalid value: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::user;
+    use crate::{AlwaysDeny, MastersOnly};
+    use ferrokube_apimachinery::document::json;
+
+    fn review(kind: Kind, asker: &UserInfo, object: Value) -> Result<Document, Failure> {
+        let namespace = if kind == Kind::Local { "n" } else { "" };
+        AccessReview { kind, authorizer: Arc::new(MastersOnly) }.review(asker, namespace, Document::from_value(object).expect("an object"))
+    }
+
+    fn field(kind: Kind, spec: Value) -> String {
+        let failure = review(kind, &user("u", &[]), json!({ "spec": spec })).expect_err("refused");
+        assert_eq!(failure.code, 422);
+        let details = failure.details.expect("details");
+        assert_eq!((details.group.as_str(), details.kind.as_str(), details.name.as_str()), ("authorization.k8s.io", "", ""));
+        details.causes[0].field.clone()
+    }
+
+    #[test]
+    fn a_review_asks_about_exactly_one_thing() {
+        let pods = json!({"verb": "get", "resource": "pods"});
+        assert_eq!(field(Kind::Own, json!({})), "spec.resourceAttributes");
+        assert_eq!(field(Kind::Own, json!({"resourceAttributes": pods, "nonResourceAttributes": {"path": "/x", "verb": "get"}})), "spec.nonResourceAttributes");
+        assert_eq!(field(Kind::Subject, json!({"resourceAttributes": pods})), "spec.user");
+        let other = json!({"user": "u", "resourceAttributes": {"namespace": "other", "verb": "get", "resource": "x"}});
+        assert_eq!(field(Kind::Local, other), "spec.resourceAttributes.namespace");
+        assert_eq!(field(Kind::Local, json!({"user": "u", "nonResourceAttributes": {"path": "/"}})), "spec.nonResourceAttributes");
+        let both = json!({"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "In", "values": ["b"]}]});
+        let selector = json!({"resourceAttributes": {"verb": "list", "resource": "pods", "labelSelector": both}});
+        assert_eq!(field(Kind::Own, selector), "spec.resourceAttributes.labelSelector.rawSelector");
+        let named = review(Kind::Own, &user("u", &[]), json!({"metadata": {"name": "x"}, "spec": {"resourceAttributes": pods}})).expect_err("refused");
+        assert_eq!(named.details.expect("details").causes[0].field, "metadata");
+    }
+
+    #[test]
+    fn answers() {
+        let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
+        let own = review(Kind::Own, &user("a", &["system:masters"]), json!({ "spec": spec })).expect("answered");
+        assert_eq!(own.get(&["status"]), Some(&json!({"allowed": true})));
+        assert_eq!(own.get(&["metadata"]), Some(&json!({})));
+        let other = json!({"spec": {"user": "x", "groups": ["g"], "nonResourceAttributes": {"path": "/healthz", "verb": "get"}}});
+        let other = review(Kind::Subject, &user("a", &["system:masters"]), other).expect("answered");
+        assert_eq!(other.get(&["status"]), Some(&json!({"allowed": false})), "about the subject, not the asker");
+        let denied = AccessReview { kind: Kind::Own, authorizer: Arc::new(AlwaysDeny) };
+        let denied = denied.review(&user("a", &[]), "", Document::from_value(json!({ "spec": spec })).expect("an object")).expect("answered");
+        assert_eq!(denied.get(&["status", "denied"]), Some(&json!(true)));
+    }
+}

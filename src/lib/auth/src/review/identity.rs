@@ -1,0 +1,108 @@
+//! SelfSubjectReview (who am I?) and TokenReview (whose token is this?).
+
+use super::user;
+use crate::authenticate::Bearer;
+use ferrokube_apimachinery::document::{Document, Map, Value, json};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::time;
+use ferrokube_registry::{RequestContext, Target, Virtual};
+use std::future::Future;
+use std::pin::Pin;
+
+/// The behaviour of `selfsubjectreviews`.
+pub(super) struct SelfReview;
+
+impl Virtual for SelfReview {
+    fn create<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        _target: &'a Target,
+        object: Document,
+    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
+        Box::pin(async move { Ok(who_am_i(context, object)) })
+    }
+}
+
+fn who_am_i(context: &RequestContext, mut object: Document) -> Document {
+    object.set(&["metadata", "creationTimestamp"], time::rfc3339_seconds(context.now));
+    object.set(&["status"], json!({"userInfo": user::to_value(&context.user)}));
+    object
+}
+
+/// The behaviour of `tokenreviews`.
+pub(super) struct TokenReview {
+    pub(super) tokens: Bearer,
+}
+
+impl Virtual for TokenReview {
+    fn create<'a>(
+        &'a self,
+        _context: &'a RequestContext,
+        _target: &'a Target,
+        object: Document,
+    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
+        Box::pin(async move { self.review(object) })
+    }
+}
+
+impl TokenReview {
+    fn review(&self, mut object: Document) -> Result<Document, Failure> {
+        let token = object.str(&["spec", "token"]).unwrap_or_default();
+        if token.is_empty() {
+            return Err(Failure::bad_request("token is required for TokenReview in authentication"));
+        }
+        let asked: Vec<String> = object.list(&["spec", "audiences"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let audiences = if asked.is_empty() { self.tokens.api_audiences() } else { &asked };
+        let status = match self.tokens.identify(token, audiences) {
+            Ok(mut known) => {
+                known.identity.user.groups.push("system:authenticated".to_owned());
+                json!({"authenticated": true, "user": user::to_value(&known.identity.user), "audiences": known.audiences})
+            }
+            Err(error) => json!({"user": {}, "error": error.to_string()}),
+        };
+        if object.get(&["metadata"]).is_none() {
+            object.set(&["metadata"], Value::Object(Map::new()));
+        }
+        object.set(&["status"], status);
+        Ok(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authenticate::TokenFile;
+    use std::sync::Arc;
+
+    fn review(spec: Value) -> Result<Document, Failure> {
+        let file = TokenFile::parse(b"good,alice,u-alice").expect("parse");
+        let tokens = Bearer::new(vec![Arc::new(file)], vec!["https://kubernetes.default.svc".into()]);
+        TokenReview { tokens }.review(Document::from_value(json!({ "spec": spec })).expect("an object"))
+    }
+
+    #[test]
+    fn token_reviews() {
+        let good = review(json!({"token": "good"})).expect("answered");
+        let status = json!({
+            "authenticated": true, "user": {"username": "alice", "uid": "u-alice", "groups": ["system:authenticated"]},
+            "audiences": ["https://kubernetes.default.svc"],
+        });
+        assert_eq!(good.get(&["status"]), Some(&status));
+        for spec in [json!({"token": "wrong"}), json!({"token": "good", "audiences": ["https://nowhere.example.com"]})] {
+            let status = review(spec).expect("answered").get(&["status"]).cloned().expect("a status");
+            assert_eq!(status["user"], json!({}));
+            assert!(status["error"].is_string() && status.get("authenticated").is_none());
+        }
+        assert_eq!(review(json!({"token": ""})).expect_err("refused").code, 400);
+    }
+
+    #[test]
+    fn who_i_am() {
+        let clock = crate::testing::FakeClock::new();
+        let mut context = crate::testing::context(&clock);
+        context.user = crate::testing::user("alice", &["g"]);
+        let answer = who_am_i(&context, Document::new());
+        assert_eq!(answer.get(&["status"]), Some(&json!({"userInfo": {"username": "alice", "groups": ["g"]}})));
+        assert_eq!(answer.meta("creationTimestamp"), "2027-01-15T08:00:00Z");
+    }
+}

@@ -1,0 +1,21 @@
+//! Users as the API writes them.
+
+use ferrokube_apimachinery::document::{Map, Value, json};
+use ferrokube_registry::UserInfo;
+
+/// `UserInfo`: what is empty is left out.
+pub(super) fn to_value(user: &UserInfo) -> Value {
+    let mut map = Map::new();
+    for (field, text) in [("username", &user.name), ("uid", &user.uid)] {
+        if !text.is_empty() {
+            map.insert(field.into(), Value::from(text.as_str()));
+        }
+    }
+    if !user.groups.is_empty() {
+        map.insert("groups".into(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        map.insert("extra".into(), json!(user.extra));
+    }
+    Value::Object(map)
+}
