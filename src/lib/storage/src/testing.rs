@@ -1,1 +1,0 @@
-//! The conformance suite that every engine passes: `testing::suite(|config| ...)`; the fault-injecting `Io`.

@@ -1,0 +1,59 @@
+//! A clock that is set by hand.
+
+use crate::clock::Clock;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// Stands still until it is told otherwise.
+pub struct ManualClock {
+    state: Mutex<(Duration, SystemTime)>,
+    listeners: Mutex<Vec<Wake>>,
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        Self { state: Mutex::new((Duration::from_secs(1000), wall)), listeners: Mutex::default() }
+    }
+}
+
+impl ManualClock {
+    /// Time passes.
+    pub fn advance(&self, by: Duration) {
+        {
+            let mut state = self.state.lock().unwrap();
+            state.0 += by;
+            state.1 += by;
+        }
+        self.tell();
+    }
+
+    /// The wall clock leaps; nothing else does.
+    pub fn set_wall(&self, wall: SystemTime) {
+        self.state.lock().unwrap().1 = wall;
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let listeners = self.listeners.lock().unwrap().clone();
+        for listener in listeners {
+            listener();
+        }
+    }
+}
+
+impl Clock for ManualClock {
+    fn monotonic(&self) -> Duration {
+        self.state.lock().unwrap().0
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.state.lock().unwrap().1
+    }
+
+    fn on_leap(&self, wake: Wake) {
+        self.listeners.lock().unwrap().push(wake);
+    }
+}

@@ -1,0 +1,76 @@
+//! For tests: the conformance suite that every engine passes ([`suite`]), a disk that fails, tears and forgets ([`SimDisk`]), a clock set by hand.
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
+
+mod clock;
+mod model;
+mod sim;
+mod suite;
+
+pub use clock::ManualClock;
+pub use model::{Model, check_present, check_store};
+pub use sim::{Crash, Fault, SimDisk, Traced};
+pub use suite::{Wish, suite};
+
+use crate::{CommitError, Committed, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write};
+
+/// A key of a test.
+pub fn key(resource: &str, namespace: &str, name: &str) -> Key {
+    Prefix::new(resource).unwrap().key(Some(namespace), name).unwrap()
+}
+
+/// A put of a JSON-like value that holds `text`; the revision goes behind its first member.
+pub fn put(key: &Key, text: &str) -> Put {
+    let value = format!("{{\"v\":\"{text}\",\"z\":1}}");
+    let at = u32::try_from(text.len() + 7).unwrap();
+    let fields = if text.len().is_multiple_of(2) { Box::default() } else { Box::from([Box::from(text), Box::from("")]) };
+    let sidecar = Sidecar { marks: [1, 2, at], revision_at: at - 1, comma: true, fields, schema_epoch: 7, stale: text.len().is_multiple_of(3) };
+    Put { key: key.clone(), value: value.into(), sidecar, ttl: None }
+}
+
+/// A transaction of one put, without a guard.
+pub fn write(key: &Key, text: &str) -> Txn {
+    Txn { guards: Vec::new(), writes: vec![Write::Put(put(key, text))] }
+}
+
+/// A transaction that creates.
+pub fn create(key: &Key, text: &str) -> Txn {
+    Txn { guards: vec![Guard::Absent(key.clone())], ..write(key, text) }
+}
+
+/// A transaction of one delete, without a guard.
+pub fn delete(key: &Key) -> Txn {
+    Txn { guards: Vec::new(), writes: vec![Write::Delete { key: key.clone(), last: None }] }
+}
+
+/// Submits and waits.
+///
+/// # Errors
+/// [`CommitError`].
+pub async fn commit(store: &Store, txn: Txn) -> Result<Committed, CommitError> {
+    store.submit(txn).expect("accepted").committed().await
+}
+
+/// What stands in the value of an entry made by [`put`].
+pub fn text(entry: &crate::Entry) -> String {
+    let value = String::from_utf8(entry.value().concat()).unwrap();
+    value.strip_prefix("{\"v\":\"").unwrap().strip_suffix("\",\"z\":1}").unwrap().to_owned()
+}
+
+/// Numbers that look random and are always the same.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// A sequence of its own for each seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// A number below `bound`, which must not be 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from((self.0 >> 11) % bound as u64).unwrap()
+    }
+}

@@ -1,0 +1,184 @@
+//! What a store should hold, by the simplest means.
+
+use super::text;
+use crate::{Cursor, Entry, Event, Key, Prefix, Revision, Store, Txn, WatchError, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A value of the model: its revision, its first revision, its text.
+type Value = (u64, u64, String);
+
+/// Every transaction that happened, by revision.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    txns: BTreeMap<u64, Vec<ModelWrite>>,
+}
+
+#[derive(Clone, Debug)]
+struct ModelWrite {
+    key: Key,
+    /// The text of a put, or the last text of a delete that has one of its own.
+    text: Option<String>,
+    deleted: bool,
+}
+
+/// What an event should say.
+#[derive(Debug, PartialEq, Eq)]
+struct ModelEvent {
+    key: Key,
+    value: Value,
+    previous: Option<Value>,
+    deleted: bool,
+}
+
+fn put_text(put: &crate::Put) -> String {
+    let value = String::from_utf8(put.value.to_vec()).unwrap();
+    value.trim_start_matches("{\"v\":\"").trim_end_matches("\",\"z\":1}").to_owned()
+}
+
+impl Model {
+    /// A transaction happened.
+    pub fn record(&mut self, revision: Revision, txn: &Txn) {
+        let write = |write: &Write| match write {
+            Write::Put(put) => ModelWrite { key: put.key.clone(), text: Some(put_text(put)), deleted: false },
+            Write::Delete { key, last } => ModelWrite { key: key.clone(), text: last.as_ref().map(put_text), deleted: true },
+        };
+        assert!(self.txns.insert(revision.0, txn.writes.iter().map(write).collect()).is_none(), "revision {revision} was given twice");
+    }
+
+    /// What came after a revision did not happen.
+    pub fn forget_after(&mut self, revision: Revision) {
+        self.txns.split_off(&(revision.0 + 1));
+    }
+
+    /// The last revision.
+    pub fn revision(&self) -> Revision {
+        Revision(self.txns.keys().next_back().copied().unwrap_or(0))
+    }
+
+    /// Every key that ever was.
+    pub fn keys(&self) -> BTreeSet<Key> {
+        self.txns.values().flatten().map(|write| write.key.clone()).collect()
+    }
+
+    /// What is there after a revision.
+    fn state_at(&self, revision: Revision) -> BTreeMap<Key, Value> {
+        let mut state = BTreeMap::new();
+        for (revision, writes) in self.txns.range(..=revision.0) {
+            for write in writes {
+                step(&mut state, *revision, write);
+            }
+        }
+        state
+    }
+
+    fn events(&self, prefix: &str, after: Revision) -> Vec<ModelEvent> {
+        let mut state = BTreeMap::new();
+        let mut events = Vec::new();
+        for (revision, writes) in &self.txns {
+            for write in writes {
+                let event = step(&mut state, *revision, write);
+                if *revision > after.0 && write.key.prefix() == prefix {
+                    events.push(event);
+                }
+            }
+        }
+        events
+    }
+}
+
+fn step(state: &mut BTreeMap<Key, Value>, revision: u64, write: &ModelWrite) -> ModelEvent {
+    let key = write.key.clone();
+    let previous = if write.deleted { state.remove(&key) } else { state.get(&key).cloned() };
+    let created = previous.as_ref().map_or(revision, |previous| previous.1);
+    let text = write.text.clone().unwrap_or_else(|| previous.as_ref().unwrap().2.clone());
+    let value = (revision, created, text);
+    if !write.deleted {
+        state.insert(key.clone(), value.clone());
+    }
+    ModelEvent { key, value, previous, deleted: write.deleted }
+}
+
+fn value(entry: &Entry) -> Value {
+    let spliced = String::from_utf8(entry.bytes[entry.spliced()].to_vec()).unwrap();
+    assert_eq!(spliced, format!(",\"resourceVersion\":\"{}\"", entry.revision), "{:?}", entry.key);
+    let expected = super::put(&entry.key, &text(entry)).sidecar;
+    assert_eq!(entry.sidecar, expected, "the sidecar of {:?}", entry.key);
+    (entry.revision.0, entry.create_revision.0, text(entry))
+}
+
+fn event(event: Event) -> ModelEvent {
+    let Event { entry, previous, deleted } = event;
+    ModelEvent { key: entry.key.clone(), value: value(&entry), previous: previous.as_deref().map(value), deleted }
+}
+
+/// The store holds what the model says, at present: by get, by list, by what guards see.
+pub fn check_present(store: &Store, model: &Model) {
+    let revision = store.revision();
+    assert_eq!(revision, model.revision(), "the published revision");
+    let state = model.state_at(revision);
+    let mut listed = 0;
+    for key in model.keys() {
+        assert_eq!(store.get(&key).as_deref().map(value).as_ref(), state.get(&key), "get of {key:?}");
+        assert_eq!(store.pending(&key).as_deref().map(value).as_ref(), state.get(&key), "pending of {key:?}");
+        let snapshot = store.snapshot(&key.to_prefix());
+        assert_eq!(snapshot.get(key.rest()).map(|entry| value(entry)).as_ref(), state.get(&key), "list of {key:?}");
+        listed = store.stats().entries.iter().map(|(_, count)| count).sum();
+    }
+    assert_eq!(listed, state.len(), "nothing else is there");
+}
+
+/// The store holds what the model says: by get, by list, by list at older revisions, by watch from every revision (fault 10).
+pub async fn check_store(store: &Store, model: &Model) {
+    check_present(store, model);
+    let revision = store.revision();
+    let prefixes: BTreeSet<Prefix> = model.keys().iter().map(Key::to_prefix).collect();
+    for prefix in prefixes {
+        for at in (0..=revision.0).rev().step_by(1 + usize::try_from(revision.0 / 48).unwrap()) {
+            check_at(store, model, &prefix, Revision(at)).await;
+        }
+    }
+}
+
+async fn check_at(store: &Store, model: &Model, prefix: &Prefix, at: Revision) {
+    match store.snapshot_at(prefix, at) {
+        Ok(snapshot) => {
+            assert_eq!(snapshot.revision, at);
+            let listed: Vec<(Key, Value)> = snapshot.range(None, None).map(|entry| (entry.key.clone(), value(entry))).collect();
+            let expected: Vec<(Key, Value)> = model.state_at(at).into_iter().filter(|(key, _)| key.prefix() == prefix.as_str()).collect();
+            assert_eq!(listed, expected, "list of {prefix:?} at {at}");
+            assert_eq!(snapshot.count(None, None), expected.len());
+        }
+        Err(WatchError::Compacted(_)) => assert!(at < store.revision(), "the present state is never compacted"),
+        Err(error) => panic!("{error}"),
+    }
+    let Ok(mut cursor) = store.watch(prefix, at) else {
+        assert!(at < store.revision(), "the present revision can always be watched");
+        return;
+    };
+    let expected = model.events(prefix.as_str(), at);
+    let mut given = Vec::new();
+    while given.len() < expected.len() {
+        match tokio::time::timeout(Duration::from_secs(20), cursor.next(3)).await.expect("events that were expected") {
+            Ok(events) => given.extend(events.into_iter().map(event)),
+            // What was there when the watch began may be merged or dropped meanwhile, but only as a whole tail.
+            Err(WatchError::Compacted(_)) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(given, expected, "watch of {prefix:?} after {at}");
+    assert_eq!(drained(&mut cursor).await, store.revision(), "a bookmark at the end");
+}
+
+/// Waits for a bookmark of a cursor that has nothing more to give.
+async fn drained(cursor: &mut Cursor) -> Revision {
+    for _ in 0..1000 {
+        if let Some(revision) = cursor.bookmark() {
+            return revision;
+        }
+        if let Ok(more) = tokio::time::timeout(Duration::from_millis(10), cursor.next(1)).await {
+            panic!("an event that is not in the model: {more:?}");
+        }
+    }
+    panic!("no bookmark");
+}

@@ -1,0 +1,558 @@
+//! A disk in memory that keeps, beside what is seen, what would survive a power cut.
+//!
+//! The model is harsher than real file systems: a file's bytes survive only from its last successful sync, a name only from the last sync of its directory,
+//! whatever came after may be lost, torn or reordered, sector by sector; a failed sync forgets what it should have written and the next one succeeds.
+
+use super::Dice;
+use crate::journal::io::{File, Held, Io};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+const SECTOR: usize = 512;
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The power goes: this call may have had an effect, nothing after it has.
+    PowerCut,
+    /// The call fails once with an IO error.
+    Eio,
+    /// The call fails once for lack of space, having written half.
+    Enospc,
+    /// From here on syncs say yes and do nothing.
+    LyingSyncs,
+}
+
+/// What a power cut leaves of what was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// All of it: only the process died.
+    Kept,
+    /// None.
+    Dropped,
+    /// What came first, the last of it in part.
+    Torn,
+    /// Any of its sectors and names.
+    Reordered,
+}
+
+/// What happened, for tests of order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Traced {
+    /// Bytes were written.
+    Wrote(PathBuf, Vec<u8>),
+    /// A sync of a file has succeeded.
+    Synced(PathBuf),
+    /// A note of the test.
+    Note(u64),
+}
+
+#[derive(Clone)]
+enum DataOp {
+    Write(usize, Vec<u8>),
+    Truncate(usize),
+}
+
+impl DataOp {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Write(offset, new) => {
+                let end = offset + new.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*offset..end].copy_from_slice(new);
+            }
+            Self::Truncate(len) => bytes.truncate(*len),
+        }
+    }
+}
+
+#[derive(Clone)]
+enum NameOp {
+    Set(PathBuf, u64),
+    Rename(PathBuf, PathBuf, u64),
+    Remove(PathBuf),
+}
+
+impl NameOp {
+    fn apply(&self, names: &mut BTreeMap<PathBuf, u64>) {
+        match self {
+            Self::Set(path, node) => names.insert(path.clone(), *node),
+            Self::Rename(from, to, node) => {
+                names.remove(from);
+                names.insert(to.clone(), *node)
+            }
+            Self::Remove(path) => names.remove(path),
+        };
+    }
+
+    fn dir(&self) -> Option<&Path> {
+        match self {
+            Self::Set(path, _) | Self::Rename(_, path, _) | Self::Remove(path) => path.parent(),
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Node {
+    seen: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<DataOp>,
+    reserved: u64,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: HashMap<u64, Node>,
+    next_node: u64,
+    names: BTreeMap<PathBuf, u64>,
+    durable_names: BTreeMap<PathBuf, u64>,
+    pending_names: Vec<NameOp>,
+    locks: BTreeSet<PathBuf>,
+    calls: u64,
+    fault: Option<(u64, Fault)>,
+    dead: bool,
+    lying: bool,
+    capacity: Option<u64>,
+    trace: Vec<Traced>,
+    syncs_held: bool,
+    syncs_waiting: usize,
+    syncs: u64,
+}
+
+/// The disk. Clones are the same disk.
+#[derive(Clone, Default)]
+pub struct SimDisk(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What a call asks of its fault.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Read,
+    Change,
+}
+
+/// What a call must do instead of its work.
+enum Instead {
+    Nothing,
+    Half(io::Error),
+    Effect(io::Error),
+}
+
+impl SimDisk {
+    /// One fault at the call with this number, counted from 0.
+    pub fn fail_at(&self, call: u64, fault: Fault) {
+        self.state().fault = Some((call, fault));
+    }
+
+    /// How many calls there were.
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// How many syncs of files have succeeded.
+    pub fn syncs(&self) -> u64 {
+        self.state().syncs
+    }
+
+    /// How many bytes fit; `None`: without end.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().capacity = bytes;
+    }
+
+    /// Bytes that are occupied.
+    pub fn used(&self) -> u64 {
+        self.state().used()
+    }
+
+    /// From now on syncs of files wait.
+    pub fn hold_syncs(&self) {
+        self.state().syncs_held = true;
+    }
+
+    /// Lets them go on.
+    pub fn release_syncs(&self) {
+        self.state().syncs_held = false;
+        self.0.changed.notify_all();
+    }
+
+    /// Waits (the thread) until a sync waits.
+    pub fn wait_for_held_sync(&self) {
+        let mut state = self.state();
+        while state.syncs_waiting == 0 {
+            state = self.0.changed.wait(state).unwrap();
+        }
+    }
+
+    /// Puts a note into the trace.
+    pub fn note(&self, note: u64) {
+        self.state().trace.push(Traced::Note(note));
+    }
+
+    /// What happened so far.
+    pub fn trace(&self) -> Vec<Traced> {
+        self.state().trace.clone()
+    }
+
+    /// The files and their bytes, as they are seen.
+    pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let state = self.state();
+        state.names.iter().map(|(path, node)| (path.clone(), state.nodes[node].seen.clone())).collect()
+    }
+
+    /// Another disk, with these durable files.
+    pub fn with_files(files: &BTreeMap<PathBuf, Vec<u8>>) -> Self {
+        let disk = Self::default();
+        let mut state = disk.state();
+        for (number, (path, bytes)) in (0u64..).zip(files) {
+            state.nodes.insert(number, Node { seen: bytes.clone(), durable: bytes.clone(), ..Node::default() });
+            state.names.insert(path.clone(), number);
+            state.next_node = number + 1;
+        }
+        state.durable_names = state.names.clone();
+        drop(state);
+        disk
+    }
+
+    /// What is there after the power came back.
+    pub fn crash(&self, crash: Crash, seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let state = self.state();
+        let names = match crash {
+            Crash::Kept => state.names.clone(),
+            Crash::Dropped => state.durable_names.clone(),
+            Crash::Torn => {
+                let count = dice.below(state.pending_names.len() + 1);
+                survive(&state.durable_names, state.pending_names[..count].iter())
+            }
+            Crash::Reordered => {
+                let chosen: Vec<NameOp> = state.pending_names.iter().filter(|_| dice.below(2) == 0).cloned().collect();
+                survive(&state.durable_names, chosen.iter())
+            }
+        };
+        let files = names.into_iter().map(|(path, node)| (path, state.nodes[&node].survive(crash, &mut dice))).collect();
+        Self::with_files(&files)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap()
+    }
+
+    /// Counts a call; gives what to do.
+    fn call(&self, call: Call) -> (MutexGuard<'_, State>, Instead) {
+        let mut state = self.state();
+        let number = state.calls;
+        state.calls += 1;
+        if state.dead {
+            return (state, Instead::Half(io::Error::other("the power is off")));
+        }
+        let instead = match state.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault) {
+            None => Instead::Nothing,
+            Some(Fault::PowerCut) => {
+                state.dead = true;
+                Instead::Effect(io::Error::other("the power is off"))
+            }
+            Some(Fault::Enospc) if call == Call::Change => Instead::Half(ErrorKind::StorageFull.into()),
+            Some(Fault::Eio | Fault::Enospc) => Instead::Half(io::Error::other("input/output error")),
+            Some(Fault::LyingSyncs) => {
+                state.lying = true;
+                Instead::Nothing
+            }
+        };
+        (state, instead)
+    }
+
+    /// A call with an effect on the state, or with half of it.
+    fn change<T>(&self, full: impl FnOnce(&mut State) -> io::Result<T>, half: impl FnOnce(&mut State)) -> io::Result<T> {
+        let (mut state, instead) = self.call(Call::Change);
+        match instead {
+            Instead::Nothing => full(&mut state),
+            Instead::Effect(error) => full(&mut state).and(Err(error)),
+            Instead::Half(error) => {
+                if !state.dead {
+                    half(&mut state);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let (mut state, instead) = self.call(Call::Read);
+        match instead {
+            Instead::Nothing => look(&mut state),
+            Instead::Effect(error) | Instead::Half(error) => Err(error),
+        }
+    }
+}
+
+fn survive<'a>(durable: &BTreeMap<PathBuf, u64>, ops: impl Iterator<Item = &'a NameOp>) -> BTreeMap<PathBuf, u64> {
+    let mut names = durable.clone();
+    ops.for_each(|op| op.apply(&mut names));
+    names
+}
+
+impl State {
+    fn used(&self) -> u64 {
+        self.names.values().map(|node| &self.nodes[node]).map(|node| node.reserved.max(node.seen.len() as u64)).sum()
+    }
+
+    fn room(&self) -> u64 {
+        self.capacity.map_or(1 << 50, |capacity| capacity.saturating_sub(self.used()))
+    }
+
+    fn node(&mut self, number: u64) -> &mut Node {
+        self.nodes.get_mut(&number).unwrap()
+    }
+
+    fn name(&mut self, op: NameOp) {
+        op.apply(&mut self.names);
+        self.pending_names.push(op);
+    }
+}
+
+impl Node {
+    fn op(&mut self, op: DataOp) {
+        op.apply(&mut self.seen);
+        self.pending.push(op);
+    }
+
+    fn survive(&self, crash: Crash, dice: &mut Dice) -> Vec<u8> {
+        let mut bytes = self.durable.clone();
+        match crash {
+            Crash::Kept => return self.seen.clone(),
+            Crash::Dropped => {}
+            Crash::Torn => {
+                let count = dice.below(self.pending.len() + 1);
+                self.pending[..count].iter().for_each(|op| op.apply(&mut bytes));
+                if let Some(DataOp::Write(offset, new)) = self.pending.get(count) {
+                    DataOp::Write(*offset, new[..dice.below(new.len() + 1)].to_vec()).apply(&mut bytes);
+                }
+            }
+            Crash::Reordered => self.pending.iter().for_each(|op| reorder(op, &mut bytes, dice)),
+        }
+        bytes
+    }
+}
+
+/// Applies any of the sectors of a write. The length may have reached the disk without them.
+fn reorder(op: &DataOp, bytes: &mut Vec<u8>, dice: &mut Dice) {
+    let DataOp::Write(offset, new) = op else {
+        if dice.below(2) == 0 {
+            op.apply(bytes);
+        }
+        return;
+    };
+    if dice.below(2) == 0 {
+        bytes.resize(bytes.len().max(offset + new.len()), 0);
+    }
+    let mut at = 0;
+    while at < new.len() {
+        let len = (SECTOR - (offset + at) % SECTOR).min(new.len() - at);
+        if dice.below(2) == 0 {
+            DataOp::Write(offset + at, new[at..at + len].to_vec()).apply(bytes);
+        }
+        at += len;
+    }
+}
+
+impl Io for SimDisk {
+    fn make_dir(&self, _dir: &Path) -> io::Result<()> {
+        self.change(|_| Ok(()), |_| ())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Held>>> {
+        let held = self.change(|state| Ok(state.locks.insert(path.to_owned())), |_| ())?;
+        Ok(held.then(|| Box::new(SimLock { disk: self.clone(), path: path.to_owned() }) as Box<dyn Held>))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        self.look(|state| Ok(state.names.keys().filter(|path| path.parent() == Some(dir)).filter_map(name).collect()))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let node = self.change(
+            |state| {
+                if let Some(node) = state.names.get(path).copied() {
+                    state.node(node).op(DataOp::Truncate(0));
+                    return Ok(node);
+                }
+                let node = state.next_node;
+                state.next_node += 1;
+                state.nodes.insert(node, Node::default());
+                state.name(NameOp::Set(path.to_owned(), node));
+                Ok(node)
+            },
+            |_| (),
+        )?;
+        Ok(Arc::new(SimFile { disk: self.clone(), node, path: path.to_owned() }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let node = self.look(|state| state.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into()))?;
+        Ok(Arc::new(SimFile { disk: self.clone(), node, path: path.to_owned() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change(
+            |state| {
+                let node = state.names.get(from).copied().ok_or(ErrorKind::NotFound)?;
+                state.name(NameOp::Rename(from.to_owned(), to.to_owned(), node));
+                Ok(())
+            },
+            |_| (),
+        )
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.change(
+            |state| {
+                state.names.get(path).ok_or(ErrorKind::NotFound)?;
+                state.name(NameOp::Remove(path.to_owned()));
+                Ok(())
+            },
+            |_| (),
+        )
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let take = |state: &mut State, durable: bool| {
+            let (mine, others): (Vec<NameOp>, Vec<NameOp>) = std::mem::take(&mut state.pending_names).into_iter().partition(|op| op.dir() == Some(dir));
+            state.pending_names = others;
+            if durable {
+                mine.iter().for_each(|op| op.apply(&mut state.durable_names));
+            }
+        };
+        self.change(
+            |state| {
+                if !state.lying {
+                    take(state, true);
+                }
+                Ok(())
+            },
+            |state| take(state, false),
+        )
+    }
+
+    fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
+        self.look(|state| Ok(state.room()))
+    }
+}
+
+struct SimLock {
+    disk: SimDisk,
+    path: PathBuf,
+}
+
+impl Held for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.disk.state().locks.remove(&self.path);
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    node: u64,
+    path: PathBuf,
+}
+
+impl SimFile {
+    fn wait_while_held(&self) {
+        let mut state = self.disk.state();
+        state.syncs_waiting += 1;
+        self.disk.0.changed.notify_all();
+        while state.syncs_held {
+            state = self.disk.0.changed.wait(state).unwrap();
+        }
+        state.syncs_waiting -= 1;
+    }
+}
+
+impl File for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        self.disk.look(|state| Ok(state.node(self.node).seen.len() as u64))
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.disk.look(|state| {
+            let seen = &state.node(self.node).seen;
+            let rest = usize::try_from(offset).ok().and_then(|offset| seen.get(offset..)).unwrap_or_default();
+            let len = rest.len().min(buffer.len());
+            buffer[..len].copy_from_slice(&rest[..len]);
+            Ok(len)
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let offset = usize::try_from(offset).unwrap();
+        let put = |state: &mut State, bytes: &[u8]| {
+            state.node(self.node).op(DataOp::Write(offset, bytes.to_vec()));
+            state.trace.push(Traced::Wrote(self.path.clone(), bytes.to_vec()));
+        };
+        self.disk.change(
+            |state| {
+                let grows = (offset + bytes.len()).saturating_sub(state.node(self.node).seen.len());
+                let room = usize::try_from(state.room()).unwrap_or(usize::MAX);
+                if grows > room {
+                    put(state, &bytes[..bytes.len() - (grows - room).min(bytes.len())]);
+                    return Err(ErrorKind::StorageFull.into());
+                }
+                put(state, bytes);
+                Ok(())
+            },
+            |state| put(state, &bytes[..bytes.len() / 2]),
+        )
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.disk.change(
+            |state| {
+                state.node(self.node).op(DataOp::Truncate(usize::try_from(len).unwrap()));
+                Ok(())
+            },
+            |_| (),
+        )
+    }
+
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        self.disk.change(
+            |state| {
+                if state.room() < len {
+                    return Err(ErrorKind::StorageFull.into());
+                }
+                state.node(self.node).reserved = len;
+                Ok(())
+            },
+            |_| (),
+        )
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.wait_while_held();
+        self.disk.change(
+            |state| {
+                if !state.lying {
+                    let node = state.node(self.node);
+                    let pending = std::mem::take(&mut node.pending);
+                    pending.iter().for_each(|op| op.apply(&mut node.durable));
+                }
+                state.syncs += 1;
+                state.trace.push(Traced::Synced(self.path.clone()));
+                Ok(())
+            },
+            // The kernel has dropped the pages and calls them clean: a second sync would succeed.
+            |state| state.node(self.node).pending.clear(),
+        )
+    }
+}

@@ -1,0 +1,88 @@
+//! What every engine must do. Each case runs on a store of its own.
+
+mod lifecycle;
+mod reads;
+mod watches;
+mod writes;
+
+use super::ManualClock;
+use crate::Store;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// How a case wants its store opened: empty, with these.
+#[derive(Clone)]
+pub struct Wish {
+    /// The case.
+    pub name: &'static str,
+    /// Bytes of history in memory.
+    pub history_bytes: usize,
+    /// The clock.
+    pub clock: Arc<ManualClock>,
+}
+
+/// What a case works with.
+struct Bench {
+    store: Store,
+    clock: Arc<ManualClock>,
+}
+
+type Run = fn(Bench) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+struct Case {
+    name: &'static str,
+    history_bytes: usize,
+    run: Run,
+}
+
+const ENOUGH: usize = 64 << 20;
+
+macro_rules! cases {
+    ($($module:ident::$name:ident $history:expr;)*) => {
+        &[$(Case { name: stringify!($name), history_bytes: $history, run: |bench| Box::pin($module::$name(bench)) }),*]
+    };
+}
+
+const CASES: &[Case] = cases![
+    writes::revisions_follow_each_other ENOUGH;
+    writes::guards_hold_on_several_keys ENOUGH;
+    writes::guards_see_what_is_pending ENOUGH;
+    writes::a_delete_shows_its_last_state ENOUGH;
+    writes::what_is_not_a_transaction_is_refused ENOUGH;
+    writes::writers_of_one_key_take_turns ENOUGH;
+    writes::a_turn_survives_a_panic ENOUGH;
+    writes::a_dropped_ticket_changes_nothing ENOUGH;
+    reads::ranges_are_in_key_order ENOUGH;
+    reads::pages_of_one_revision_fit_together ENOUGH;
+    reads::get_list_and_watch_agree ENOUGH;
+    reads::a_snapshot_does_not_change ENOUGH;
+    reads::a_resource_that_was_never_written_is_empty ENOUGH;
+    reads::batches_become_visible_at_once ENOUGH;
+    watches::a_watch_is_exactly_the_history ENOUGH;
+    watches::a_small_history_is_never_silently_short 4096;
+    watches::compaction_ends_what_lies_before_it ENOUGH;
+    watches::a_cursor_can_be_cancelled ENOUGH;
+    watches::a_watch_of_the_future_gives_nothing_older ENOUGH;
+    watches::a_bookmark_comes_after_its_events ENOUGH;
+    watches::a_thousand_watchers_see_the_same ENOUGH;
+    lifecycle::entries_expire_by_real_deletes ENOUGH;
+    lifecycle::a_leap_of_the_wall_clock_expires_nothing ENOUGH;
+    lifecycle::waiting_for_a_revision ENOUGH;
+    lifecycle::closing_finishes_what_was_accepted ENOUGH;
+    lifecycle::figures ENOUGH;
+];
+
+/// Runs every case; `open` gives each an empty store.
+pub async fn suite(mut open: impl FnMut(&Wish) -> Store) {
+    for case in CASES {
+        let wish = Wish { name: case.name, history_bytes: case.history_bytes, clock: Arc::default() };
+        let store = open(&wish);
+        // A task of its own, so that a failure names its case.
+        let bench = Bench { store: store.clone(), clock: wish.clock };
+        if let Err(error) = tokio::spawn((case.run)(bench)).await {
+            panic!("case {}: {error}", case.name);
+        }
+        store.close().await;
+    }
+}

@@ -1,0 +1,186 @@
+//! Cursors.
+
+use super::Bench;
+use crate::testing::{Model, check_store, commit, delete, key, write};
+use crate::{Event, Prefix, Revision, WatchError};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn revisions(events: &[Event]) -> Vec<u64> {
+    events.iter().map(|event| event.revision().0).collect()
+}
+
+async fn fill(store: &crate::Store, count: usize) -> Model {
+    let mut model = Model::default();
+    for number in 0..count {
+        let name = format!("n{}", number % 5);
+        let object = key(["configmaps", "secrets"][number % 2], "ns", &name);
+        let txn = if number % 4 == 3 && store.get(&object).is_some() { delete(&object) } else { write(&object, &"v".repeat(number % 50)) };
+        let done = commit(store, txn.clone()).await.unwrap();
+        model.record(done.revision, &txn);
+    }
+    model
+}
+
+pub(super) async fn a_watch_is_exactly_the_history(bench: Bench) {
+    let model = fill(&bench.store, 60).await;
+    check_store(&bench.store, &model).await;
+}
+
+/// Whatever the memory no longer holds comes from the journal, or the watch is told so.
+pub(super) async fn a_small_history_is_never_silently_short(bench: Bench) {
+    let store = &bench.store;
+    let prefix = Prefix::new("configmaps").unwrap();
+    let mut from_start = store.watch(&prefix, Revision(0)).unwrap();
+    let model = fill(store, 120).await;
+    check_store(store, &model).await;
+    let mut seen = 0;
+    let mut wanted = model.revision().0.div_ceil(2);
+    while wanted > 0 {
+        match from_start.next(7).await {
+            Ok(events) => {
+                for event in events {
+                    assert!(event.revision().0 > seen, "in order");
+                    seen = event.revision().0;
+                    wanted -= 1;
+                }
+            }
+            Err(WatchError::Compacted(at)) => {
+                assert!(at.0 <= 120);
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+pub(super) async fn compaction_ends_what_lies_before_it(bench: Bench) {
+    let store = &bench.store;
+    let prefix = Prefix::new("configmaps").unwrap();
+    let mut behind = store.watch(&prefix, Revision(0)).unwrap();
+    let mut ahead = store.watch(&prefix, Revision(0)).unwrap();
+    for number in 1..=10 {
+        commit(store, write(&key("configmaps", "ns", "a"), &number.to_string())).await.unwrap();
+    }
+    assert_eq!(revisions(&ahead.next(100).await.unwrap()), Vec::from_iter(1..=10));
+    store.compact(Revision(6));
+    assert_eq!(store.compacted(), Revision(6));
+    assert!(matches!(behind.next(1).await, Err(WatchError::Compacted(Revision(0)))));
+    for after in 0..6 {
+        assert!(matches!(store.watch(&prefix, Revision(after)), Err(WatchError::Compacted(_))), "after {after}");
+        assert!(matches!(store.snapshot_at(&prefix, Revision(after)), Err(WatchError::Compacted(_))), "at {after}");
+    }
+    assert_eq!(revisions(&store.watch(&prefix, Revision(6)).unwrap().next(100).await.unwrap()), [7, 8, 9, 10]);
+    assert_eq!(store.snapshot_at(&prefix, Revision(6)).unwrap().get("ns/a").unwrap().revision, Revision(6));
+    // Beyond the present: as far as there is something.
+    store.compact(Revision(1000));
+    assert_eq!(store.compacted(), Revision(10));
+    store.compact(Revision(3));
+    assert_eq!(store.compacted(), Revision(10), "it never goes back");
+    commit(store, write(&key("configmaps", "ns", "a"), "11")).await.unwrap();
+    assert_eq!(revisions(&ahead.next(100).await.unwrap()), [11], "who has seen everything goes on");
+}
+
+pub(super) async fn a_cursor_can_be_cancelled(bench: Bench) {
+    let store = bench.store;
+    let prefix = Prefix::new("configmaps").unwrap();
+    let mut cursor = store.watch(&prefix, Revision(0)).unwrap();
+    let writer = tokio::spawn({
+        let store = store.clone();
+        async move {
+            for number in 0..300 {
+                commit(&store, write(&key("configmaps", "ns", &format!("n{}", number % 3)), "v")).await.unwrap();
+            }
+        }
+    });
+    let mut seen = Vec::new();
+    let mut cancelled = 0;
+    while seen.len() < 300 {
+        tokio::select! {
+            biased;
+            () = tokio::task::yield_now(), if cancelled % 3 != 2 => cancelled += 1,
+            events = cursor.next(2) => {
+                cancelled += 1;
+                seen.extend(revisions(&events.unwrap()));
+            }
+        }
+    }
+    assert_eq!(seen, Vec::from_iter(1..=300));
+    writer.await.unwrap();
+}
+
+/// Fault 19.
+pub(super) async fn a_watch_of_the_future_gives_nothing_older(bench: Bench) {
+    let store = &bench.store;
+    let prefix = Prefix::new("configmaps").unwrap();
+    let mut cursor = store.watch(&prefix, Revision(5)).unwrap();
+    for number in 1..=5u64 {
+        assert_eq!(cursor.bookmark(), None, "no bookmark below what was asked for, at {}", number - 1);
+        commit(store, write(&key("configmaps", "ns", "a"), "v")).await.unwrap();
+        assert!(tokio::time::timeout(Duration::from_millis(1), cursor.next(10)).await.is_err());
+    }
+    assert_eq!(cursor.bookmark(), Some(Revision(5)));
+    commit(store, write(&key("configmaps", "ns", "a"), "v")).await.unwrap();
+    assert_eq!(revisions(&cursor.next(10).await.unwrap()), [6]);
+}
+
+/// Fault 17: a bookmark says only what was given.
+pub(super) async fn a_bookmark_comes_after_its_events(bench: Bench) {
+    let store = bench.store;
+    let prefix = Prefix::new("configmaps").unwrap();
+    let writer = tokio::spawn({
+        let store = store.clone();
+        async move {
+            for number in 0..300 {
+                let resource = ["configmaps", "secrets"][number % 2];
+                let ticket = store.submit(write(&key(resource, "ns", "a"), "v")).unwrap();
+                if number % 7 == 0 {
+                    ticket.committed().await.unwrap();
+                }
+            }
+        }
+    });
+    let mut cursor = store.watch(&prefix, Revision(0)).unwrap();
+    let (mut given, mut marked) = (0, 0);
+    while marked < 300 {
+        if let Some(bookmark) = cursor.bookmark() {
+            assert!(bookmark.0 >= marked, "bookmarks do not go back");
+            marked = bookmark.0;
+            // Odd revisions are of the watched resource.
+            assert!(given >= marked.saturating_sub(1) / 2 * 2 + u64::from(marked > 0), "bookmark {marked}, but events only up to {given}");
+        }
+        if let Ok(events) = tokio::time::timeout(Duration::from_millis(1), cursor.next(3)).await {
+            for event in events.unwrap() {
+                assert!(event.revision().0 > marked, "event {} after bookmark {marked}", event.revision());
+                given = event.revision().0;
+            }
+        }
+    }
+    writer.await.unwrap();
+}
+
+/// Fault 18: a watcher is a position; the slow ones cost the others nothing and miss nothing.
+pub(super) async fn a_thousand_watchers_see_the_same(bench: Bench) {
+    let store = Arc::new(bench.store);
+    let prefix = Prefix::new("configmaps").unwrap();
+    let slow = store.watch(&prefix, Revision(0)).unwrap();
+    let mut watchers = tokio::task::JoinSet::new();
+    for number in 0..1000u64 {
+        let mut cursor = store.watch(&prefix, Revision(number % 10)).unwrap();
+        watchers.spawn(async move {
+            let mut seen = number % 10;
+            while seen < 50 {
+                for event in cursor.next(8).await.unwrap() {
+                    assert_eq!(event.revision().0, seen + 1);
+                    seen += 1;
+                }
+            }
+        });
+    }
+    for _ in 0..50 {
+        commit(&store, write(&key("configmaps", "ns", "a"), "v")).await.unwrap();
+    }
+    watchers.join_all().await;
+    let mut slow = slow;
+    assert_eq!(revisions(&slow.next(100).await.unwrap()), Vec::from_iter(1..=50));
+}

@@ -1,0 +1,147 @@
+//! Transactions.
+
+use super::Bench;
+use crate::testing::{Model, check_store, commit, create, delete, key, put, text, write};
+use crate::{Guard, Rejected, Revision, Sidecar, Txn, Write};
+use std::sync::Arc;
+
+/// Fault 11: revisions are given by one owner, without gaps, and the splice says which.
+pub(super) async fn revisions_follow_each_other(bench: Bench) {
+    let store = &bench.store;
+    assert_eq!(store.revision(), Revision(0));
+    let mut model = Model::default();
+    for number in 1..=30u64 {
+        let txn = write(&key("configmaps", "ns", &format!("n{}", number % 7)), &"x".repeat(number as usize));
+        let done = commit(store, txn.clone()).await.unwrap();
+        assert_eq!(done.revision, Revision(number));
+        assert_eq!(done.entries.len(), 1);
+        assert_eq!(done.entries[0].revision, Revision(number));
+        assert_eq!(store.get(&done.entries[0].key).unwrap().bytes, done.entries[0].bytes, "a writer reads its write");
+        model.record(done.revision, &txn);
+    }
+    check_store(store, &model).await;
+}
+
+pub(super) async fn guards_hold_on_several_keys(bench: Bench) {
+    let store = &bench.store;
+    let (namespace, quota, object) = (key("namespaces", "x", "ns"), key("resourcequotas", "ns", "q"), key("configmaps", "ns", "a"));
+    let namespace_at = commit(store, write(&namespace, "active")).await.unwrap().revision;
+    let quota_at = commit(store, write(&quota, "0")).await.unwrap().revision;
+    let mut txn = create(&object, "v");
+    txn.guards.push(Guard::At(namespace.clone(), namespace_at));
+    txn.guards.push(Guard::At(quota.clone(), quota_at));
+    txn.writes.push(Write::Put(put(&quota, "1")));
+    let done = commit(store, txn.clone()).await.unwrap();
+    assert_eq!((done.revision, done.entries.len()), (Revision(3), 2), "two changes at one revision");
+    assert_eq!(store.get(&quota).unwrap().revision, store.get(&object).unwrap().revision);
+
+    for (guards, failing) in [
+        (vec![Guard::At(namespace.clone(), namespace_at), Guard::At(quota.clone(), quota_at)], &quota),
+        (vec![Guard::Absent(object.clone())], &object),
+        (vec![Guard::At(key("configmaps", "ns", "none"), Revision(1))], &key("configmaps", "ns", "none")),
+        (vec![Guard::At(namespace.clone(), Revision(99))], &namespace),
+    ] {
+        let txn = Txn { guards, ..write(&key("configmaps", "ns", "b"), "v") };
+        assert!(matches!(store.submit(txn), Err(Rejected::Guard(key)) if key == *failing));
+    }
+    assert!(store.get(&key("configmaps", "ns", "b")).is_none());
+    assert_eq!(store.revision(), Revision(3), "a refused transaction takes no revision");
+}
+
+pub(super) async fn guards_see_what_is_pending(bench: Bench) {
+    let store = &bench.store;
+    let object = key("configmaps", "ns", "a");
+    let first = store.submit(create(&object, "1")).unwrap();
+    assert_eq!(text(&store.pending(&object).unwrap()), "1", "whether it is published or not");
+    assert!(matches!(store.submit(create(&object, "2")), Err(Rejected::Guard(_))));
+    let at = first.entries()[0].revision;
+    let second = store.submit(Txn { guards: vec![Guard::At(object.clone(), at)], ..write(&object, "2") }).unwrap();
+    let gone = store.submit(Txn { guards: vec![Guard::At(object.clone(), second.entries()[0].revision)], ..delete(&object) }).unwrap();
+    assert!(store.pending(&object).is_none());
+    assert!(matches!(store.submit(delete(&object)), Err(Rejected::Guard(_))), "it is already going");
+    let third = store.submit(create(&object, "3")).unwrap();
+    let mut last = Revision(0);
+    for ticket in [first, second, gone, third] {
+        let done = ticket.committed().await.unwrap();
+        assert!(done.revision > last);
+        last = done.revision;
+    }
+    let entry = store.get(&object).unwrap();
+    assert_eq!((text(&entry).as_str(), entry.create_revision), ("3", Revision(4)), "created anew after the delete");
+}
+
+pub(super) async fn a_delete_shows_its_last_state(bench: Bench) {
+    let store = &bench.store;
+    let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
+    let mut model = Model::default();
+    let last = Txn { guards: Vec::new(), writes: vec![Write::Delete { key: b.clone(), last: Some(put(&b, "deleted by x")) }] };
+    for txn in [write(&a, "1"), write(&b, "1"), write(&b, "22"), delete(&a), last, write(&a, "again")] {
+        let done = commit(store, txn.clone()).await.unwrap();
+        model.record(done.revision, &txn);
+        if done.revision == Revision(5) {
+            assert_eq!(
+                (text(&done.entries[0]).as_str(), done.entries[0].revision, done.entries[0].create_revision),
+                ("deleted by x", Revision(5), Revision(2))
+            );
+        }
+    }
+    check_store(store, &model).await;
+}
+
+pub(super) async fn what_is_not_a_transaction_is_refused(bench: Bench) {
+    let store = &bench.store;
+    let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
+    let two = Txn { guards: Vec::new(), writes: vec![Write::Put(put(&a, "1")), Write::Put(put(&b, "1"))] };
+    let outside =
+        Txn { guards: Vec::new(), writes: vec![Write::Put(crate::Put { sidecar: Sidecar { revision_at: 99, ..Sidecar::default() }, ..put(&a, "1") })] };
+    let other = Txn { guards: Vec::new(), writes: vec![Write::Delete { key: a.clone(), last: Some(put(&b, "1")) }] };
+    for txn in [Txn::default(), two, outside, other] {
+        assert!(matches!(store.submit(txn), Err(Rejected::Invalid(_))));
+    }
+    assert!(matches!(store.submit(delete(&a)), Err(Rejected::Guard(_))), "nothing to delete");
+    assert_eq!(store.revision(), Revision(0));
+}
+
+pub(super) async fn writers_of_one_key_take_turns(bench: Bench) {
+    let store = Arc::new(bench.store);
+    let object = key("configmaps", "ns", "counter");
+    commit(&store, create(&object, "0")).await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let (store, object) = (store.clone(), object.clone());
+        tasks.spawn(async move {
+            for _ in 0..25 {
+                let ticket = {
+                    let turn = store.turn(&object);
+                    let head = turn.pending(&object).unwrap();
+                    let next = text(&head).parse::<u64>().unwrap() + 1;
+                    turn.submit(Txn { guards: vec![Guard::At(object.clone(), head.revision)], ..write(&object, &next.to_string()) }).unwrap()
+                };
+                ticket.committed().await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(text(&store.get(&object).unwrap()), "400", "none failed, none was lost");
+    assert_eq!(store.revision(), Revision(401));
+}
+
+pub(super) async fn a_turn_survives_a_panic(bench: Bench) {
+    let store = bench.store;
+    let object = key("configmaps", "ns", "a");
+    let (other, copy) = (store.clone(), object.clone());
+    let panicked = tokio::task::spawn_blocking(move || {
+        let _turn = other.turn(&copy);
+        std::panic::resume_unwind(Box::new("a request panics in its turn"));
+    });
+    assert!(panicked.await.is_err());
+    store.turn(&object).submit(create(&object, "1")).unwrap().committed().await.unwrap();
+}
+
+pub(super) async fn a_dropped_ticket_changes_nothing(bench: Bench) {
+    let store = &bench.store;
+    let object = key("configmaps", "ns", "a");
+    drop(store.submit(create(&object, "1")).unwrap());
+    commit(store, write(&key("configmaps", "ns", "b"), "1")).await.unwrap();
+    assert_eq!(store.get(&object).unwrap().revision, Revision(1));
+}

@@ -1,0 +1,34 @@
+//! The suite on every engine.
+
+use ferrokube_storage::testing::{SimDisk, Wish, suite};
+use ferrokube_storage::{Config, Engine, JournalLimits, Parts, Store};
+use std::sync::Arc;
+
+fn parts(wish: &Wish) -> Parts {
+    Parts { clock: wish.clock.clone(), ..Parts::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory() {
+    suite(|wish| Store::open_with(Config { engine: Engine::Memory, history_bytes: wish.history_bytes }, parts(wish)).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn embedded() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |wish: &Wish| {
+        Store::open_with(Config { engine: Engine::Embedded(dir.path().join(wish.name)), history_bytes: wish.history_bytes }, parts(wish)).unwrap()
+    };
+    suite(open).await;
+}
+
+/// Many small segments, rewritten all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn embedded_with_small_segments() {
+    let open = |wish: &Wish| {
+        let journal = JournalLimits { segment_bytes: 2048, retain_bytes: 16 << 10, ..JournalLimits::default() };
+        let parts = Parts { io: Arc::new(SimDisk::default()), journal, ..parts(wish) };
+        Store::open_with(Config { engine: Engine::Embedded("/sim".into()), history_bytes: wish.history_bytes }, parts).unwrap()
+    };
+    suite(open).await;
+}

@@ -1,0 +1,134 @@
+//! A power cut, an IO error and a full disk at every single call of a scripted load. Each test says in which model of the disk.
+
+use crate::load::{Run, block_on, open};
+use ferrokube_storage::testing::{Crash, Fault, SimDisk};
+
+const GROUPS: usize = 30;
+const SEED: u64 = 11;
+
+/// Runs the load with a fault at a call; the disk afterwards.
+async fn run(fault: Option<(u64, Fault)>) -> (SimDisk, Run) {
+    let disk = SimDisk::default();
+    if let Some((call, fault)) = fault {
+        disk.fail_at(call, fault);
+    }
+    let mut run = Run::default();
+    if let Ok(store) = open(&disk) {
+        run.load(&store, GROUPS, SEED).await;
+        store.close().await;
+    } else {
+        assert!(fault.is_some(), "opening fails by a fault only");
+    }
+    (disk, run)
+}
+
+/// How many calls the load makes.
+fn calls() -> u64 {
+    let (disk, run) = block_on(run(None));
+    assert!(!run.failed && run.refused == 0);
+    assert!(disk.calls() > 200, "the load is worth it: {} calls", disk.calls());
+    disk.calls()
+}
+
+fn power_cuts(crash: Crash, seeds: u64) {
+    for call in 0..calls() {
+        let (disk, run) = block_on(run(Some((call, Fault::PowerCut))));
+        for seed in 0..seeds {
+            block_on(run.check(&disk.crash(crash, call * 31 + seed), call % 4 == 0));
+        }
+    }
+}
+
+/// Faults 1, 2, 3 and 4: nothing that was not synced survives.
+#[test]
+fn fault_01_power_cut_at_every_call_unsynced_writes_dropped() {
+    power_cuts(Crash::Dropped, 1);
+}
+
+#[test]
+fn fault_04_power_cut_at_every_call_unsynced_writes_torn() {
+    power_cuts(Crash::Torn, 2);
+}
+
+#[test]
+fn fault_04_power_cut_at_every_call_unsynced_writes_reordered() {
+    power_cuts(Crash::Reordered, 2);
+}
+
+/// The process dies, the machine does not.
+#[test]
+fn fault_01_kill_at_every_call() {
+    power_cuts(Crash::Kept, 1);
+}
+
+/// Fault 5: after an IO error at any call the store goes on or is dead; a sync is not tried again, and nothing is acknowledged on it.
+#[test]
+fn fault_05_io_error_at_every_call() {
+    let mut dead = 0;
+    for call in 0..calls() {
+        let (disk, run) = block_on(run(Some((call, Fault::Eio))));
+        dead += usize::from(run.failed);
+        for crash in [Crash::Kept, Crash::Dropped, Crash::Reordered] {
+            block_on(run.check(&disk.crash(crash, call), call % 8 == 0));
+        }
+    }
+    assert!(dead > 20, "writes and syncs of the load are fatal: {dead}");
+}
+
+/// Fault 7: no space, at any call.
+#[test]
+fn fault_07_no_space_at_every_call() {
+    let (mut dead, mut refused) = (0, 0);
+    for call in 0..calls() {
+        let (disk, run) = block_on(run(Some((call, Fault::Enospc))));
+        dead += usize::from(run.failed);
+        refused += usize::from(run.refused > 0);
+        for crash in [Crash::Kept, Crash::Dropped, Crash::Torn] {
+            block_on(run.check(&disk.crash(crash, call), call % 8 == 0));
+        }
+    }
+    assert!(refused > 30, "a write without space is refused: {refused}");
+    assert!(dead > 15, "a sync without space is fatal: {dead}");
+}
+
+/// Fault 3: while a torn journal is recovered the power goes again, at every call.
+#[test]
+fn fault_03_power_cut_at_every_call_of_recovery() {
+    for call in (5..calls()).step_by(17) {
+        let (disk, run) = block_on(run(Some((call, Fault::PowerCut))));
+        let image = disk.crash(Crash::Torn, call);
+        for second in 0.. {
+            let again = image.crash(Crash::Kept, 0);
+            again.fail_at(second, Fault::PowerCut);
+            let opened = block_on(async {
+                let store = open(&again);
+                if let Ok(store) = &store {
+                    store.close().await;
+                }
+                store.is_ok()
+            });
+            block_on(run.check(&again.crash(Crash::Dropped, second), false));
+            block_on(run.check(&again.crash(Crash::Reordered, second), false));
+            if opened && again.calls() <= second {
+                break;
+            }
+        }
+    }
+}
+
+/// Fault 6: a disk that says yes and does nothing. What is lost is a tail, or the damage is named; never a hole.
+#[test]
+fn fault_06_lying_syncs() {
+    for call in (0..calls()).step_by(3) {
+        let (disk, run) = block_on(run(Some((call, Fault::LyingSyncs))));
+        for crash in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
+            let image = disk.crash(crash, call);
+            if let Ok(store) = open(&image) {
+                let mut prefix = run.model.clone();
+                prefix.forget_after(store.revision());
+                ferrokube_storage::testing::check_present(&store, &prefix);
+                block_on(store.close());
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The store from outside: every engine, every fault.
+#![allow(clippy::unwrap_used)]
+
+mod conformance;
+mod crash;
+mod load;
