@@ -72,6 +72,7 @@ enum Work {
 
 impl Committer<'_> {
     fn work(&mut self) -> Result<(), String> {
+        self.look_for_space(false);
         loop {
             match self.wait() {
                 Work::Batch(batch) => self.commit(batch)?,
@@ -112,7 +113,10 @@ impl Committer<'_> {
 
     fn commit(&mut self, batch: Vec<Job>) -> Result<(), String> {
         match self.sink.append(&batch) {
-            Ok(()) => self.publish(batch),
+            Ok(()) => {
+                self.publish(batch);
+                self.look_for_space(false);
+            }
             Err(AppendError::Full) => self.refuse(batch),
             Err(AppendError::Fatal(reason)) => {
                 for job in batch {
@@ -122,7 +126,6 @@ impl Committer<'_> {
                 return Err(reason);
             }
         }
-        self.look_for_space(false);
         Ok(())
     }
 
@@ -151,11 +154,12 @@ impl Committer<'_> {
     }
 
     /// There was no space: the batch and all that was computed on it did not happen.
-    fn refuse(&self, batch: Vec<Job>) {
+    fn refuse(&mut self, batch: Vec<Job>) {
         let mut head = self.core.head();
         head.full = true;
         let waiting = head.reset(self.core.published.revision());
         drop(head);
+        self.look_for_space(false);
         for job in batch.into_iter().chain(waiting) {
             self.core.counters.failures.fetch_add(1, Ordering::Relaxed);
             job.end(Err(CommitError::DiskFull));

@@ -50,7 +50,7 @@ impl Place {
         }
         let path = self.path(FORMAT_FILE);
         let text = self.read(&path)?;
-        let found = text.strip_prefix(FORMAT_TEXT).and_then(|rest| rest.trim_end().parse::<u32>().ok());
+        let found = text.strip_prefix(FORMAT_TEXT).and_then(|rest| rest.strip_suffix('\n')?.parse::<u32>().ok());
         match found {
             Some(found) if found > FORMAT => Err(OpenError::Newer { path: self.dir.clone(), found, supported: FORMAT }),
             // The steps that bring older formats up go here; there is none older than the first.

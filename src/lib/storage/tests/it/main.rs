@@ -3,4 +3,6 @@
 
 mod conformance;
 mod crash;
+mod faults;
 mod load;
+mod model;
