@@ -45,7 +45,7 @@ pub(crate) fn body() -> Body {
     Body {
         subresources: &[
             Part { name: "approval", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec", "status.certificate"] },
-            Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec", "status.conditions"] },
+            Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
         ],
         reset: &["status"],
         columns: const {

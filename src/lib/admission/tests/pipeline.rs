@@ -1,0 +1,217 @@
+//! The generic kinds through the whole pipeline, with the real steps, over a store in memory.
+
+use ferrokube_admission::{Chain, Permits, Question};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_features::{Gates, Settings, Version};
+use ferrokube_registry::{Catalog, DeleteOptions, Local, Registry, UserInfo};
+use ferrokube_storage::{Config, Prefix, Store};
+use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
+use std::sync::Arc;
+
+struct Anybody;
+
+impl Permits for Anybody {
+    fn permits(&self, _user: &UserInfo, _question: &Question<'_>) -> bool {
+        true
+    }
+}
+
+struct Server {
+    registry: Registry,
+}
+
+impl Server {
+    fn new(gates: &str) -> Self {
+        let store = Store::open(Config::memory()).unwrap();
+        let catalog = Arc::new(Catalog::default());
+        ferrokube_resources::definitions(ferrokube_resources::tables()).into_iter().for_each(|definition| catalog.put(definition));
+        let settings: Settings = gates.parse().unwrap();
+        let gates = Gates::new(Version::new(1, 36), &settings).unwrap().0;
+        let chain = Chain::new(&store, gates, Arc::new(Anybody));
+        Self { registry: Registry::new(store, catalog, Arc::new(chain)) }
+    }
+
+    /// With a namespace `n`.
+    async fn with_namespace() -> Self {
+        let server = Self::new("LogTracking=false");
+        server.core("namespaces").create("", document(json!({"metadata": {"name": "n"}}))).await.unwrap();
+        server
+    }
+
+    fn kind(&self, group: &str, plural: &str) -> Local {
+        Local::new(&self.registry, group, "v1", plural).unwrap()
+    }
+
+    fn core(&self, plural: &str) -> Local {
+        self.kind("", plural)
+    }
+}
+
+fn document(value: Value) -> Document {
+    Document::from_value(value).unwrap()
+}
+
+/// The object without what the server sets in its metadata.
+fn plain(object: Document) -> Value {
+    let mut object = object;
+    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "name", "namespace"] {
+        object.remove(&["metadata", field]);
+    }
+    object.into_value()
+}
+
+#[tokio::test]
+async fn a_namespaces_life() {
+    let server = Server::with_namespace().await;
+    let namespaces = server.core("namespaces");
+    let made = namespaces.get("", "n").await.unwrap().unwrap();
+    let expected = json!({
+        "kind": "Namespace", "apiVersion": "v1", "metadata": {"labels": {"kubernetes.io/metadata.name": "n"}},
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}
+    });
+    assert_eq!(plain(made), expected);
+    server.core("configmaps").create("n", document(json!({"metadata": {"name": "a"}}))).await.unwrap();
+    namespaces.delete("", "n", &DeleteOptions::default()).await.unwrap();
+    let mut terminating = namespaces.get("", "n").await.unwrap().unwrap();
+    assert_eq!(terminating.str(&["status", "phase"]), Some("Terminating"));
+    assert!(terminating.is_terminating() && terminating.get(&["metadata", "deletionGracePeriodSeconds"]).is_none());
+    let failure = server.core("configmaps").create("n", document(json!({"metadata": {"name": "b"}}))).await.unwrap_err();
+    assert_eq!((failure.code, failure.details.unwrap().causes[0].reason.as_str()), (403, "NamespaceTerminating"));
+    terminating.set(&["spec"], json!({}));
+    namespaces.update(terminating, "finalize").await.unwrap();
+    assert!(namespaces.get("", "n").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_create_in_no_namespace_is_404_before_anything_else() {
+    let server = Server::new("");
+    let failure = server.core("configmaps").create("nowhere", document(json!({"metadata": {"name": "a"}, "data": {"bad key": ""}}))).await.unwrap_err();
+    assert_eq!((failure.code, failure.details.unwrap().kind.as_str()), (404, "namespaces"));
+}
+
+#[tokio::test]
+async fn events_have_one_store_and_two_forms() {
+    let server = Server::with_namespace().await;
+    let (core, newer) = (server.core("events"), server.kind("events.k8s.io", "events"));
+    let event = json!({
+        "metadata": {"name": "e"}, "eventTime": "2024-01-02T03:04:05.000000Z", "reportingController": "example.com/x", "reportingInstance": "i",
+        "action": "Act", "reason": "R", "type": "Normal", "regarding": {"kind": "ConfigMap", "namespace": "n", "name": "a"}
+    });
+    let made = newer.create("n", document(event)).await.unwrap();
+    let expected = json!({
+        "kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": {}, "eventTime": "2024-01-02T03:04:05.000000Z",
+        "reportingController": "example.com/x", "reportingInstance": "i", "action": "Act", "reason": "R", "type": "Normal",
+        "regarding": {"kind": "ConfigMap", "namespace": "n", "name": "a"}, "deprecatedSource": {}, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null
+    });
+    assert_eq!(plain(made.clone()), expected);
+    assert_eq!(plain(newer.get("n", "e").await.unwrap().unwrap()), expected);
+    let old_form = core.get("n", "e").await.unwrap().unwrap();
+    assert_eq!((old_form.api_version(), old_form.str(&["involvedObject", "name"]), old_form.uid()), ("v1", Some("a"), made.uid()));
+    assert_eq!(core.list("n").await.unwrap().len(), 1);
+    let failure = newer.create("n", document(json!({"metadata": {"name": "bad"}, "regarding": {"namespace": "n"}, "type": "Strange"}))).await.unwrap_err();
+    let details = failure.details.unwrap();
+    assert_eq!((failure.code, details.group.as_str(), details.kind.as_str()), (422, "", "Event"));
+}
+
+#[tokio::test]
+async fn signing_requests_are_decided_and_signed() {
+    let server = Server::new("LogTracking=false");
+    let requests = server.kind("certificates.k8s.io", "certificatesigningrequests");
+    let pem = include_str!("../../resources/tests/kinds/request.base64").trim();
+    let spec = json!({"request": pem, "signerName": "example.com/signer", "usages": ["client auth"], "username": "mallory"});
+    let made = requests.create("", document(json!({"metadata": {"name": "c"}, "spec": spec}))).await.unwrap();
+    assert_eq!(made.str(&["spec", "username"]), Some("system:apiserver"));
+    assert_eq!(made.get(&["status"]), Some(&json!({})));
+    let approved = json!({"conditions": [{"type": "Approved", "status": "True", "reason": "X"}]});
+    let with = |status: Value| {
+        let mut object = made.clone();
+        object.remove(&["metadata", "resourceVersion"]);
+        object.set(&["status"], status);
+        object
+    };
+    assert_eq!(requests.update(with(approved.clone()), "status").await.unwrap_err().code, 422);
+    let decided = requests.update(with(approved), "approval").await.unwrap();
+    assert!(decided.list(&["status", "conditions"])[0].get("lastUpdateTime").is_some());
+    let mut unchanged = decided.clone();
+    unchanged.set(&["spec", "signerName"], "example.com/other");
+    assert_eq!(requests.update(unchanged, "").await.unwrap(), decided);
+}
+
+#[tokio::test]
+async fn role_rules_are_null_when_there_are_none() {
+    let server = Server::with_namespace().await;
+    let roles = server.kind("rbac.authorization.k8s.io", "roles");
+    let put = document(json!({"metadata": {"name": "r", "namespace": "n"}, "rules": []}));
+    let made = roles.update(put, "").await.unwrap();
+    assert_eq!(made.get(&["rules"]), Some(&Value::Null));
+    assert!(made.get(&["metadata", "managedFields"]).unwrap().to_string().contains("f:rules"));
+}
+
+#[tokio::test]
+async fn secrets_take_string_data() {
+    let server = Server::with_namespace().await;
+    let secrets = server.core("secrets");
+    let made = secrets.create("n", document(json!({"metadata": {"name": "s"}, "stringData": {"k": "v"}}))).await.unwrap();
+    let fields = made.get(&["metadata", "managedFields"]).unwrap().to_string();
+    assert!(fields.contains("f:data") && !fields.contains("stringData"), "{fields}");
+    assert_eq!(plain(made), json!({"kind": "Secret", "apiVersion": "v1", "metadata": {}, "data": {"k": "dg=="}, "type": "Opaque"}));
+}
+
+#[tokio::test]
+async fn quota_holds_under_parallel_creates() {
+    let server = Server::with_namespace().await;
+    let quotas = server.core("resourcequotas");
+    let mut quota = quotas.create("n", document(json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/secrets": 3}}}))).await.unwrap();
+    assert_eq!((quota.get(&["status"]), quota.str(&["spec", "hard", "count/secrets"])), (Some(&json!({})), Some("3")));
+    quota.set(&["status"], json!({"hard": {"count/secrets": "3"}, "used": {"count/secrets": "0"}}));
+    quotas.update(quota, "status").await.unwrap();
+    let tasks: Vec<_> = (0..12)
+        .map(|index| {
+            let secrets = server.core("secrets");
+            tokio::spawn(async move { secrets.create("n", document(json!({"metadata": {"name": format!("s{index}")}}))).await.map_err(|failure| failure.code) })
+        })
+        .collect();
+    let mut made = 0;
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(_) => made += 1,
+            Err(code) => assert_eq!(code, 403),
+        }
+    }
+    assert_eq!(made, 3);
+    let quota = quotas.get("n", "q").await.unwrap().unwrap();
+    assert_eq!(quota.str(&["status", "used", "count/secrets"]), Some("3"));
+    assert_eq!(server.registry.store().snapshot(&Prefix::new("secrets").unwrap()).count(Some("n"), None), 3);
+}
+
+#[tokio::test]
+async fn stamps_follow_the_object_and_a_write_of_nothing_stays_one() {
+    let server = Server::new("");
+    server.core("namespaces").create("", document(json!({"metadata": {"name": "n"}}))).await.unwrap();
+    let configmaps = server.core("configmaps");
+    let forged = json!({"metadata": {"name": "a", "annotations": {TRACE_ID: "x", "mine": "1"}}, "data": {"k": "1"}});
+    let made = configmaps.create("n", document(forged)).await.unwrap();
+    let initial = made.annotation(INITIAL_TRACE_ID).unwrap();
+    assert_eq!(made.annotation(TRACE_ID), Some(initial));
+    assert_eq!((initial.len(), made.annotation(SPAN_ID).unwrap().len()), (32, 16));
+    assert!(!made.get(&["metadata", "managedFields"]).unwrap().to_string().contains("trace.kubernetes.io"));
+    // The same again, from a client that never saw the annotations: nothing is written.
+    let mut same = made.clone();
+    same.set(&["metadata", "annotations"], json!({"mine": "1"}));
+    assert_eq!(configmaps.update(same, "").await.unwrap(), made);
+    // A change keeps the family and takes the new request's ids.
+    let mut changed = made.clone();
+    changed.set(&["metadata", "annotations"], json!({"mine": "1", INITIAL_TRACE_ID: "forged"}));
+    changed.set(&["data", "k"], "2");
+    let changed = configmaps.update(changed, "").await.unwrap();
+    assert_eq!(changed.annotation(INITIAL_TRACE_ID), Some(initial));
+    assert_ne!(changed.annotation(TRACE_ID), Some(initial));
+}
+
+#[tokio::test]
+async fn leases_and_events_are_never_stamped() {
+    let server = Server::new("");
+    server.core("namespaces").create("", document(json!({"metadata": {"name": "n"}}))).await.unwrap();
+    let lease = server.kind("coordination.k8s.io", "leases").create("n", document(json!({"metadata": {"name": "l"}}))).await.unwrap();
+    assert_eq!(plain(lease), json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {}, "spec": {}}));
+}
