@@ -1,0 +1,240 @@
+//! A real process of the executable, in a directory and on a port of its own.
+
+use crate::client::Client;
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a start or an end may take.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// How a cluster is started.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    binary: PathBuf,
+    role: String,
+    flags: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Launch {
+    /// `all-in-one` of an executable; tests pass `env!("CARGO_BIN_EXE_ferrokube")`.
+    pub fn new(binary: impl Into<PathBuf>) -> Self {
+        Self { binary: binary.into(), role: "all-in-one".into(), flags: Vec::new(), environment: Vec::new() }
+    }
+
+    /// Another role.
+    #[must_use]
+    pub fn role(mut self, role: &str) -> Self {
+        self.role = role.into();
+        self
+    }
+
+    /// One more flag.
+    #[must_use]
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// One more environment variable.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts it in a new directory and waits until it is ready.
+    ///
+    /// # Errors
+    /// It ended, or was not ready in time; its log is in the message.
+    pub fn start(self) -> anyhow::Result<Cluster> {
+        let directory = TempDir::with_prefix("ferrokube-").context("cannot make a directory")?;
+        let mut cluster = Cluster { launch: self, directory, process: None, url: String::new(), ready_after: Duration::ZERO };
+        cluster.restart()?;
+        Ok(cluster)
+    }
+
+    /// The command, for a test that wants another end than being ready.
+    pub fn command(&self, data_dir: &Path) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg(&self.role).arg("--data-dir").arg(data_dir).args(["--secure-port", "0"]).args(&self.flags);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value))).env_remove("RUST_LOG").stdin(Stdio::null());
+        command
+    }
+}
+
+/// A running cluster; killed when it is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    launch: Launch,
+    directory: TempDir,
+    process: Option<Child>,
+    url: String,
+    ready_after: Duration,
+}
+
+impl Cluster {
+    /// `all-in-one` with its defaults.
+    ///
+    /// # Errors
+    /// As [`Launch::start`].
+    pub fn start(binary: impl Into<PathBuf>) -> anyhow::Result<Self> {
+        Launch::new(binary).start()
+    }
+
+    /// `https://127.0.0.1:port`; another port after a restart.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.data_dir().join("admin.kubeconfig")
+    }
+
+    /// From the start of the process to its ready line.
+    pub fn ready_after(&self) -> Duration {
+        self.ready_after
+    }
+
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().map_or(0, Child::id)
+    }
+
+    /// What it logged, over all restarts.
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// A client with the administrator's certificate.
+    ///
+    /// # Errors
+    /// The kubeconfig cannot be used.
+    pub fn admin(&self) -> anyhow::Result<Client> {
+        Client::from_kubeconfig(&self.kubeconfig())
+    }
+
+    /// A client without credentials.
+    ///
+    /// # Errors
+    /// The CA cannot be used.
+    pub fn anonymous(&self) -> anyhow::Result<Client> {
+        Client::new(&self.url, &std::fs::read(self.data_dir().join("pki/ca.crt"))?, None, None)
+    }
+
+    /// A client with a bearer token.
+    ///
+    /// # Errors
+    /// The CA cannot be used.
+    pub fn with_token(&self, token: &str) -> anyhow::Result<Client> {
+        Client::new(&self.url, &std::fs::read(self.data_dir().join("pki/ca.crt"))?, None, Some(token))
+    }
+
+    /// Kills the process with SIGKILL and waits for its end.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        if let Some(mut process) = self.process.take() {
+            process.kill()?;
+            process.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("it does not run")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// Waits for the process's own end.
+    ///
+    /// # Errors
+    /// It did not end in time, or does not run.
+    pub fn wait(&mut self) -> anyhow::Result<ExitStatus> {
+        let deadline = Instant::now() + BOUND;
+        let process = self.process.as_mut().context("it does not run")?;
+        loop {
+            if let Some(status) = process.try_wait()? {
+                self.process = None;
+                return Ok(status);
+            }
+            ensure!(Instant::now() < deadline, "it did not end within {BOUND:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn terminate(&mut self) -> anyhow::Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        self.wait()
+    }
+
+    /// Starts the process (again) on the same data and waits until it is ready.
+    ///
+    /// # Errors
+    /// As [`Launch::start`].
+    pub fn restart(&mut self) -> anyhow::Result<()> {
+        self.kill()?;
+        let started = Instant::now();
+        let log = File::options().create(true).append(true).open(self.log_path())?;
+        let mut process = self.launch.command(&self.data_dir()).stdout(Stdio::piped()).stderr(log).spawn().context("cannot start the process")?;
+        let output = process.stdout.take().context("no standard output")?;
+        self.process = Some(process);
+        let lines = lines(output);
+        loop {
+            match lines.recv_timeout(BOUND.saturating_sub(started.elapsed())) {
+                Ok(line) if line.starts_with("ready in ") => {
+                    self.ready_after = started.elapsed();
+                    self.url = line.split_whitespace().find(|word| word.starts_with("https://")).context("no URL in the ready line")?.to_owned();
+                    return Ok(());
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => bail!("not ready within {BOUND:?}; its log:\n{}", self.log()),
+                Err(RecvTimeoutError::Disconnected) => bail!("it ended before it was ready; its log:\n{}", self.log()),
+            }
+        }
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("log")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// Reads to the end of the output, so that the process never waits for us.
+fn lines(output: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    receiver
+}
