@@ -5,9 +5,11 @@
 pub mod client;
 pub mod cluster;
 pub mod kubectl;
+pub mod raw;
 pub mod wait;
 
 pub use client::{Answer, Client, Lines};
 pub use cluster::{Cluster, Launch};
 pub use kubectl::{Kubectl, Ran, kubectls};
+pub use raw::{RawStream, raw};
 pub use wait::{BOUND, wait_until};

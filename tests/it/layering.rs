@@ -1,0 +1,140 @@
+//! Which crate may use which: the edges as data, compared with what cargo says. Code that needs another edge is in the wrong crate.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// The allowed edges. Only `ferrokube` (src/cmd) sees the arms together.
+const EDGES: &[(&str, &[&str])] = &[
+    ("apimachinery", &[]),
+    ("schema", &["apimachinery"]),
+    ("trace", &[]),
+    ("features", &[]),
+    ("storage", &[]),
+    ("serve", &[]),
+    ("resource", &["apimachinery", "schema"]),
+    ("registry", &["apimachinery", "schema", "resource", "storage", "features", "trace"]),
+    ("auth", &["apimachinery", "resource", "registry", "storage"]),
+    ("admission", &["apimachinery", "resource", "registry", "schema", "storage", "features", "trace"]),
+    ("controlplane", &["apimachinery", "schema", "trace", "features", "storage", "serve", "resource", "registry", "auth", "admission"]),
+    ("resources", &["apimachinery", "schema", "resource"]),
+    ("workloads", &["apimachinery", "schema", "resource"]),
+    ("client", &["apimachinery", "trace", "features"]),
+    ("controllers", &["client", "serve", "trace", "features"]),
+    ("kubelet", &["client", "serve", "trace", "features"]),
+    ("timeline", &["trace", "serve"]),
+    (
+        "testkit",
+        &[
+            "apimachinery",
+            "schema",
+            "trace",
+            "features",
+            "storage",
+            "serve",
+            "resource",
+            "registry",
+            "auth",
+            "admission",
+            "controlplane",
+            "resources",
+            "client",
+            "controllers",
+        ],
+    ),
+    (
+        "ferrokube",
+        &[
+            "apimachinery",
+            "schema",
+            "trace",
+            "features",
+            "storage",
+            "serve",
+            "resource",
+            "registry",
+            "auth",
+            "admission",
+            "controlplane",
+            "resources",
+            "workloads",
+            "client",
+            "controllers",
+            "kubelet",
+            "timeline",
+        ],
+    ),
+];
+
+/// Third-party crates that only some of ours may name.
+const FENCES: &[(&str, &[&str])] = &[
+    ("axum", &[]),
+    ("etcd-client", &["storage"]),
+    ("hyper", &["serve", "client"]),
+    ("hyper-util", &["serve", "client"]),
+    ("k8s-openapi", &["client", "controllers", "kubelet"]),
+    ("kube", &["client", "controllers", "kubelet"]),
+    ("kube-cel", &["schema"]),
+    ("opentelemetry", &["trace"]),
+    ("opentelemetry-otlp", &["trace"]),
+    ("rcgen", &["serve"]),
+    ("reqwest", &["admission", "controlplane", "client", "testkit"]),
+    ("rustls", &["serve", "client", "ferrokube", "testkit"]),
+    ("serde_json", &["apimachinery", "client", "controllers", "kubelet", "timeline", "testkit"]),
+    ("tokio-rustls", &["serve", "client"]),
+    ("tonic", &["kubelet", "trace"]),
+    ("tracing-subscriber", &["trace"]),
+];
+
+/// Package -> its dependencies, without those for tests.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO")).args(["metadata", "--format-version", "1", "--no-deps", "--offline"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
+    let packages = metadata["packages"].as_array().unwrap();
+    let of = |package: &Value| package["dependencies"].as_array().unwrap().iter().filter(|dependency| dependency["kind"].is_null()).map(name).collect();
+    packages.iter().map(|package| (name(package), of(package))).collect()
+}
+
+fn short(package: &str) -> &str {
+    package.strip_prefix("ferrokube-").unwrap_or(package)
+}
+
+#[test]
+fn crates_use_only_what_lies_below_them() {
+    let mut wrong = Vec::new();
+    for (package, dependencies) in dependencies() {
+        let Some((_, allowed)) = EDGES.iter().find(|(name, _)| *name == short(&package)) else {
+            wrong.push(format!("{package} has no row in EDGES"));
+            continue;
+        };
+        let ours = dependencies.iter().filter_map(|dependency| dependency.strip_prefix("ferrokube-"));
+        wrong.extend(ours.filter(|dependency| !allowed.contains(dependency)).map(|dependency| format!("{package} -> {dependency}")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn third_party_crates_stay_behind_their_fences() {
+    let mut wrong = Vec::new();
+    for (package, dependencies) in dependencies() {
+        for (fenced, allowed) in FENCES {
+            if dependencies.contains(*fenced) && !allowed.contains(&short(&package)) {
+                wrong.push(format!("{package} -> {fenced}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_allowed_edges_have_no_cycle() {
+    let mut rows: Vec<_> = EDGES.to_vec();
+    while !rows.is_empty() {
+        let left: BTreeSet<_> = rows.iter().map(|(name, _)| *name).collect();
+        let before = rows.len();
+        rows.retain(|(_, allowed)| allowed.iter().any(|name| left.contains(name)));
+        assert!(rows.len() < before, "a cycle among {left:?}");
+    }
+}

@@ -1,0 +1,14 @@
+//! The one integration binary: the tree's rules, and real processes driven by real clients.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+mod canary;
+mod cli;
+mod hostile;
+mod kill9;
+mod kubectl;
+mod layering;
+mod lifecycle;
+mod sizes;
+
+/// The executable under test.
+const FERROKUBE: &str = env!("CARGO_BIN_EXE_ferrokube");

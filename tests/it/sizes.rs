@@ -1,0 +1,87 @@
+//! Files and functions stay small; every file says what it is; sources are ASCII.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines of a file, its tests not counted.
+const MAX_FILE_LINES: usize = 800;
+/// Lines of a function.
+const MAX_FUNCTION_LINES: usize = 100;
+/// Files that may be longer, each with the reason.
+const LONG_FILES: &[(&str, &str)] = &[];
+
+struct Source {
+    name: String,
+    text: String,
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = ["src", "tests", "benches"].map(|folder| root.join(folder)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root).unwrap().display().to_string();
+                found.push(Source { name, text: fs::read_to_string(&path).unwrap() });
+            }
+        }
+    }
+    assert!(found.len() > 100, "only {} sources found", found.len());
+    found
+}
+
+/// The part before the unit tests.
+fn shipped(text: &str) -> &str {
+    text.split_once("\n#[cfg(test)]\nmod ").map_or(text, |(shipped, _)| shipped)
+}
+
+#[test]
+fn files_are_not_too_long() {
+    let long: Vec<_> = sources()
+        .into_iter()
+        .map(|source| (source.name, shipped(&source.text).lines().count()))
+        .filter(|(name, lines)| *lines > MAX_FILE_LINES && !LONG_FILES.iter().any(|(allowed, _)| allowed == name))
+        .collect();
+    assert!(long.is_empty(), "split: {long:?}");
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    let silent: Vec<_> = sources().into_iter().filter(|source| !source.text.starts_with("//!")).map(|source| source.name).collect();
+    assert!(silent.is_empty(), "no `//!` at the start: {silent:?}");
+}
+
+#[test]
+fn sources_are_ascii() {
+    let others: Vec<_> = sources().into_iter().filter(|source| !source.text.is_ascii()).map(|source| source.name).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+/// Counts from a line that begins a function to the brace that ends it: the formatter puts both at the same depth.
+#[test]
+fn functions_are_not_too_long() {
+    let mut long = Vec::new();
+    for source in sources() {
+        let lines: Vec<&str> = source.text.lines().collect();
+        for (start, line) in lines.iter().enumerate() {
+            let trimmed = line.trim_start();
+            let is_function =
+                ["fn ", "pub fn ", "async fn ", "pub async fn ", "pub(crate) fn ", "pub(super) fn ", "pub(crate) async fn ", "const fn ", "pub const fn "]
+                    .iter()
+                    .any(|begin| trimmed.starts_with(begin));
+            if !is_function || line.ends_with('}') || line.ends_with(';') {
+                continue;
+            }
+            let end = format!("{}}}", &line[..line.len() - trimmed.len()]);
+            let length = lines[start..].iter().position(|line| *line == end).unwrap_or(0);
+            if length > MAX_FUNCTION_LINES {
+                long.push(format!("{}:{} has {length} lines", source.name, start + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+}
