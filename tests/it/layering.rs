@@ -81,7 +81,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("reqwest", &["admission", "controlplane", "client", "testkit"]),
     ("rustls", &["serve", "client", "ferrokube", "testkit"]),
     ("serde_json", &["apimachinery", "client", "controllers", "kubelet", "timeline", "testkit"]),
-    ("tokio-rustls", &["serve", "client"]),
+    ("tokio-rustls", &["serve", "client", "testkit"]),
     ("tonic", &["kubelet", "trace"]),
     ("tracing-subscriber", &["trace"]),
 ];

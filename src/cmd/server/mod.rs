@@ -14,7 +14,6 @@ use ferrokube_serve::{Shutdown, ShutdownTrigger};
 use ferrokube_storage::{Config, Store};
 use listener::Listener;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, JoinSet};
@@ -78,7 +77,7 @@ async fn serve(plan: &Plan<'_>, companion: Option<&dyn Companion>, started: Inst
     if let Some(companion) = companion {
         companion.start(plan, &pki, &url, shutdown, &mut running.tasks)?;
     }
-    report_ready(&url, &kubeconfig, started);
+    report(&format!("ready in {} ms: {url} kubeconfig {}", started.elapsed().as_millis(), kubeconfig.display()));
     running.wait(&mut signals).await
 }
 
@@ -96,11 +95,10 @@ fn open(plan: &Plan<'_>) -> anyhow::Result<(Pki, Store)> {
     })
 }
 
-/// The line that others wait for. That nobody reads standard output is no failure.
-fn report_ready(url: &str, kubeconfig: &Path, started: Instant) {
+/// Prints the line that others wait for. That nobody reads standard output is no failure.
+pub(crate) fn report(line: &str) {
     let mut output = std::io::stdout().lock();
-    let line = format!("ready in {} ms: {url} kubeconfig {}\n", started.elapsed().as_millis(), kubeconfig.display());
-    let _ = output.write_all(line.as_bytes()).and_then(|()| output.flush());
+    let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
 impl Running {

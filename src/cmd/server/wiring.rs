@@ -6,9 +6,10 @@ use anyhow::{Context, anyhow};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::{self, AuditLog, Policy, Rotation};
-use ferrokube_auth::authenticate::{Bearer, FrontProxy, FrontProxyHeaders, TokenAuthenticator, TokenFile, X509};
+use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, TokenFile, X509};
+use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{Authenticator, Rbac, bootstrap, system_clock};
-use ferrokube_controlplane::ControlPlane;
+use ferrokube_controlplane::{ControlPlane, DocumentRoute, Route};
 use ferrokube_registry::admission::RemoteFuture;
 use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Registry};
 use ferrokube_serve::files;
@@ -30,20 +31,54 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
         catalog.put(definition);
     }
+    let tokens = service_account_tokens(plan, pki, store)?;
+    catalog.put_virtual("", "serviceaccounts", "token", Arc::new(tokens.clone()));
     let registry = Registry::new(store.clone(), catalog, Arc::new(Open)).with_token_key(&pki.derived_key("continue tokens"));
     let audit = open_audit(plan)?;
     let mut builder = ControlPlane::builder(registry.clone())
         .gates(plan.gates.clone())
         .messages(ferrokube_resources::messages())
         .authorizer(Arc::new(Rbac::of(&registry)))
-        .post_start(
-            "rbac/bootstrap-roles",
-            Box::new(|registry| Box::pin(async move { bootstrap::reconcile(&registry).await.map(drop).map_err(|error| error.to_string()) })),
-        );
-    for authenticator in authenticators(plan)? {
+        .post_start("rbac/bootstrap-roles", Box::new(|registry| Box::pin(bootstrap_roles(registry))));
+    for authenticator in authenticators(plan, store, &tokens)? {
         builder = builder.authenticator(authenticator);
     }
+    for (path, route) in oidc_documents(&tokens) {
+        builder = builder.route(path, true, route);
+    }
     Ok(Server { control_plane: builder.build(), audit })
+}
+
+async fn bootstrap_roles(registry: Registry) -> Result<(), String> {
+    bootstrap::reconcile(&registry).await.map(drop).map_err(|error| error.to_string())
+}
+
+/// What a relying party needs to verify service account tokens.
+fn oidc_documents(tokens: &ServiceAccountTokens) -> [(&'static str, Arc<dyn Route>); 2] {
+    let (discovery, keys) = (tokens.clone(), tokens.clone());
+    let discovery = DocumentRoute { media_type: "application/json", produce: Box::new(move || discovery.discovery_document()) };
+    let keys = DocumentRoute { media_type: "application/jwk-set+json", produce: Box::new(move || keys.jwks()) };
+    [("/.well-known/openid-configuration", Arc::new(discovery)), ("/openid/v1/jwks", Arc::new(keys))]
+}
+
+fn service_account_tokens(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result<ServiceAccountTokens> {
+    let namesake = plan.namesake;
+    let signing = match &namesake.service_account_signing_key_file {
+        Some(path) => files::read_private(path)?.ok_or_else(|| anyhow!("{} does not exist", path.display()))?,
+        None => pki.token_keys().private_pem.clone().into_bytes(),
+    };
+    let verifying = namesake.service_account_key_file.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let verifying: Vec<&[u8]> = verifying.iter().map(Vec::as_slice).collect();
+    let keys = TokenKeys::from_pem(&signing, &verifying).context("cannot use the service account keys")?;
+    let issuer = namesake.service_account_issuer.clone();
+    let config = TokenConfig { issuers: vec![issuer], api_audiences: audiences(plan), jwks_uri: String::new(), max_life: None };
+    Ok(ServiceAccountTokens::new(config, keys, store.clone(), system_clock()))
+}
+
+/// Of the server itself.
+fn audiences(plan: &Plan<'_>) -> Vec<String> {
+    let namesake = plan.namesake;
+    if namesake.api_audiences.is_empty() { vec![namesake.service_account_issuer.clone()] } else { namesake.api_audiences.clone() }
 }
 
 /// Until the ordered steps land: everything is admitted.
@@ -72,7 +107,7 @@ impl Admission for Open {
 }
 
 /// In the order in which they are asked.
-fn authenticators(plan: &Plan<'_>) -> anyhow::Result<Vec<Arc<dyn Authenticator>>> {
+fn authenticators(plan: &Plan<'_>, store: &Store, service_accounts: &ServiceAccountTokens) -> anyhow::Result<Vec<Arc<dyn Authenticator>>> {
     let namesake = plan.namesake;
     let mut authenticators: Vec<Arc<dyn Authenticator>> = Vec::new();
     if namesake.requestheader_client_ca_file.is_some() {
@@ -92,8 +127,9 @@ fn authenticators(plan: &Plan<'_>) -> anyhow::Result<Vec<Arc<dyn Authenticator>>
         let file = TokenFile::parse(&bytes).with_context(|| format!("cannot use {}", path.display()))?;
         tokens.push(Arc::new(file));
     }
-    let audiences = if namesake.api_audiences.is_empty() { vec![namesake.service_account_issuer.clone()] } else { namesake.api_audiences.clone() };
-    authenticators.push(Arc::new(Bearer::new(tokens, audiences)));
+    tokens.push(Arc::new(service_accounts.clone()));
+    tokens.push(Arc::new(BootstrapTokens::new(store.clone(), system_clock())));
+    authenticators.push(Arc::new(Bearer::new(tokens, audiences(plan))));
     Ok(authenticators)
 }
 
