@@ -1,6 +1,7 @@
 //! The API server as a process: opens what it needs, wires the crates, waits, ends in order.
 
 mod listener;
+mod rights;
 mod wiring;
 
 use super::data_dir::DataDir;

@@ -1,17 +1,16 @@
 //! What an API server is made of.
 
 use super::Plan;
+use super::rights::Rights;
 use crate::cmd::flags::Storage;
 use anyhow::{Context, anyhow};
-use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::status::Failure;
+use ferrokube_admission::Chain;
 use ferrokube_auth::audit::{self, AuditLog, Policy, Rotation};
 use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, TokenFile, X509};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
-use ferrokube_auth::{Authenticator, Rbac, bootstrap, system_clock};
+use ferrokube_auth::{Authenticator, Authorizer, Rbac, bootstrap, system_clock};
 use ferrokube_controlplane::{ControlPlane, DocumentRoute, Route};
-use ferrokube_registry::admission::RemoteFuture;
-use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Registry};
+use ferrokube_registry::{Catalog, Registry};
 use ferrokube_serve::files;
 use ferrokube_serve::pki::Pki;
 use ferrokube_storage::Store;
@@ -33,12 +32,18 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     }
     let tokens = service_account_tokens(plan, pki, store)?;
     catalog.put_virtual("", "serviceaccounts", "token", Arc::new(tokens.clone()));
-    let registry = Registry::new(store.clone(), catalog, Arc::new(Open)).with_token_key(&pki.derived_key("continue tokens"));
+    let rights = Rights::default();
+    let admission = Chain::new(store, plan.gates.clone(), Arc::new(rights.clone())).with(rights.escalation_step());
+    let registry = Registry::new(store.clone(), catalog, Arc::new(admission)).with_token_key(&pki.derived_key("continue tokens"));
+    let rbac = Arc::new(Rbac::of(&registry));
+    let authorizer: Arc<dyn Authorizer> = Arc::clone(&rbac) as _;
+    rights.set(&rbac, &authorizer);
     let audit = open_audit(plan)?;
     let mut builder = ControlPlane::builder(registry.clone())
         .gates(plan.gates.clone())
         .messages(ferrokube_resources::messages())
-        .authorizer(Arc::new(Rbac::of(&registry)))
+        .authorizer(authorizer)
+        .audit(audit.clone())
         .post_start("rbac/bootstrap-roles", Box::new(|registry| Box::pin(bootstrap_roles(registry))));
     for authenticator in authenticators(plan, store, &tokens)? {
         builder = builder.authenticator(authenticator);
@@ -79,31 +84,6 @@ fn service_account_tokens(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::
 fn audiences(plan: &Plan<'_>) -> Vec<String> {
     let namesake = plan.namesake;
     if namesake.api_audiences.is_empty() { vec![namesake.service_account_issuer.clone()] } else { namesake.api_audiences.clone() }
-}
-
-/// Until the ordered steps land: everything is admitted.
-struct Open;
-
-impl Admission for Open {
-    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
-        false
-    }
-
-    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
-        Box::pin(std::future::ready(Ok(object)))
-    }
-
-    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
 }
 
 /// In the order in which they are asked.
