@@ -22,7 +22,7 @@ pub enum Notice {
 
 /// Follows all objects of one resource, in one of its versions.
 ///
-/// ```ignore
+/// ```text
 /// let mut informer = Informer::new(&registry, "rbac.authorization.k8s.io", "v1", "roles").expect("served");
 /// let first = informer.snapshot();
 /// while let Some(notices) = informer.next().await { .. }

@@ -6,18 +6,26 @@ use crate::failure::invalid;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupVersion;
+use ferrokube_apimachinery::json;
+use std::collections::HashSet;
 
+/// At most so many repeated owners are named in the warning.
+const MAX_NAMED: usize = 10;
 const PATH: &str = "metadata.ownerReferences";
 
 /// Removes references that are given twice, with a warning.
 pub(crate) fn dedup(object: &mut Document, context: &RequestContext) {
     let references = object.list(&["metadata", "ownerReferences"]);
-    let repeated = |index: usize| references[..index].contains(&references[index]);
-    let again: Vec<usize> = (1..references.len()).filter(|&index| repeated(index)).collect();
+    if references.len() < 2 {
+        return;
+    }
+    // By their bytes, since a hostile list is long.
+    let mut seen = HashSet::new();
+    let again: Vec<usize> = (0..references.len()).filter(|&index| !seen.insert(json::to_vec(&references[index]))).collect();
     if again.is_empty() {
         return;
     }
-    let uids: Vec<&str> = again.iter().filter_map(|&index| references[index].get("uid")?.as_str()).collect();
+    let uids: Vec<&str> = again.iter().take(MAX_NAMED).filter_map(|&index| references[index].get("uid")?.as_str()).collect();
     context.warn(format!(
         ".metadata.ownerReferences contains duplicate entries, of which only the first is kept; please mend your requests; duplicate UID(s): {}",
         uids.join(", ")

@@ -6,9 +6,12 @@ use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::{Definition, Scope};
+use std::collections::HashSet;
 
 /// All annotations of an object together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+/// At most so many new finalizers are named.
+const MAX_NAMED: usize = 10;
 /// Finalizers that need no domain.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
@@ -96,8 +99,8 @@ fn check_finalizers(definition: &Definition, object: &Document, errors: &mut Vec
 pub(crate) fn check_change(old: &Document, object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.is_terminating() {
-        let stored: Vec<&str> = finalizers(old).collect();
-        let added: Vec<&str> = finalizers(object).filter(|finalizer| !stored.contains(finalizer)).collect();
+        let stored: HashSet<&str> = finalizers(old).collect();
+        let added: Vec<&str> = finalizers(object).filter(|finalizer| !stored.contains(finalizer)).take(MAX_NAMED).collect();
         if !added.is_empty() {
             let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
             errors.push(forbidden("metadata.finalizers", why));

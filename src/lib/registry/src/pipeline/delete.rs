@@ -14,6 +14,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::parse_rfc3339;
 use ferrokube_resource::Definition;
 use ferrokube_storage::{Entry, Guard, Key, Put, Txn, Write};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,16 +231,15 @@ impl Deletion<'_> {
 
     /// Adds or removes the two finalizers of garbage collection, as the options or else the object say.
     fn set_finalizers(&self, object: &mut Document) {
-        let before: Vec<&str> = meta::finalizers(object).collect();
-        let [orphan, foreground] = self.propagation(&before);
-        let mut after: Vec<&str> = before.iter().copied().filter(|finalizer| ![ORPHAN, FOREGROUND].contains(finalizer)).collect();
-        after.extend(orphan.then_some(ORPHAN));
-        after.extend(foreground.then_some(FOREGROUND));
-        let same = after.len() == before.len() && after.iter().all(|finalizer| before.contains(finalizer));
-        if same {
+        let before: BTreeSet<&str> = meta::finalizers(object).collect();
+        let [orphan, foreground] = self.propagation(object);
+        let mut after = before.clone();
+        for (finalizer, wanted) in [(ORPHAN, orphan), (FOREGROUND, foreground)] {
+            if wanted { after.insert(finalizer) } else { after.remove(finalizer) };
+        }
+        if after == before {
             return;
         }
-        after.sort_unstable();
         let list: Vec<Value> = after.into_iter().map(Value::from).collect();
         if list.is_empty() {
             object.remove(&["metadata", "finalizers"]);
@@ -249,7 +249,7 @@ impl Deletion<'_> {
     }
 
     /// Whether dependents are orphaned, and whether they go first.
-    fn propagation(&self, finalizers: &[&str]) -> [bool; 2] {
+    fn propagation(&self, object: &Document) -> [bool; 2] {
         if !self.definition().hooks.supports_garbage_collection() {
             return [false, false];
         }
@@ -257,7 +257,7 @@ impl Deletion<'_> {
             (Some(orphan), _) => [orphan, false],
             (None, Some(policy)) => [policy == "Orphan", policy == "Foreground"],
             (None, None) => {
-                let first = finalizers.iter().find(|finalizer| [ORPHAN, FOREGROUND].contains(finalizer)).copied();
+                let first = meta::finalizers(object).find(|finalizer| [ORPHAN, FOREGROUND].contains(finalizer));
                 [first == Some(ORPHAN), first == Some(FOREGROUND)]
             }
         }

@@ -1,0 +1,162 @@
+//! DELETE: policies, finalizers, preconditions, namespaces, collections.
+
+use crate::support::*;
+use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_registry::{DeleteOptions, Deleted, ListOptions, WatchItem, WatchOptions};
+use std::time::Duration;
+
+fn policy(policy: &str) -> DeleteOptions {
+    DeleteOptions { propagation: Some(policy.to_owned()), ..DeleteOptions::default() }
+}
+
+fn held(name: &str) -> serde_json::Value {
+    json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}, "data": {"k": "v"}})
+}
+
+fn shown(server: &Server, kind: (&str, &str), deleted: Deleted) -> (&'static str, Document) {
+    let target = server.target(kind, "x");
+    match deleted {
+        Deleted::Gone(object) => ("gone", document(object, &target)),
+        Deleted::Pending(object) => ("pending", document(object, &target)),
+        Deleted::AlreadyPending(object) => ("already", document(object, &target)),
+    }
+}
+
+fn finalizers(object: &Document) -> Vec<&str> {
+    object.list(&["metadata", "finalizers"]).iter().filter_map(|finalizer| finalizer.as_str()).collect()
+}
+
+#[tokio::test]
+async fn an_object_without_finalizers_is_gone_at_once() {
+    let server = Server::new();
+    for grace in [None, Some(30), Some(-5), Some(0)] {
+        let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+        let options = DeleteOptions { grace_seconds: grace, ..DeleteOptions::default() };
+        let (how, last) = shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &options).await.unwrap());
+        assert_eq!((how, last.uid()), ("gone", object.uid()));
+        assert!(version(&last) > version(&object), "the deletion's revision");
+        refused(&server.get(CONFIGMAPS, "a").await, "NotFound", &[]);
+        refused(&server.delete(CONFIGMAPS, "a").await, "NotFound", &[]);
+    }
+}
+
+#[tokio::test]
+async fn finalizers_hold_an_object_until_the_last_is_removed() {
+    let server = Server::new();
+    server.post(CONFIGMAPS, held("a")).await.unwrap();
+    let (how, marked) = shown(&server, CONFIGMAPS, server.delete(CONFIGMAPS, "a").await.unwrap());
+    assert_eq!(how, "pending");
+    assert!(marked.is_terminating());
+    assert_eq!(marked.get(&["metadata", "deletionGracePeriodSeconds"]), Some(&json!(0)));
+    let again = shown(&server, CONFIGMAPS, server.delete(CONFIGMAPS, "a").await.unwrap());
+    assert_eq!(again, ("pending", marked.clone()), "nothing is written again");
+    let changed = server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.unwrap();
+    assert!(changed.is_terminating() && version(&changed) > version(&marked));
+    let added = merge(json!({"metadata": {"finalizers": ["example.com/hold", "example.com/new"]}}));
+    refused(&server.patch(CONFIGMAPS, "a", added).await, "Invalid", &["Forbidden metadata.finalizers"]);
+    let last = server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"finalizers": null}}))).await.unwrap();
+    assert_eq!((version(&last), last.str(&["data", "k"])), (version(&changed), Some("w")));
+    refused(&server.get(CONFIGMAPS, "a").await, "NotFound", &[]);
+}
+
+#[tokio::test]
+async fn policies_set_finalizers() {
+    let server = Server::new();
+    for (options, expected) in [
+        (policy("Foreground"), vec!["foregroundDeletion"]),
+        (policy("Orphan"), vec!["orphan"]),
+        (DeleteOptions { orphan_dependents: Some(true), ..DeleteOptions::default() }, vec!["orphan"]),
+    ] {
+        server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+        let (how, marked) = shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &options).await.unwrap());
+        assert_eq!((how, finalizers(&marked)), ("pending", expected));
+        // A later background delete lifts the mark.
+        let (how, _) = shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &policy("Background")).await.unwrap());
+        assert_eq!(how, "gone");
+    }
+    server.post(CONFIGMAPS, json!({"metadata": {"name": "b", "finalizers": ["orphan"]}})).await.unwrap();
+    let (how, marked) = shown(&server, CONFIGMAPS, server.delete(CONFIGMAPS, "b").await.unwrap());
+    assert_eq!((how, finalizers(&marked)), ("pending", vec!["orphan"]), "the object's own choice");
+    refused(&server.delete_with(CONFIGMAPS, "b", &policy("Sideways")).await, "Invalid", &["NotSupported propagationPolicy"]);
+    let both = DeleteOptions { orphan_dependents: Some(false), ..policy("Background") };
+    refused(&server.delete_with(CONFIGMAPS, "b", &both).await, "Invalid", &["Invalid propagationPolicy"]);
+}
+
+#[tokio::test]
+async fn preconditions_and_dry_runs() {
+    let server = Server::new();
+    let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    for wrong in [
+        DeleteOptions { uid: Some("u".to_owned()), ..DeleteOptions::default() },
+        DeleteOptions { resource_version: Some("1000".to_owned()), ..DeleteOptions::default() },
+    ] {
+        refused(&server.delete_with(CONFIGMAPS, "a", &wrong).await, "Conflict", &[]);
+    }
+    let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
+    let (how, _) = shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &dry).await.unwrap());
+    assert_eq!(how, "gone");
+    let (how, marked) = shown(
+        &server,
+        CONFIGMAPS,
+        server.delete_with(CONFIGMAPS, "a", &DeleteOptions { dry_run: true, ..policy("Foreground") }).await.unwrap(),
+    );
+    assert_eq!((how, marked.is_terminating()), ("pending", true));
+    assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap(), object);
+    let right = DeleteOptions {
+        uid: Some(object.uid().to_owned()),
+        resource_version: Some(object.meta("resourceVersion").to_owned()),
+        ..DeleteOptions::default()
+    };
+    server.delete_with(CONFIGMAPS, "a", &right).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_namespace_waits_for_its_own_finalizers() {
+    let server = Server::new();
+    server.post(NAMESPACES, json!({"metadata": {"name": "n"}})).await.unwrap();
+    let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
+    let (_, marked) = shown(&server, NAMESPACES, server.delete_with(NAMESPACES, "n", &dry).await.unwrap());
+    assert_eq!(marked.str(&["status", "phase"]), Some("Terminating"));
+    assert_eq!(server.get(NAMESPACES, "n").await.unwrap().str(&["status", "phase"]), Some("Active"));
+    let (how, marked) = shown(&server, NAMESPACES, server.delete(NAMESPACES, "n").await.unwrap());
+    assert_eq!((how, marked.str(&["status", "phase"])), ("pending", Some("Terminating")));
+    assert!(marked.is_terminating() && marked.get(&["metadata", "deletionGracePeriodSeconds"]).is_none());
+    let again = shown(&server, NAMESPACES, server.delete(NAMESPACES, "n").await.unwrap());
+    assert_eq!(again, ("pending", marked));
+    let last = server.put(NAMESPACES, "n/finalize", json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}})).await.unwrap();
+    assert!(last.list(&["spec", "finalizers"]).is_empty());
+    refused(&server.get(NAMESPACES, "n").await, "NotFound", &[]);
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_object_by_object() {
+    let server = Server::new();
+    for (name, label) in [("a", "1"), ("b", "1"), ("c", "2")] {
+        server.post(CONFIGMAPS, labeled(name, label)).await.unwrap();
+    }
+    server.post(CONFIGMAPS, held("d")).await.unwrap();
+    let target = server.target(CONFIGMAPS, "");
+    let delete = async |options: &DeleteOptions, select: &ListOptions| server.registry.delete_collection(&context(), &target, options, select).await.unwrap();
+    let default = DeleteOptions::default();
+    let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
+    assert_eq!(names(&delete(&dry, &ListOptions::default()).await), ["a", "b", "c", "d"]);
+    assert_eq!(names(&delete(&default, &selecting("s=1", "")).await), ["a", "b"]);
+    assert_eq!(names(&delete(&default, &selecting("", "metadata.name=zzz")).await), Vec::<&str>::new());
+    assert_eq!(names(&delete(&default, &ListOptions::default()).await), ["c", "d"]);
+    assert_eq!(names(&server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap()), ["d"]);
+    assert!(server.get(CONFIGMAPS, "d").await.unwrap().is_terminating());
+}
+
+#[tokio::test]
+async fn watchers_see_the_last_state_at_the_deletions_revision() {
+    let server = Server::new();
+    let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    let list = ListOptions { resource_version: object.meta("resourceVersion").to_owned(), ..ListOptions::default() };
+    let options = WatchOptions { list, timeout: Duration::from_secs(60), ..WatchOptions::default() };
+    let target = server.target(CONFIGMAPS, "");
+    let mut watch = server.registry.watch(&target, options).await.unwrap();
+    let (_, last) = shown(&server, CONFIGMAPS, server.delete(CONFIGMAPS, "a").await.unwrap());
+    let items = soon(watch.next()).await.unwrap();
+    let [WatchItem::Deleted(entry)] = &items[..] else { panic!("{items:?}") };
+    assert_eq!(ferrokube_registry::view(entry, &target.served), last);
+}

@@ -1,0 +1,116 @@
+//! The local client, computed resources, and what hostile input meets.
+
+use crate::support::*;
+use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::catalog::VirtualFuture;
+use ferrokube_registry::{DeleteOptions, Local, RequestContext, Target, Virtual, WriteOptions};
+use std::sync::Arc;
+
+#[tokio::test]
+async fn the_servers_own_loops_take_the_same_path() {
+    let server = Server::new();
+    let namespaces = Local::new(&server.registry, "", "v1", "namespaces").unwrap();
+    assert!(Local::new(&server.registry, "", "v9", "namespaces").is_none());
+    assert_eq!(namespaces.get("", "n").await.unwrap(), None);
+    let object = Document::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+    let created = namespaces.create("", object.clone()).await.unwrap();
+    assert_eq!(created.str(&["status", "phase"]), Some("Active"));
+    assert_eq!(server.admission.seen.lock().unwrap().len(), 1, "admission saw it");
+    refused(&namespaces.create("", object).await, "AlreadyExists", &[]);
+    let mut changed = created.clone();
+    changed.set(&["metadata", "labels", "l"], "1");
+    let updated = namespaces.update(changed.clone(), "").await.unwrap();
+    changed.set(&["metadata", "labels", "l"], "2");
+    refused(&namespaces.update(changed, "").await, "Conflict", &[]);
+    let patched = namespaces.patch("", "n", "", merge(json!({"metadata": {"labels": {"l": "3"}}}))).await.unwrap();
+    assert_eq!((patched.label("l"), updated.label("l")), (Some("3"), Some("1")));
+    assert_eq!(namespaces.list("").await.unwrap(), [patched]);
+    namespaces.delete("", "n", &DeleteOptions::default()).await.unwrap();
+    namespaces.delete("", "gone", &DeleteOptions::default()).await.unwrap();
+    assert!(namespaces.get("", "n").await.unwrap().unwrap().is_terminating());
+}
+
+struct Echo;
+
+impl Virtual for Echo {
+    fn create<'a>(&'a self, context: &'a RequestContext, target: &'a Target, mut object: Document) -> VirtualFuture<'a> {
+        object.set(&["status"], json!({"user": context.user.name, "name": target.name}));
+        Box::pin(async { Ok(object) })
+    }
+}
+
+/// Shows the number of values, and truncates to it.
+struct Count;
+
+impl Virtual for Count {
+    fn create<'a>(&'a self, _context: &'a RequestContext, _target: &'a Target, _object: Document) -> VirtualFuture<'a> {
+        unreachable!("a projection is never created")
+    }
+
+    fn is_projection(&self) -> bool {
+        true
+    }
+
+    fn project(&self, _target: &Target, object: &Document) -> Result<Document, Failure> {
+        let count = object.get(&["data"]).and_then(|data| data.as_object()).map_or(0, |data| data.len());
+        let shown = json!({"kind": "Count", "apiVersion": "test/v1", "metadata": {"name": object.name()}, "spec": {"count": count}});
+        Ok(Document::from_value(shown).unwrap())
+    }
+
+    fn inject(&self, _target: &Target, projection: &Document, object: &mut Document) -> Result<(), Failure> {
+        let count = projection.get(&["spec", "count"]).and_then(|count| count.as_u64()).ok_or_else(|| Failure::bad_request("no count"))?;
+        object.set(&["data"], (0..count).map(|n| (n.to_string(), json!("v"))).collect::<serde_json::Map<_, _>>());
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn some_resources_compute_their_answer() {
+    let server = Server::new();
+    let reviews = ("authentication.k8s.io", "selfsubjectreviews");
+    server.registry.catalog().put_virtual(reviews.0, reviews.1, "", Arc::new(Echo));
+    let answer = server.post(reviews, json!({})).await.unwrap();
+    assert_eq!((answer.kind(), answer.str(&["status", "user"])), ("SelfSubjectReview", Some("admin")));
+    refused(&server.post(reviews, json!({"kind": "Pod", "apiVersion": "v1"})).await, "BadRequest", &[]);
+    refused(&server.list(reviews, &Default::default()).await, "MethodNotAllowed", &[]);
+}
+
+#[tokio::test]
+async fn a_subresource_may_show_a_part_as_another_kind() {
+    let server = Server::new();
+    let mut definition = ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
+    definition.versions[0].subresources.push(ferrokube_resource::Subresource {
+        name: "count",
+        kind: ferrokube_apimachinery::gvk::GroupVersionKind::new("test", "v1", "Count"),
+        verbs: ferrokube_resource::Verbs::GET_PATCH_UPDATE,
+        reset: Default::default(),
+    });
+    server.registry.catalog().put(Arc::new(definition));
+    server.registry.catalog().put_virtual("", "configmaps", "count", Arc::new(Count));
+    let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    let shown = server.get(CONFIGMAPS, "a/count").await.unwrap();
+    assert_eq!((shown.kind(), shown.get(&["spec", "count"]), version(&shown)), ("Count", Some(&json!(1)), version(&object)));
+    let patched = server.patch(CONFIGMAPS, "a/count", merge(json!({"spec": {"count": 3}}))).await.unwrap();
+    assert_eq!(patched.get(&["spec", "count"]), Some(&json!(3)));
+    let put = json!({"metadata": {"name": "a", "resourceVersion": object.meta("resourceVersion")}, "spec": {"count": 2}});
+    refused(&server.put(CONFIGMAPS, "a/count", put).await, "Conflict", &[]);
+    let put = server.put(CONFIGMAPS, "a/count", json!({"metadata": {"name": "a"}, "spec": {"count": 2}})).await.unwrap();
+    assert_eq!((put.kind(), put.get(&["spec", "count"])), ("Count", Some(&json!(2))));
+    assert!(version(&put) > version(&patched));
+    refused(&server.get(CONFIGMAPS, "none/count").await, "NotFound", &[]);
+}
+
+#[tokio::test]
+async fn fault_28_long_lists_of_finalizers_and_owners_cost_no_square() {
+    let server = Server::new();
+    let finalizers: Vec<String> = (0..20_000).map(|n| format!("example.com/f{n}")).collect();
+    let owners: Vec<_> = (0..5_000).map(|n| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": format!("u-{n}")})).collect();
+    let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    let started = std::time::Instant::now();
+    server.post_with(CONFIGMAPS, json!({"metadata": {"name": "a", "finalizers": finalizers, "ownerReferences": owners}}), &dry).await.unwrap();
+    server.post(CONFIGMAPS, json!({"metadata": {"name": "b", "finalizers": finalizers}})).await.unwrap();
+    server.delete(CONFIGMAPS, "b").await.unwrap();
+    server.patch(CONFIGMAPS, "b", merge(json!({"metadata": {"finalizers": finalizers[..10_000]}}))).await.unwrap();
+    assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
+}

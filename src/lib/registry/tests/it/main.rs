@@ -1,0 +1,12 @@
+//! The pipeline on the memory engine, with the bundled kinds and a recording admission.
+
+mod create;
+mod delete;
+mod faults;
+mod lists;
+mod patch;
+mod races;
+mod remote;
+mod support;
+mod update;
+mod watch;

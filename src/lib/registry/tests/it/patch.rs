@@ -1,0 +1,127 @@
+//! PATCH of the four types.
+
+use crate::support::*;
+use ferrokube_apimachinery::document::json;
+use ferrokube_registry::{Body, FieldValidation, Patch, WriteOptions};
+
+async fn server() -> Server {
+    let server = Server::new();
+    server.post(CONFIGMAPS, json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"k": "v", "x": "y"}})).await.unwrap();
+    server
+}
+
+fn operations(list: serde_json::Value) -> Patch {
+    Patch::Json(list)
+}
+
+#[tokio::test]
+async fn json_patch() {
+    let server = server().await;
+    let stored = server
+        .patch(CONFIGMAPS, "a", operations(json!([{"op": "test", "path": "/data/k", "value": "v"}, {"op": "replace", "path": "/data/k", "value": "w"}])))
+        .await
+        .unwrap();
+    assert_eq!(stored.str(&["data", "k"]), Some("w"));
+    for (patch, reason, causes) in [
+        (json!([{"op": "remove", "path": "/data/none"}]), "Invalid", vec![]),
+        (json!([{"op": "test", "path": "/data/k", "value": "v"}]), "Invalid", vec![]),
+        (json!([{"op": "add", "path": "/data/~2", "value": "x"}]), "Invalid", vec!["Invalid data[~2]"]),
+        (json!([{"op": "replace", "path": "/data", "value": 5}]), "Invalid", vec!["Invalid patch"]),
+        (json!([{"op": "replace", "path": "/kind", "value": "Secret"}]), "BadRequest", vec![]),
+        (json!([{"op": "replace", "path": "/metadata/name", "value": "b"}]), "BadRequest", vec![]),
+        (json!([1]), "BadRequest", vec![]),
+    ] {
+        refused(&server.patch(CONFIGMAPS, "a", operations(patch)).await, reason, &causes);
+    }
+    let many: Vec<_> = (0..10_001).map(|n| json!({"op": "add", "path": "/data/k", "value": n.to_string()})).collect();
+    refused(&server.patch(CONFIGMAPS, "a", operations(json!(many))).await, "RequestEntityTooLarge", &[]);
+}
+
+#[tokio::test]
+async fn patches_carry_preconditions_only_if_they_say_so() {
+    let server = server().await;
+    let old = server.get(CONFIGMAPS, "a").await.unwrap().meta("resourceVersion").to_owned();
+    server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"resourceVersion": old}, "data": {"k": "2"}}))).await.unwrap();
+    refused(&server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"resourceVersion": old}, "data": {"k": "3"}}))).await, "Conflict", &[]);
+    refused(&server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"resourceVersion": "junk"}, "data": {"k": "3"}}))).await, "500", &[]);
+    for (version, value) in [(json!(""), "4"), (json!(null), "5")] {
+        let stored = server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"resourceVersion": version}, "data": {"k": value}}))).await.unwrap();
+        assert_eq!(stored.str(&["data", "k"]), Some(value));
+    }
+    let test = operations(json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": old}, {"op": "replace", "path": "/data/k", "value": "6"}]));
+    refused(&server.patch(CONFIGMAPS, "a", test).await, "Conflict", &[]);
+    refused(&server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"uid": "u"}}))).await, "Invalid", &["Invalid metadata.uid"]);
+}
+
+#[tokio::test]
+async fn merge_and_strategic_patches_are_validated() {
+    let server = server().await;
+    refused(&server.patch(CONFIGMAPS, "none", merge(json!({"data": {"k": "1"}}))).await, "NotFound", &[]);
+    let strict = WriteOptions { field_validation: Some(FieldValidation::Strict), ..WriteOptions::default() };
+    let junk = || json!({"junk": {"a": 1}, "data": {"c": "d"}});
+    for patch in [merge(junk()), Patch::Strategic(body(junk())), operations(json!([{"op": "add", "path": "/junk", "value": 1}]))] {
+        refused(&server.patch_with(CONFIGMAPS, "a", patch, &strict).await, "Invalid", &["Invalid patch"]);
+    }
+    let repeated = Patch::Merge(Body { duplicates: vec!["data.k".to_owned()], ..body(json!({"data": {"k": "2"}})) });
+    refused(&server.patch_with(CONFIGMAPS, "a", repeated, &strict).await, "Invalid", &["Invalid patch"]);
+    let context = context();
+    let target = server.target(CONFIGMAPS, "a");
+    server.registry.patch(&context, &target, merge(junk()), &WriteOptions::default()).await.unwrap();
+    assert_eq!(context.take_warnings(), ["unknown field \"junk\""]);
+    refused(&server.patch(CONFIGMAPS, "a", Patch::Strategic(body(json!({"$patch": "delete"})))).await, "BadRequest", &[]);
+    refused(&server.patch(CONFIGMAPS, "a", Patch::Strategic(body(json!({"$patch": "explode"})))).await, "500", &[]);
+    let force = WriteOptions { force: true, ..WriteOptions::default() };
+    refused(&server.patch_with(CONFIGMAPS, "a", merge(json!({"data": {"s": "1"}})), &force).await, "Invalid", &["Forbidden force"]);
+}
+
+fn by(manager: &str) -> WriteOptions {
+    WriteOptions { field_manager: manager.to_owned(), ..WriteOptions::default() }
+}
+
+#[tokio::test]
+async fn apply_creates_owns_and_conflicts() {
+    let server = Server::new();
+    let apply = |value: serde_json::Value| Patch::Apply(body(value));
+    let object = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": value}});
+    refused(&server.patch(CONFIGMAPS, "a", apply(object("v"))).await, "Invalid", &["Required fieldManager"]);
+    let target = server.target(CONFIGMAPS, "a");
+    let written = server.patch_with(CONFIGMAPS, "a", apply(object("v")), &by("m1")).await.unwrap();
+    assert!(written.created);
+    let first = document(written.object, &target);
+    let managers = |object: &ferrokube_apimachinery::document::Document| -> Vec<String> {
+        object.list(&["metadata", "managedFields"]).iter().map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(managers(&first), ["m1"]);
+    let again = server.patch_with(CONFIGMAPS, "a", apply(object("v")), &by("m1")).await.unwrap();
+    assert!(!again.created);
+    assert_eq!(document(again.object, &target), first, "a no-op");
+    refused(&server.patch_with(CONFIGMAPS, "a", apply(object("w")), &by("m2")).await, "Conflict", &["FieldManagerConflict .data.k"]);
+    let force = WriteOptions { force: true, ..by("m2") };
+    let forced = server.patch_with(CONFIGMAPS, "a", apply(object("w")), &force).await.unwrap();
+    assert_eq!(managers(&document(forced.object, &target)), ["m2"]);
+    for (wrong, reason) in [
+        (json!({"apiVersion": "v2", "kind": "ConfigMap", "metadata": {"name": "a"}}), "BadRequest"),
+        (json!({"kind": "ConfigMap", "metadata": {"name": "a"}}), "BadRequest"),
+        (json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "a"}}), "BadRequest"),
+        (json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "managedFields": []}}), "BadRequest"),
+        (json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": 5}}), "500"),
+    ] {
+        refused(&server.patch_with(CONFIGMAPS, "b", apply(wrong.clone()), &by("m1")).await, reason, &[]);
+    }
+    let with_uid = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b", "uid": "u"}});
+    refused(&server.patch_with(CONFIGMAPS, "b", apply(with_uid), &by("m1")).await, "Conflict", &[]);
+    let status = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "none"}});
+    refused(&server.patch_with(NAMESPACES, "none/status", apply(status), &by("m1")).await, "NotFound", &[]);
+}
+
+#[tokio::test]
+async fn managers_are_tracked_by_every_write() {
+    let server = Server::new();
+    let first = server.post_with(CONFIGMAPS, configmap("a", "v"), &by("one")).await.unwrap();
+    assert_eq!(first.list(&["metadata", "managedFields"])[0]["manager"], "one");
+    let target = server.target(CONFIGMAPS, "a");
+    let second = server.patch_with(CONFIGMAPS, "a", merge(json!({"data": {"z": "1"}})), &by("two")).await.unwrap();
+    assert_eq!(document(second.object, &target).list(&["metadata", "managedFields"]).len(), 2);
+    let third = server.post(CONFIGMAPS, configmap("b", "v")).await.unwrap();
+    assert_eq!(third.list(&["metadata", "managedFields"])[0]["manager"], "test", "the first word of the user agent");
+}

@@ -1,0 +1,59 @@
+//! Writes that webhooks take part in: outside the turn, by compare-and-swap.
+
+use crate::support::*;
+use ferrokube_apimachinery::document::json;
+use std::sync::atomic::Ordering;
+
+async fn server() -> Server {
+    let server = Server::new();
+    server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    server.admission.remote.store(true, Ordering::SeqCst);
+    server
+}
+
+/// The next remote call changes the object before it answers.
+fn interfere(server: &Server) {
+    let other = server.clone();
+    let change = move || -> ferrokube_registry::admission::RemoteFuture<'static, ()> {
+        Box::pin(async move {
+            other.admission.remote.store(false, Ordering::SeqCst);
+            other.patch(CONFIGMAPS, "a", merge(json!({"data": {"other": "1"}}))).await.unwrap();
+            other.admission.remote.store(true, Ordering::SeqCst);
+            Ok(())
+        })
+    };
+    *server.admission.during_remote.lock().unwrap() = Some(Box::new(change));
+}
+
+#[tokio::test]
+async fn webhooks_change_what_is_stored() {
+    let server = server().await;
+    let created = server.post(CONFIGMAPS, configmap("b", "v")).await.unwrap();
+    assert_eq!(created.annotation("example.com/seen"), Some("yes"));
+    let patched = server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.unwrap();
+    assert_eq!((patched.annotation("example.com/seen"), patched.str(&["data", "k"])), (Some("yes"), Some("w")));
+    server.delete(CONFIGMAPS, "a").await.unwrap();
+    refused(&server.get(CONFIGMAPS, "a").await, "NotFound", &[]);
+    refused(&server.post(CONFIGMAPS, configmap("b", "v")).await, "AlreadyExists", &[]);
+}
+
+#[tokio::test]
+async fn a_patch_is_run_again_on_what_came_between() {
+    let server = server().await;
+    interfere(&server);
+    let patched = server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.unwrap();
+    assert_eq!((patched.str(&["data", "k"]), patched.str(&["data", "other"])), (Some("w"), Some("1")));
+    assert_eq!(server.admission.remote_calls.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn an_update_of_a_version_conflicts_with_what_came_between() {
+    let server = server().await;
+    let mut object = configmap("a", "w");
+    object["metadata"]["resourceVersion"] = json!(server.get(CONFIGMAPS, "a").await.unwrap().meta("resourceVersion"));
+    interfere(&server);
+    refused(&server.put(CONFIGMAPS, "a", object).await, "Conflict", &[]);
+    interfere(&server);
+    let unconditional = server.put(CONFIGMAPS, "a", configmap("a", "x")).await.unwrap();
+    assert_eq!((unconditional.str(&["data", "k"]), unconditional.str(&["data", "other"])), (Some("x"), None));
+}

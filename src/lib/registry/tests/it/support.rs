@@ -1,0 +1,205 @@
+//! A registry in memory, and the short words that the tests use.
+
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::admission::RemoteFuture;
+use ferrokube_registry::{
+    Admission, Attributes, Body, Catalog, DeleteOptions, Deleted, Effects, ListOptions, ListPage, Object, Operation, Patch, Registry, RequestContext, Target,
+    UserInfo, WriteOptions, Written,
+};
+use ferrokube_storage::{Config, Store};
+use ferrokube_trace::TraceContext;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+/// Admission that records what it sees, refuses objects with the label `refuse`, and can pretend to have webhooks.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    pub(crate) seen: Mutex<Vec<(Operation, String)>>,
+    pub(crate) remote: AtomicBool,
+    pub(crate) remote_calls: AtomicUsize,
+    /// Runs inside a remote call, once, before it answers.
+    pub(crate) during_remote: Mutex<Option<Box<dyn FnOnce() -> RemoteFuture<'static, ()> + Send>>>,
+}
+
+impl Recorder {
+    fn check(object: &Document) -> Result<(), Failure> {
+        match object.label("refuse") {
+            Some(why) => Err(Failure::new(ferrokube_apimachinery::status::Reason::Forbidden, why)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Admission for Recorder {
+    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
+        self.remote.load(Ordering::SeqCst)
+    }
+
+    fn mutate(&self, _attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
+        Self::check(object)
+    }
+
+    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, mut object: Document) -> RemoteFuture<'a, Document> {
+        Box::pin(async move {
+            self.remote_calls.fetch_add(1, Ordering::SeqCst);
+            let during = self.during_remote.lock().unwrap().take();
+            if let Some(during) = during {
+                during().await?;
+            }
+            object.set(&["metadata", "annotations", "example.com/seen"], "yes");
+            Ok(object)
+        })
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+        self.seen.lock().unwrap().push((attributes.operation, attributes.target.name.clone().unwrap_or_default()));
+        object.map_or(Ok(()), Self::check)
+    }
+
+    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// A server without HTTP.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) registry: Registry,
+    pub(crate) admission: Arc<Recorder>,
+}
+
+pub(crate) const CONFIGMAPS: (&str, &str) = ("", "configmaps");
+pub(crate) const NAMESPACES: (&str, &str) = ("", "namespaces");
+pub(crate) const SECRETS: (&str, &str) = ("", "secrets");
+pub(crate) const LEASES: (&str, &str) = ("coordination.k8s.io", "leases");
+
+impl Server {
+    pub(crate) fn new() -> Self {
+        let store = Store::open(Config::memory()).unwrap();
+        let catalog = Arc::new(Catalog::default());
+        for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
+            catalog.put(definition);
+        }
+        let admission = Arc::new(Recorder::default());
+        Self { registry: Registry::new(store, catalog, admission.clone()), admission }
+    }
+
+    /// A resource in namespace `ns` (or cluster scope), or one object of it: `name` or `name/subresource`.
+    pub(crate) fn target(&self, (group, plural): (&str, &str), name: &str) -> Target {
+        let served = self.registry.catalog().find(group, "v1", plural).unwrap();
+        let namespaced = served.definition.scope == ferrokube_resource::Scope::Namespaced;
+        let (name, subresource) = name.split_once('/').unwrap_or((name, ""));
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Target { served, namespace: namespaced.then(|| "ns".to_owned()), name: some(name), subresource: subresource.to_owned() }
+    }
+
+    pub(crate) async fn post(&self, kind: (&str, &str), object: Value) -> Result<Document, Failure> {
+        self.post_with(kind, object, &WriteOptions::default()).await
+    }
+
+    pub(crate) async fn post_with(&self, kind: (&str, &str), object: Value, options: &WriteOptions) -> Result<Document, Failure> {
+        let target = self.target(kind, "");
+        let written = self.registry.create(&context(), &target, body(object), options).await?;
+        assert!(written.created);
+        Ok(written.object.into_document(&target.served))
+    }
+
+    pub(crate) async fn put(&self, kind: (&str, &str), name: &str, object: Value) -> Result<Document, Failure> {
+        let target = self.target(kind, name);
+        let written = self.registry.update(&context(), &target, body(object), &WriteOptions::default()).await?;
+        Ok(written.object.into_document(&target.served))
+    }
+
+    pub(crate) async fn patch(&self, kind: (&str, &str), name: &str, patch: Patch) -> Result<Document, Failure> {
+        let written = self.patch_with(kind, name, patch, &WriteOptions::default()).await?;
+        Ok(written.object.into_document(&self.target(kind, name).served))
+    }
+
+    pub(crate) async fn patch_with(&self, kind: (&str, &str), name: &str, patch: Patch, options: &WriteOptions) -> Result<Written, Failure> {
+        self.registry.patch(&context(), &self.target(kind, name), patch, options).await
+    }
+
+    pub(crate) async fn get(&self, kind: (&str, &str), name: &str) -> Result<Document, Failure> {
+        let target = self.target(kind, name);
+        Ok(self.registry.get(&context(), &target, "").await?.into_document(&target.served))
+    }
+
+    pub(crate) async fn delete(&self, kind: (&str, &str), name: &str) -> Result<Deleted, Failure> {
+        self.delete_with(kind, name, &DeleteOptions::default()).await
+    }
+
+    pub(crate) async fn delete_with(&self, kind: (&str, &str), name: &str, options: &DeleteOptions) -> Result<Deleted, Failure> {
+        self.registry.delete(&context(), &self.target(kind, name), options).await
+    }
+
+    pub(crate) async fn list(&self, kind: (&str, &str), options: &ListOptions) -> Result<ListPage, Failure> {
+        self.registry.list(&self.target(kind, ""), options).await
+    }
+}
+
+pub(crate) fn context() -> RequestContext {
+    let user = UserInfo { name: "admin".to_owned(), ..UserInfo::default() };
+    RequestContext::new(user, TraceContext::root(), "test/1.0".to_owned(), SystemTime::now())
+}
+
+pub(crate) fn body(value: Value) -> Body {
+    Body { document: Document::from_value(value).unwrap(), duplicates: Vec::new(), lenient: false }
+}
+
+pub(crate) fn merge(value: Value) -> Patch {
+    Patch::Merge(body(value))
+}
+
+/// A configmap with one value.
+pub(crate) fn configmap(name: &str, value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": value}})
+}
+
+/// The same with a label.
+pub(crate) fn labeled(name: &str, label: &str) -> Value {
+    json!({"metadata": {"name": name, "labels": {"s": label}}, "data": {"k": "v"}})
+}
+
+pub(crate) fn selecting(labels: &str, fields: &str) -> ListOptions {
+    ListOptions { labels: LabelSelector::parse(labels).unwrap(), fields: FieldSelector::parse(fields).unwrap(), ..ListOptions::default() }
+}
+
+pub(crate) fn names(page: &ListPage) -> Vec<&str> {
+    page.items.iter().map(|entry| entry.key.name()).collect()
+}
+
+pub(crate) fn version(object: &Document) -> u64 {
+    object.meta("resourceVersion").parse().unwrap()
+}
+
+/// Reason or bare code, and the causes as `reason field`.
+pub(crate) fn outcome<T>(result: &Result<T, Failure>) -> (String, Vec<String>) {
+    let Err(failure) = result else {
+        return ("ok".to_owned(), Vec::new());
+    };
+    let word = failure.reason.map_or_else(|| failure.code.to_string(), |reason| reason.as_str().to_owned());
+    let causes = failure.details.as_ref().map(|details| details.causes.clone()).unwrap_or_default();
+    let mut causes: Vec<String> = causes.iter().map(|cause| format!("{} {}", cause.reason.trim_start_matches("FieldValue"), cause.field)).collect();
+    causes.sort();
+    causes.dedup();
+    (word, causes)
+}
+
+/// Asserts a refusal by its reason and causes.
+#[track_caller]
+pub(crate) fn refused<T>(result: &Result<T, Failure>, reason: &str, causes: &[&str]) {
+    let (word, found) = outcome(result);
+    assert_eq!((word.as_str(), found.iter().map(String::as_str).collect::<Vec<_>>()), (reason, causes.to_vec()), "{:?}", result.as_ref().err());
+}
+
+pub(crate) fn document(object: Object, target: &Target) -> Document {
+    object.into_document(&target.served)
+}
+
+/// Everything here happens soon.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("it happens within 20 s")
+}

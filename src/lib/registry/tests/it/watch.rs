@@ -1,0 +1,352 @@
+//! WATCH: where it starts, selectors, bookmarks, how it ends.
+
+use crate::support::*;
+use ferrokube_apimachinery::document::json;
+use ferrokube_registry::{ListOptions, Notice, VersionMatch, Watch, WatchItem, WatchOptions, view};
+use ferrokube_storage::{Entry, Revision};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn from(version: impl ToString) -> WatchOptions {
+    let list = ListOptions { resource_version: version.to_string(), ..ListOptions::default() };
+    WatchOptions { list, timeout: Duration::from_secs(600), ..WatchOptions::default() }
+}
+
+fn streaming(version: impl ToString) -> WatchOptions {
+    let mut options = WatchOptions { bookmarks: true, ..from(version) };
+    options.list.initial_events = Some(true);
+    options.list.version_match = VersionMatch::NotOlderThan;
+    options
+}
+
+fn selected(labels: &str, version: impl ToString) -> WatchOptions {
+    let mut options = from(version);
+    options.list.labels = selecting(labels, "").labels;
+    options
+}
+
+async fn watch(server: &Server, options: WatchOptions) -> Watch {
+    server.registry.watch(&server.target(CONFIGMAPS, ""), options).await.unwrap()
+}
+
+/// `+name`, `~name`, `-name`, `bookmark`, `end`, `error`.
+fn word(item: &WatchItem) -> String {
+    match item {
+        WatchItem::Added(entry) => format!("+{}", entry.key.name()),
+        WatchItem::Modified(entry) => format!("~{}", entry.key.name()),
+        WatchItem::Deleted(entry) => format!("-{}", entry.key.name()),
+        WatchItem::Bookmark { initial_events_end: true, .. } => "end".to_owned(),
+        WatchItem::Bookmark { .. } => "bookmark".to_owned(),
+        WatchItem::Error(failure) => format!("error {}", failure.code),
+    }
+}
+
+/// The next so many items.
+async fn take(watch: &mut Watch, count: usize) -> Vec<WatchItem> {
+    let mut items = Vec::new();
+    while items.len() < count {
+        items.extend(soon(watch.next()).await.expect("it goes on"));
+    }
+    assert_eq!(items.len(), count, "{items:?}");
+    items
+}
+
+async fn words(watch: &mut Watch, count: usize) -> String {
+    take(watch, count).await.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn revision(item: &WatchItem) -> Revision {
+    match item {
+        WatchItem::Added(entry) | WatchItem::Modified(entry) | WatchItem::Deleted(entry) => entry.revision,
+        WatchItem::Bookmark { revision, .. } => *revision,
+        WatchItem::Error(_) => Revision(0),
+    }
+}
+
+#[tokio::test]
+async fn it_starts_where_it_is_asked_to() {
+    let server = Server::new();
+    server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
+    let after_a = server.registry.store().revision();
+    server.post(CONFIGMAPS, labeled("b", "1")).await.unwrap();
+    server.delete(CONFIGMAPS, "a").await.unwrap();
+    assert_eq!(words(&mut watch(&server, from(after_a)).await, 2).await, "+b -a");
+    assert_eq!(words(&mut watch(&server, from(0)).await, 1).await, "+b");
+    assert_eq!(words(&mut watch(&server, from("")).await, 1).await, "+b");
+    assert_eq!(words(&mut watch(&server, streaming("")).await, 2).await, "+b end");
+    assert_eq!(words(&mut watch(&server, streaming(0)).await, 2).await, "+b end");
+    let mut quiet = watch(&server, WatchOptions { bookmarks: false, ..streaming(after_a) }).await;
+    assert_eq!(words(&mut quiet, 1).await, "+b");
+    let mut none = streaming("");
+    none.list.initial_events = Some(false);
+    let mut none = watch(&server, none).await;
+    server.post(CONFIGMAPS, labeled("c", "1")).await.unwrap();
+    assert_eq!(words(&mut none, 1).await, "+c");
+    assert_eq!(words(&mut quiet, 1).await, "+c");
+}
+
+#[tokio::test]
+async fn an_end_bookmark_comes_after_a_long_state() {
+    let server = Server::new();
+    for n in 0..300 {
+        server.post(CONFIGMAPS, labeled(&format!("n{n:03}"), "1")).await.unwrap();
+    }
+    let mut watch = watch(&server, streaming("")).await;
+    let items = take(&mut watch, 301).await;
+    assert_eq!((word(&items[0]), word(&items[299]), word(&items[300])), ("+n000".to_owned(), "+n299".to_owned(), "end".to_owned()));
+    assert_eq!(revision(&items[300]), server.registry.store().revision());
+}
+
+#[tokio::test]
+async fn options_that_cannot_be_combined() {
+    let server = Server::new();
+    let target = server.target(CONFIGMAPS, "");
+    let with = |initial: Option<bool>, version_match, version: &str| {
+        let mut options = from(version);
+        options.list.initial_events = initial;
+        options.list.version_match = version_match;
+        options
+    };
+    let both = ["Forbidden resourceVersionMatch", "NotSupported resourceVersionMatch"];
+    for (options, causes) in [
+        (with(Some(true), VersionMatch::Unset, ""), &both[..1]),
+        (with(Some(true), VersionMatch::Exact, "5"), &both[..]),
+        (with(None, VersionMatch::NotOlderThan, ""), &both[..1]),
+        (with(None, VersionMatch::Exact, "5"), &both[..]),
+    ] {
+        refused(&server.registry.watch(&target, options).await.map(drop), "Invalid", causes);
+    }
+    for junk in ["abc", "-1"] {
+        refused(&server.registry.watch(&target, from(junk)).await.map(drop), "500", &[]);
+    }
+    let mut unknown = from("");
+    unknown.list.fields = selecting("", "data.x=1").fields;
+    refused(&server.registry.watch(&target, unknown).await.map(drop), "BadRequest", &[]);
+}
+
+#[tokio::test]
+async fn fault_22_objects_come_into_a_selection_and_leave_it() {
+    let server = Server::new();
+    server.post(CONFIGMAPS, labeled("a", "no")).await.unwrap();
+    let mut watch = watch(&server, selected("s=yes", server.registry.store().revision())).await;
+    let label = |label: &str, value: &str| merge(json!({"metadata": {"labels": {label: value}}}));
+    server.patch(CONFIGMAPS, "a", label("s", "yes")).await.unwrap();
+    let inside = server.patch(CONFIGMAPS, "a", label("t", "1")).await.unwrap();
+    let left = server.patch(CONFIGMAPS, "a", label("s", "no")).await.unwrap();
+    server.patch(CONFIGMAPS, "a", label("t", "2")).await.unwrap();
+    server.delete(CONFIGMAPS, "a").await.unwrap();
+    server.post(CONFIGMAPS, labeled("b", "yes")).await.unwrap();
+    server.delete(CONFIGMAPS, "b").await.unwrap();
+    let items = take(&mut watch, 5).await;
+    assert_eq!(items.iter().map(word).collect::<Vec<_>>().join(" "), "+a ~a -a +b -b");
+    let WatchItem::Deleted(entry) = &items[2] else { panic!() };
+    let shown = view(entry, &server.target(CONFIGMAPS, "").served);
+    assert_eq!((version(&shown), entry.revision.0), (version(&left), version(&left)), "the change's version");
+    assert_eq!((shown.label("s"), shown.label("t")), (inside.label("s"), inside.label("t")), "the last state that was selected");
+}
+
+#[tokio::test]
+async fn one_object_and_other_namespaces() {
+    let server = Server::new();
+    let mut one = server.registry.watch(&server.target(CONFIGMAPS, "later"), from("")).await.unwrap();
+    let mut elsewhere = server.target(CONFIGMAPS, "");
+    elsewhere.namespace = Some("elsewhere".to_owned());
+    let mut other = server.registry.watch(&elsewhere, from("")).await.unwrap();
+    elsewhere.namespace = None;
+    let mut all = server.registry.watch(&elsewhere, from("")).await.unwrap();
+    server.post(CONFIGMAPS, labeled("other", "1")).await.unwrap();
+    server.post(CONFIGMAPS, labeled("later", "1")).await.unwrap();
+    server.delete(CONFIGMAPS, "later").await.unwrap();
+    assert_eq!(words(&mut one, 2).await, "+later -later");
+    assert_eq!(words(&mut all, 3).await, "+other +later -later");
+    let mut target = server.target(CONFIGMAPS, "");
+    target.namespace = Some("elsewhere".to_owned());
+    server.registry.create(&context(), &target, body(labeled("x", "1")), &Default::default()).await.unwrap();
+    assert_eq!(words(&mut other, 1).await, "+x");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_every_minute_and_before_the_end() {
+    let server = Server::new();
+    server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
+    let started = tokio::time::Instant::now();
+    let mut watch = watch(&server, WatchOptions { bookmarks: true, timeout: Duration::from_secs(150), ..from(server.registry.store().revision()) }).await;
+    server.post(SECRETS, json!({"metadata": {"name": "s"}})).await.unwrap();
+    let mut seconds = Vec::new();
+    while let Some(items) = watch.next().await {
+        assert_eq!(items.iter().map(word).collect::<Vec<_>>(), ["bookmark"]);
+        assert_eq!(revision(&items[0]), server.registry.store().revision(), "also of other resources' writes");
+        seconds.push(started.elapsed().as_secs());
+    }
+    assert_eq!(seconds, [60, 120, 148]);
+    assert_eq!(started.elapsed().as_secs(), 150);
+}
+
+#[tokio::test]
+async fn fault_19_a_future_version_is_waited_for_in_silence() {
+    let server = Server::new();
+    let now = server.registry.store().revision().0;
+    let mut future = watch(&server, from(now + 2)).await;
+    for name in ["a", "b", "c"] {
+        server.post(CONFIGMAPS, labeled(name, "1")).await.unwrap();
+    }
+    assert_eq!(words(&mut future, 1).await, "+c", "what came before is not told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fault_19_a_streaming_list_of_a_future_version_is_refused() {
+    let server = Server::new();
+    let too_far = server.registry.watch(&server.target(CONFIGMAPS, ""), streaming(100)).await.map(drop);
+    refused(&too_far, "Timeout", &["ResourceVersionTooLarge "]);
+}
+
+#[tokio::test]
+async fn an_old_version_is_answered_with_an_error_event() {
+    let server = Server::new();
+    for name in ["a", "b", "c"] {
+        server.post(CONFIGMAPS, labeled(name, "1")).await.unwrap();
+    }
+    server.registry.store().compact(server.registry.store().revision());
+    let mut old = watch(&server, from(1)).await;
+    assert_eq!(words(&mut old, 1).await, "error 410");
+    assert!(soon(old.next()).await.is_none());
+    let mut definition = ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
+    definition.since = server.registry.store().revision().0;
+    definition.epoch += 1;
+    server.registry.catalog().put(Arc::new(definition));
+    let mut before = watch(&server, from(2)).await;
+    assert_eq!(words(&mut before, 1).await, "error 410", "from before the resource existed");
+}
+
+#[tokio::test]
+async fn it_ends_with_the_definition_the_server_or_the_store() {
+    let server = Server::new();
+    let mut watches = [watch(&server, from("")).await, watch(&server, from("")).await, watch(&server, from("")).await];
+    let target = server.target(CONFIGMAPS, "");
+    server.registry.catalog().put(server.target(SECRETS, "").served.definition.clone());
+    server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
+    for watch in &mut watches {
+        assert_eq!(words(watch, 1).await, "+a", "other definitions do not matter");
+    }
+    let mut changed = ferrokube_resource::Definition::clone(&target.served.definition);
+    changed.epoch += 1;
+    server.registry.catalog().put(Arc::new(changed));
+    for watch in &mut watches {
+        assert!(soon(watch.next()).await.is_none());
+    }
+    let mut removed = watch(&server, from("")).await;
+    take(&mut removed, 1).await;
+    server.registry.catalog().remove("", "configmaps");
+    assert!(soon(removed.next()).await.is_none());
+    server.registry.catalog().put(target.served.definition.clone());
+    let mut ended = watch(&server, from("")).await;
+    server.registry.end_watches();
+    assert!(soon(ended.next()).await.is_none());
+    assert!(soon(watch(&server, from("")).await.next()).await.is_none(), "also those to come");
+    let other = Server::new();
+    let mut closed = watch(&other, from("")).await;
+    other.registry.store().close().await;
+    assert!(soon(closed.next()).await.is_none());
+}
+
+#[tokio::test]
+async fn an_informer_follows_and_lists_again() {
+    let server = Server::new();
+    server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
+    let mut informer = ferrokube_registry::Informer::new(&server.registry, "", "v1", "configmaps").unwrap();
+    assert_eq!(informer.snapshot().len(), 1);
+    server.post(CONFIGMAPS, labeled("b", "1")).await.unwrap();
+    server.delete(CONFIGMAPS, "a").await.unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        seen.extend(soon(informer.next()).await.unwrap());
+    }
+    assert!(matches!(&seen[0], Notice::Changed(key, object) if key.name() == "b" && object.label("s") == Some("1")), "{seen:?}");
+    assert!(matches!(&seen[1], Notice::Removed(key) if key.name() == "a"), "{seen:?}");
+    server.post(CONFIGMAPS, labeled("c", "1")).await.unwrap();
+    server.registry.store().compact(server.registry.store().revision());
+    let again = soon(informer.next()).await.unwrap();
+    assert!(matches!(&again[..], [Notice::Replaced(state)] if state.len() == 2), "{again:?}");
+    let mut late = ferrokube_registry::Informer::new(&server.registry, "", "v1", "configmaps").unwrap();
+    assert!(matches!(&soon(late.next()).await.unwrap()[..], [Notice::Replaced(state)] if state.len() == 2));
+    server.registry.store().close().await;
+    assert!(soon(late.next()).await.is_none());
+}
+
+/// A cache as a client builds it.
+fn remember(cache: &mut BTreeMap<String, Arc<Entry>>, items: Vec<WatchItem>) -> Option<Revision> {
+    let mut seen = None;
+    for item in items {
+        seen = Some(revision(&item));
+        match item {
+            WatchItem::Added(entry) => assert!(cache.insert(entry.key.name().to_owned(), entry).is_none(), "added twice"),
+            WatchItem::Modified(entry) => assert!(cache.insert(entry.key.name().to_owned(), entry).is_some(), "modified before it was added"),
+            WatchItem::Deleted(entry) => assert!(cache.remove(entry.key.name()).is_some(), "deleted before it was added"),
+            WatchItem::Bookmark { .. } => {}
+            WatchItem::Error(failure) => panic!("{failure}"),
+        }
+    }
+    seen
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    name: u8,
+    label: Option<bool>,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    proptest::collection::vec((0..8u8, proptest::option::of(any::<bool>())).prop_map(|(name, label)| Step { name, label }), 1..60)
+}
+
+async fn change(server: &Server, step: &Step) {
+    let name = format!("n{}", step.name);
+    let Some(label) = step.label else {
+        _ = server.delete(CONFIGMAPS, &name).await;
+        return;
+    };
+    let label = if label { "yes" } else { "no" };
+    if server.post(CONFIGMAPS, labeled(&name, label)).await.is_err() {
+        server.patch(CONFIGMAPS, &name, merge(json!({"metadata": {"labels": {"s": label}}, "data": {"n": step.name.to_string()}}))).await.unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    /// A cache that is built from a watch is the list at every moment, for every selection, wherever the watch starts.
+    #[test]
+    fn fault_22_a_cache_built_from_a_watch_is_the_list(before in steps(), after in steps(), selected: bool, resumed: bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server = Server::new();
+            for step in &before {
+                change(&server, step).await;
+            }
+            let select = || if selected { selecting("s=yes", "") } else { ListOptions::default() };
+            let mut cache = BTreeMap::new();
+            let mut options = from("");
+            if resumed {
+                let page = server.list(CONFIGMAPS, &select()).await.unwrap();
+                cache.extend(page.items.iter().map(|entry| (entry.key.name().to_owned(), entry.clone())));
+                options.list.resource_version = page.revision.to_string();
+            }
+            options.list.labels = select().labels;
+            let mut watch = watch(&server, options).await;
+            for step in &after {
+                change(&server, step).await;
+            }
+            // The last event of all tells that everything was seen.
+            server.post(CONFIGMAPS, labeled("zz", "yes")).await.unwrap();
+            let end = server.registry.store().revision();
+            let mut seen = Revision(0);
+            while seen < end {
+                seen = remember(&mut cache, soon(watch.next()).await.unwrap()).unwrap_or(seen);
+            }
+            let page = server.list(CONFIGMAPS, &select()).await.unwrap();
+            let expected: Vec<_> = page.items.iter().map(|entry| (entry.key.name().to_owned(), entry.bytes.clone())).collect();
+            assert_eq!(cache.into_iter().map(|(name, entry)| (name, entry.bytes.clone())).collect::<Vec<_>>(), expected);
+        });
+    }
+}
