@@ -235,7 +235,11 @@ impl Deletion<'_> {
         let [orphan, foreground] = self.propagation(object);
         let mut after = before.clone();
         for (finalizer, wanted) in [(ORPHAN, orphan), (FOREGROUND, foreground)] {
-            if wanted { after.insert(finalizer) } else { after.remove(finalizer) };
+            if wanted {
+                after.insert(finalizer)
+            } else {
+                after.remove(finalizer)
+            };
         }
         if after == before {
             return;

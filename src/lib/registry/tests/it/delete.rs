@@ -95,18 +95,12 @@ async fn preconditions_and_dry_runs() {
     let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
     let (how, _) = shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &dry).await.unwrap());
     assert_eq!(how, "gone");
-    let (how, marked) = shown(
-        &server,
-        CONFIGMAPS,
-        server.delete_with(CONFIGMAPS, "a", &DeleteOptions { dry_run: true, ..policy("Foreground") }).await.unwrap(),
-    );
+    let (how, marked) =
+        shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &DeleteOptions { dry_run: true, ..policy("Foreground") }).await.unwrap());
     assert_eq!((how, marked.is_terminating()), ("pending", true));
     assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap(), object);
-    let right = DeleteOptions {
-        uid: Some(object.uid().to_owned()),
-        resource_version: Some(object.meta("resourceVersion").to_owned()),
-        ..DeleteOptions::default()
-    };
+    let right =
+        DeleteOptions { uid: Some(object.uid().to_owned()), resource_version: Some(object.meta("resourceVersion").to_owned()), ..DeleteOptions::default() };
     server.delete_with(CONFIGMAPS, "a", &right).await.unwrap();
 }
 
