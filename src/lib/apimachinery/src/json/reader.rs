@@ -1,176 +1,163 @@
-//! The reader: a loop with its own stack, so that no input can exhaust the thread's.
+//! The reader: recursive descent with an explicit bound, which builds each value in its final place (moving values about cost more than parsing them).
 
 use super::{DecodeError, DecodedValue, MAX_DEPTH, MAX_DUPLICATES, text};
 use crate::document::{Map, Number, Value};
 use serde_json::map::Entry;
 
+/// So many repeats are looked at until [`MAX_DUPLICATES`] different ones are found.
+const MAX_REPEATS: usize = 64;
+
 /// Reads exactly one value.
 pub(super) fn parse(text: &str) -> Result<DecodedValue, DecodeError> {
-    let mut reader = Reader { text, bytes: text.as_bytes(), at: 0, stack: Vec::new(), duplicates: Vec::new() };
-    let value = reader.run()?;
-    reader.skip_space();
-    if reader.at < reader.bytes.len() {
-        return Err(reader.unexpected("the end of the body"));
-    }
-    Ok(DecodedValue { value, duplicates: reader.duplicates })
+    let mut reader = Reader { text, bytes: text.as_bytes(), at: 0, repeats: Vec::new() };
+    let mut value = Value::Null;
+    reader.document(&mut value).map_err(|fault| *fault)?;
+    Ok(DecodedValue { value, duplicates: reader.duplicates() })
 }
 
-/// An object or array that is being read.
-enum Frame {
-    /// With the key whose value comes next.
-    Object(Map<String, Value>, String),
-    Array(Vec<Value>),
+/// Boxed, so that results fit into registers.
+type Fault = Box<DecodeError>;
+
+/// A part of the path to a repeated key.
+enum Segment {
+    /// Where the key's string begins in the text.
+    KeyAt(usize),
+    Index(usize),
 }
 
 struct Reader<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
-    stack: Vec<Frame>,
-    duplicates: Vec<String>,
+    /// Paths of repeated keys, innermost segment first; each container adds its segment when it is left.
+    repeats: Vec<Vec<Segment>>,
 }
 
 impl Reader<'_> {
-    fn run(&mut self) -> Result<Value, DecodeError> {
-        loop {
-            let Some(value) = self.begin_value()? else { continue };
-            if let Some(whole) = self.attach(value)? {
-                return Ok(whole);
-            }
-        }
+    fn document(&mut self, slot: &mut Value) -> Result<(), Fault> {
+        self.value(slot, 0)?;
+        self.skip_space();
+        if self.at < self.bytes.len() { Err(self.unexpected("the end of the body")) } else { Ok(()) }
     }
 
-    /// Reads a scalar or an empty container; otherwise opens a container and gives `None`.
-    fn begin_value(&mut self) -> Result<Option<Value>, DecodeError> {
+    /// Reads a value into its place, which holds null.
+    fn value(&mut self, slot: &mut Value, depth: usize) -> Result<(), Fault> {
         self.skip_space();
-        let value = match self.bytes.get(self.at) {
+        match self.bytes.get(self.at) {
             Some(b'"') => {
                 self.at += 1;
-                Value::String(self.string()?)
+                *slot = Value::String(self.string()?);
             }
-            Some(b'{') => return self.begin_object(),
-            Some(b'[') => return self.begin_array(),
-            Some(b'-' | b'0'..=b'9') => Value::Number(self.number()?),
-            Some(b't') => self.word("true", Value::Bool(true))?,
-            Some(b'f') => self.word("false", Value::Bool(false))?,
-            Some(b'n') => self.word("null", Value::Null)?,
+            Some(b'{') => {
+                *slot = Value::Object(Map::new());
+                let Value::Object(map) = slot else { unreachable!("set just above") };
+                return self.object(map, depth);
+            }
+            Some(b'[') => {
+                *slot = Value::Array(Vec::new());
+                let Value::Array(items) = slot else { unreachable!("set just above") };
+                return self.array(items, depth);
+            }
+            Some(b'-' | b'0'..=b'9') => *slot = Value::Number(self.number()?),
+            Some(b't') => *slot = self.word("true", Value::Bool(true))?,
+            Some(b'f') => *slot = self.word("false", Value::Bool(false))?,
+            Some(b'n') => *slot = self.word("null", Value::Null)?,
             _ => return Err(self.unexpected("a value")),
-        };
-        Ok(Some(value))
-    }
-
-    fn begin_object(&mut self) -> Result<Option<Value>, DecodeError> {
-        self.descend()?;
-        if self.bytes.get(self.at) == Some(&b'}') {
-            self.at += 1;
-            return Ok(Some(Value::Object(Map::new())));
         }
-        let key = self.key()?;
-        self.stack.push(Frame::Object(Map::new(), key));
-        Ok(None)
+        Ok(())
     }
 
-    fn begin_array(&mut self) -> Result<Option<Value>, DecodeError> {
-        self.descend()?;
-        if self.bytes.get(self.at) == Some(&b']') {
-            self.at += 1;
-            return Ok(Some(Value::Array(Vec::new())));
+    fn object(&mut self, map: &mut Map<String, Value>, depth: usize) -> Result<(), Fault> {
+        self.open(depth)?;
+        if self.eat(b'}') {
+            return Ok(());
         }
-        self.stack.push(Frame::Array(Vec::new()));
-        Ok(None)
+        loop {
+            let key_at = self.at;
+            let key = self.key()?;
+            let repeats = self.repeats.len();
+            let slot = match map.entry(key) {
+                Entry::Vacant(slot) => slot.insert(Value::Null),
+                Entry::Occupied(slot) => {
+                    if repeats < MAX_REPEATS {
+                        self.repeats.push(Vec::new());
+                    }
+                    let slot = slot.into_mut();
+                    *slot = Value::Null;
+                    slot
+                }
+            };
+            self.value(slot, depth + 1)?;
+            if self.repeats.len() > repeats {
+                self.repeats[repeats..].iter_mut().for_each(|path| path.push(Segment::KeyAt(key_at)));
+            }
+            self.skip_space();
+            if self.eat(b'}') {
+                return Ok(());
+            }
+            if !self.eat(b',') {
+                return Err(self.unexpected("',' or '}'"));
+            }
+            self.skip_space();
+        }
     }
 
-    fn descend(&mut self) -> Result<(), DecodeError> {
-        if self.stack.len() >= MAX_DEPTH {
-            return Err(DecodeError::TooDeep);
+    fn array(&mut self, items: &mut Vec<Value>, depth: usize) -> Result<(), Fault> {
+        self.open(depth)?;
+        if self.eat(b']') {
+            return Ok(());
+        }
+        loop {
+            let repeats = self.repeats.len();
+            items.push(Value::Null);
+            let index = items.len() - 1;
+            self.value(&mut items[index], depth + 1)?;
+            if self.repeats.len() > repeats {
+                self.repeats[repeats..].iter_mut().for_each(|path| path.push(Segment::Index(index)));
+            }
+            self.skip_space();
+            if self.eat(b']') {
+                return Ok(());
+            }
+            if !self.eat(b',') {
+                return Err(self.unexpected("',' or ']'"));
+            }
+        }
+    }
+
+    /// Goes over an opening bracket.
+    fn open(&mut self, depth: usize) -> Result<(), Fault> {
+        if depth >= MAX_DEPTH {
+            return Err(Box::new(DecodeError::TooDeep));
         }
         self.at += 1;
         self.skip_space();
         Ok(())
     }
 
-    /// Puts a finished value into its container, closing as many containers as end here; gives the whole value at the end.
-    fn attach(&mut self, mut value: Value) -> Result<Option<Value>, DecodeError> {
-        loop {
-            match self.stack.last_mut() {
-                None => return Ok(Some(value)),
-                Some(Frame::Object(map, key)) => match map.entry(std::mem::take(key)) {
-                    Entry::Vacant(slot) => {
-                        slot.insert(value);
-                    }
-                    Entry::Occupied(mut slot) => {
-                        let key = slot.key().clone();
-                        slot.insert(value);
-                        self.note_duplicate(&key);
-                    }
-                },
-                Some(Frame::Array(items)) => items.push(value),
-            }
-            match self.after_element()? {
-                Some(container) => value = container,
-                None => return Ok(None),
-            }
-        }
-    }
-
-    /// After an element: on a comma prepares for the next one, on a closing bracket gives the container.
-    fn after_element(&mut self) -> Result<Option<Value>, DecodeError> {
-        self.skip_space();
-        let in_object = matches!(self.stack.last(), Some(Frame::Object(..)));
-        match (self.bytes.get(self.at), in_object) {
-            (Some(b','), true) => {
-                self.at += 1;
-                self.skip_space();
-                let next = self.key()?;
-                if let Some(Frame::Object(_, key)) = self.stack.last_mut() {
-                    *key = next;
-                }
-                Ok(None)
-            }
-            (Some(b','), false) => {
-                self.at += 1;
-                Ok(None)
-            }
-            (Some(b'}'), true) | (Some(b']'), false) => {
-                self.at += 1;
-                Ok(self.stack.pop().map(|frame| match frame {
-                    Frame::Object(map, _) => Value::Object(map),
-                    Frame::Array(items) => Value::Array(items),
-                }))
-            }
-            (_, true) => Err(self.unexpected("',' or '}'")),
-            (_, false) => Err(self.unexpected("',' or ']'")),
-        }
-    }
-
     /// A key and its colon.
-    fn key(&mut self) -> Result<String, DecodeError> {
-        if self.bytes.get(self.at) != Some(&b'"') {
+    fn key(&mut self) -> Result<String, Fault> {
+        if !self.eat(b'"') {
             return Err(self.unexpected("a key"));
         }
-        self.at += 1;
         let key = self.string()?;
         self.skip_space();
-        if self.bytes.get(self.at) != Some(&b':') {
-            return Err(self.unexpected("':'"));
-        }
-        self.at += 1;
-        Ok(key)
+        if self.eat(b':') { Ok(key) } else { Err(self.unexpected("':'")) }
     }
 
     /// The rest of a string whose opening quote is read.
-    fn string(&mut self) -> Result<String, DecodeError> {
+    fn string(&mut self) -> Result<String, Fault> {
         let end = text::plain_end(self.bytes, self.at);
         let plain = &self.text[self.at..end];
         self.at = end;
-        if self.bytes.get(end) == Some(&b'"') {
-            self.at += 1;
+        if self.eat(b'"') {
             return Ok(plain.to_owned());
         }
         self.escaped_string(plain.to_owned())
     }
 
-    fn escaped_string(&mut self, mut out: String) -> Result<String, DecodeError> {
+    #[cold]
+    fn escaped_string(&mut self, mut out: String) -> Result<String, Fault> {
         loop {
             match self.bytes.get(self.at) {
                 Some(b'"') => {
@@ -192,7 +179,7 @@ impl Reader<'_> {
     }
 
     /// Integers stay exact within 64 bits; everything else is a float, which must be finite.
-    fn number(&mut self) -> Result<Number, DecodeError> {
+    fn number(&mut self) -> Result<Number, Fault> {
         let start = self.at;
         let is_integer = self.number_syntax()?;
         let text = &self.text[start..self.at];
@@ -208,33 +195,25 @@ impl Reader<'_> {
     }
 
     /// Walks over a number; says whether it is an integer.
-    fn number_syntax(&mut self) -> Result<bool, DecodeError> {
-        if self.bytes[self.at] == b'-' {
-            self.at += 1;
-        }
-        if self.bytes.get(self.at) == Some(&b'0') {
-            self.at += 1;
-        } else {
+    fn number_syntax(&mut self) -> Result<bool, Fault> {
+        self.eat(b'-');
+        if !self.eat(b'0') {
             self.digits()?;
         }
         let mut is_integer = true;
-        if self.bytes.get(self.at) == Some(&b'.') {
-            self.at += 1;
+        if self.eat(b'.') {
             self.digits()?;
             is_integer = false;
         }
-        if matches!(self.bytes.get(self.at), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.bytes.get(self.at), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
+        if self.eat(b'e') || self.eat(b'E') {
+            let _signed = self.eat(b'+') || self.eat(b'-');
             self.digits()?;
             is_integer = false;
         }
         Ok(is_integer)
     }
 
-    fn digits(&mut self) -> Result<(), DecodeError> {
+    fn digits(&mut self) -> Result<(), Fault> {
         let start = self.at;
         while matches!(self.bytes.get(self.at), Some(b'0'..=b'9')) {
             self.at += 1;
@@ -242,12 +221,19 @@ impl Reader<'_> {
         if self.at == start { Err(self.unexpected("a digit")) } else { Ok(()) }
     }
 
-    fn word(&mut self, word: &str, value: Value) -> Result<Value, DecodeError> {
+    fn word(&mut self, word: &str, value: Value) -> Result<Value, Fault> {
         if !self.bytes[self.at..].starts_with(word.as_bytes()) {
             return Err(self.unexpected("a value"));
         }
         self.at += word.len();
         Ok(value)
+    }
+
+    /// Goes over the next byte if it is this one.
+    fn eat(&mut self, byte: u8) -> bool {
+        let found = self.bytes.get(self.at) == Some(&byte);
+        self.at += usize::from(found);
+        found
     }
 
     fn skip_space(&mut self) {
@@ -256,39 +242,40 @@ impl Reader<'_> {
         }
     }
 
-    fn note_duplicate(&mut self, key: &str) {
-        if self.duplicates.len() >= MAX_DUPLICATES {
-            return;
-        }
-        let mut path = String::new();
-        let parents = self.stack.len() - 1;
-        for frame in &self.stack[..parents] {
-            match frame {
-                Frame::Object(_, key) => push_field(&mut path, key),
-                Frame::Array(items) => path.push_str(&format!("[{}]", items.len())),
+    /// The different paths of repeated keys, as texts.
+    fn duplicates(mut self) -> Vec<String> {
+        let mut paths = Vec::new();
+        for repeat in std::mem::take(&mut self.repeats) {
+            let mut path = String::new();
+            for segment in repeat.iter().rev() {
+                match segment {
+                    Segment::KeyAt(at) => {
+                        self.at = at + 1;
+                        if !path.is_empty() {
+                            path.push('.');
+                        }
+                        path.push_str(&self.string().unwrap_or_default());
+                    }
+                    Segment::Index(index) => path.push_str(&format!("[{index}]")),
+                }
+            }
+            if paths.len() < MAX_DUPLICATES && !paths.contains(&path) {
+                paths.push(path);
             }
         }
-        push_field(&mut path, key);
-        if !self.duplicates.contains(&path) {
-            self.duplicates.push(path);
-        }
+        paths
     }
 
-    fn unexpected(&self, wanted: &str) -> DecodeError {
+    #[cold]
+    fn unexpected(&self, wanted: &str) -> Fault {
         match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
             Some(found) => self.syntax(&format!("found {found:?}, expected {wanted}")),
-            None => DecodeError::Syntax(format!("the body ends where {wanted} is expected")),
+            None => Box::new(DecodeError::Syntax(format!("the body ends where {wanted} is expected"))),
         }
     }
 
-    fn syntax(&self, why: &str) -> DecodeError {
-        DecodeError::Syntax(format!("{why} at byte {}", self.at))
+    #[cold]
+    fn syntax(&self, why: &str) -> Fault {
+        Box::new(DecodeError::Syntax(format!("{why} at byte {}", self.at)))
     }
-}
-
-fn push_field(path: &mut String, key: &str) {
-    if !path.is_empty() {
-        path.push('.');
-    }
-    path.push_str(key);
 }
