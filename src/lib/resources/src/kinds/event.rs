@@ -134,6 +134,10 @@ impl Hooks for Event {
         true
     }
 
+    fn supports_garbage_collection(&self) -> bool {
+        false
+    }
+
     fn ttl(&self, _object: &Document) -> Option<Duration> {
         Some(TTL)
     }

@@ -81,6 +81,10 @@ impl Hooks for ResourceQuota {
         errors
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let (mut requests, mut limits) = (Vec::new(), Vec::new());
         for (resource, hard) in object.get(&["status", "hard"]).and_then(Value::as_object).into_iter().flatten() {

@@ -28,6 +28,10 @@ impl Hooks for ServiceAccount {
         }
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn warnings(&self, change: &Change<'_>, object: &Document) -> Vec<String> {
         const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
         let already = change.old.is_some_and(|old| old.annotation(ENFORCE).is_some());
