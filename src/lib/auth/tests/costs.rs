@@ -1,0 +1,114 @@
+//! What every request pays here. The bounds are far above the costs (they hold in debug builds on a busy machine), so that only a blunder breaks them;
+//! `cargo test --release -p ferrokube-auth --test costs -- --nocapture --test-threads=1` prints the figures.
+
+use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_auth::audit::{AuditLog, Config, Event, Level, ObjectRef, Outcome, Plan, Stage, Stages, Subject, TraceIds};
+use ferrokube_auth::authenticate::{Bearer, TokenFile, X509};
+use ferrokube_auth::rbac::{Change, Feed};
+use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Rbac, ResourceAccess, bootstrap, system_clock};
+use ferrokube_registry::UserInfo;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+fn measure(name: &str, bound: Duration, mut work: impl FnMut()) {
+    work();
+    let begun = Instant::now();
+    (0..5_000).for_each(|_| work());
+    let each = begun.elapsed() / 5_000;
+    println!("{name}: {each:?}");
+    assert!(each < bound, "{name}: {each:?}");
+}
+
+struct Policy;
+
+impl Feed for Policy {
+    fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+        bootstrap::expected().into_iter().for_each(|one| apply(Change::Put(one.kind, Arc::new(one.document))));
+    }
+}
+
+fn user(name: &str, groups: &[&str]) -> UserInfo {
+    UserInfo { name: name.to_owned(), groups: groups.iter().map(|group| (*group).to_owned()).collect(), ..UserInfo::default() }
+}
+
+#[test]
+fn authorization() {
+    let rbac = Rbac::new(Box::new(Policy), Box::new(|| 1));
+    let robot =
+        user("system:serviceaccount:kube-system:job-controller", &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]);
+    for (name, verb, resource) in [("allowed", "update", "jobs"), ("refused", "delete", "secrets")] {
+        let resource = ResourceAccess { group: "batch", version: "v1", resource, namespace: "n", name: "j", ..ResourceAccess::default() };
+        measure(&format!("RBAC, {name}"), Duration::from_micros(100), || {
+            let access = Access { user: &robot, verb, resource: Some(resource), path: "" };
+            assert_eq!(rbac.authorize(&access).is_allowed(), name == "allowed");
+        });
+    }
+}
+
+#[test]
+fn authentication() {
+    let file = TokenFile::parse(b"a-static-token-of-some-length,alice,u-alice,\"devs,ops\"").expect("parse");
+    let bearer = Bearer::new(vec![Arc::new(file)], vec!["https://kubernetes.default.svc".into()]);
+    measure("static token", Duration::from_micros(200), || {
+        assert!(bearer.authenticate(&Credentials { bearer: Some("a-static-token-of-some-length"), ..Credentials::default() }).is_ok());
+    });
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "alice");
+    let chain = [params.self_signed(&rcgen::KeyPair::generate().expect("key")).expect("certificate").der().to_vec()];
+    let x509 = X509::new(system_clock());
+    measure("client certificate", Duration::from_micros(200), || {
+        assert!(x509.authenticate(&Credentials { certificates: &chain, ..Credentials::default() }).is_ok());
+    });
+}
+
+fn event<'a>(user: &'a UserInfo, ips: &'a [String], annotations: &'a BTreeMap<String, String>) -> Event<'a> {
+    let now = SystemTime::now();
+    Event {
+        id: "6b0f2f0e-5f5c-4d51-9d0d-1f7f3ad30b55",
+        stage: Stage::ResponseComplete,
+        uri: "/api/v1/namespaces/default/configmaps?fieldManager=kubectl-client-side-apply&fieldValidation=Strict",
+        verb: "create",
+        user,
+        impersonated: None,
+        method: "x509",
+        source_ips: ips,
+        user_agent: "kubectl/v1.33.0 (linux/amd64) kubernetes/60a317e",
+        object: Some(ObjectRef { resource: "configmaps", namespace: "default", name: "a-config-map", version: "v1", ..ObjectRef::default() }),
+        outcome: Some(Outcome { code: 201, ..Outcome::default() }),
+        request: None,
+        response: None,
+        received: now,
+        at: now,
+        trace: Some(TraceIds { trace: [7; 16], span: [8; 8], initial: Some([7; 16]) }),
+        decision: ("allow", "RBAC: allowed by ClusterRoleBinding \"cluster-admin\" of ClusterRole \"cluster-admin\" to Group \"admins\""),
+        annotations,
+    }
+}
+
+#[tokio::test]
+async fn audit() {
+    let folder = tempfile::tempdir().expect("folder");
+    let log = AuditLog::open(Config::new(folder.path().join("audit.log"))).expect("open");
+    let (user, ips, annotations) = (user("kubernetes-admin", &["system:masters", "system:authenticated"]), ["127.0.0.1".to_owned()], BTreeMap::new());
+    let resource = ResourceAccess { version: "v1", resource: "configmaps", namespace: "default", ..ResourceAccess::default() };
+    measure("audit, asking the policy", Duration::from_micros(100), || {
+        assert_eq!(log.plan(&Subject { user: &user, verb: "create", resource: Some(resource), path: "" }).level, Level::Metadata);
+    });
+    let plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: true };
+    let mut waiting = Vec::new();
+    measure("audit, encoding and queueing an event", Duration::from_micros(500), || waiting.push(log.record(&event(&user, &ips, &annotations), &plan)));
+    for written in waiting {
+        written.await.expect("written");
+    }
+    let begun = Instant::now();
+    for _ in 0..1_000 {
+        log.record(&event(&user, &ips, &annotations), &plan).await.expect("written");
+    }
+    println!("audit, one event at a time until it is in the file: {:?}", begun.elapsed() / 1_000);
+    log.close();
+    let text = std::fs::read_to_string(folder.path().join("audit.log")).expect("a file");
+    assert_eq!(text.lines().count(), 6_001);
+    let line = ferrokube_apimachinery::json::read(text.lines().next().expect("a line").as_bytes()).expect("JSON").document;
+    assert_eq!(Document::get(&line, &["objectRef", "resource"]), Some(&json!("configmaps")));
+}
