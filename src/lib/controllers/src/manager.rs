@@ -126,13 +126,13 @@ fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
 }
 
 /// Runs the chosen controllers; ends only by being dropped, which ends them all.
-async fn controllers(config: &Config, client: Client, chosen: &BTreeSet<&'static str>, leading: &watch::Sender<bool>) -> Result<(), ManagerError> {
+async fn controllers(config: &Config, manager: Client, chosen: &BTreeSet<&'static str>, leading: &watch::Sender<bool>) -> Result<(), ManagerError> {
     let mut tasks: JoinSet<()> = JoinSet::new();
     let mut clients = Vec::new();
     for row in ROWS.iter().filter(|row| chosen.contains(row.name)) {
-        let identity = obtain(&client, row.account).await;
+        let identity = obtain(&manager, row.account).await;
         clients.push((row.name, config.connection.client_as(&identity)?));
-        tasks.spawn(identity.keep_fresh(client.clone()));
+        tasks.spawn(identity.keep_fresh(manager.clone()));
     }
     let client_of = |name: &str| clients.iter().find(|(own, _)| *own == name).map(|(_, client)| client.clone());
     start_monitored(&client_of, &mut tasks);
@@ -141,10 +141,10 @@ async fn controllers(config: &Config, client: Client, chosen: &BTreeSet<&'static
         tasks.spawn(namespace::run(client));
     }
     if let Some(client) = client_of(NAMES[2]) {
-        tasks.spawn(service_account::run(client));
+        tasks.spawn(service_account::run(manager.clone(), client));
     }
     if let Some(client) = client_of(NAMES[3]) {
-        tasks.spawn(root_ca::run(client, root_ca));
+        tasks.spawn(root_ca::run(manager.clone(), client, root_ca));
     }
     if let Some(client) = client_of(NAMES[5]) {
         tasks.spawn(cluster_role_aggregation::run(client));

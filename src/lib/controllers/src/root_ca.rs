@@ -14,24 +14,26 @@ const NAME: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
 const WORKERS: usize = 2;
 
-/// Works until dropped. `ca` is the PEM text.
-pub(crate) async fn run(client: Client, ca: Arc<str>) {
+/// Works until dropped. `reader` watches and reads, as the manager; `client` writes, with the controller's own identity, which may do nothing else. `ca` is the PEM text.
+pub(crate) async fn run(reader: Client, client: Client, ca: Arc<str>) {
     let queue: Queue<String> = Queue::default();
-    let namespaces = watching::each(Api::<Namespace>::all(client.clone()), watcher::Config::default(), |namespace, gone| {
+    let namespaces = watching::each(Api::<Namespace>::all(reader.clone()), watcher::Config::default(), |namespace, gone| {
         if !gone && namespace.metadata.deletion_timestamp.is_none() {
             queue.add(namespace.name_any());
         }
     });
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let maps = watching::each(Api::<ConfigMap>::all(client.clone()), only, |map, _| queue.add(map.namespace().unwrap_or_default()));
-    let work = queue.run("root-ca-certificate-publisher", WORKERS, move |namespace| ensure(client.clone(), ca.clone(), namespace));
+    let maps = watching::each(Api::<ConfigMap>::all(reader.clone()), only, |map, _| queue.add(map.namespace().unwrap_or_default()));
+    let work = queue.run("root-ca-certificate-publisher", WORKERS, move |namespace| {
+        let maps = |client: &Client| Api::namespaced(client.clone(), &namespace);
+        ensure(maps(&reader), maps(&client), ca.clone())
+    });
     tokio::join!(namespaces, maps, work);
 }
 
-async fn ensure(client: Client, ca: Arc<str>, namespace: String) -> Result<Next, kube::Error> {
-    let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
+async fn ensure(reader: Api<ConfigMap>, maps: Api<ConfigMap>, ca: Arc<str>) -> Result<Next, kube::Error> {
     let wanted = BTreeMap::from([(KEY.to_owned(), ca.to_string())]);
-    let outcome = match maps.get_opt(NAME).await? {
+    let outcome = match reader.get_opt(NAME).await? {
         Some(map) if map.data.as_ref() == Some(&wanted) => return Ok(Next::Done),
         Some(mut map) => {
             map.data = Some(wanted);

@@ -11,27 +11,27 @@ use kube::{Api, Client, ResourceExt};
 const NAME: &str = "default";
 const WORKERS: usize = 2;
 
-/// Works until dropped.
-pub(crate) async fn run(client: Client) {
+/// Works until dropped. `reader` watches and reads, as the manager; `client` writes, with the controller's own identity, which may do nothing else.
+pub(crate) async fn run(reader: Client, client: Client) {
     let queue: Queue<String> = Queue::default();
-    let namespaces = watching::each(Api::<Namespace>::all(client.clone()), watcher::Config::default(), |namespace, gone| {
+    let namespaces = watching::each(Api::<Namespace>::all(reader.clone()), watcher::Config::default(), |namespace, gone| {
         if !gone && namespace.metadata.deletion_timestamp.is_none() {
             queue.add(namespace.name_any());
         }
     });
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let accounts = watching::each(Api::<ServiceAccount>::all(client.clone()), only, |account, gone| {
+    let accounts = watching::each(Api::<ServiceAccount>::all(reader.clone()), only, |account, gone| {
         if gone {
             queue.add(account.namespace().unwrap_or_default());
         }
     });
-    let work = queue.run("serviceaccount", WORKERS, move |namespace| ensure(client.clone(), namespace));
+    let work = queue.run("serviceaccount", WORKERS, move |namespace| ensure(reader.clone(), client.clone(), namespace));
     tokio::join!(namespaces, accounts, work);
 }
 
-async fn ensure(client: Client, namespace: String) -> Result<Next, kube::Error> {
+async fn ensure(reader: Client, client: Client, namespace: String) -> Result<Next, kube::Error> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
-    if accounts.get_metadata_opt(NAME).await?.is_some() {
+    if Api::<ServiceAccount>::namespaced(reader, &namespace).get_metadata_opt(NAME).await?.is_some() {
         return Ok(Next::Done);
     }
     let account = ServiceAccount { metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() }, ..ServiceAccount::default() };
