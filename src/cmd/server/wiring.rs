@@ -8,7 +8,7 @@ use ferrokube_admission::Chain;
 use ferrokube_auth::audit::{self, AuditLog, Policy, Rotation};
 use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, TokenFile, X509};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
-use ferrokube_auth::{Authenticator, Authorizer, Rbac, bootstrap, system_clock};
+use ferrokube_auth::{Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
 use ferrokube_controlplane::{ControlPlane, DocumentRoute, Route};
 use ferrokube_registry::{Catalog, Registry};
 use ferrokube_serve::files;
@@ -38,6 +38,8 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     let rbac = Arc::new(Rbac::of(&registry));
     let authorizer: Arc<dyn Authorizer> = Arc::clone(&rbac) as _;
     rights.set(&rbac, &authorizer);
+    let bearer = bearer(plan, store, &tokens)?;
+    review::install(registry.catalog(), &authorizer, &rbac, &bearer);
     let audit = open_audit(plan)?;
     let mut builder = ControlPlane::builder(registry.clone())
         .gates(plan.gates.clone())
@@ -45,7 +47,7 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
         .authorizer(authorizer)
         .audit(audit.clone())
         .post_start("rbac/bootstrap-roles", Box::new(|registry| Box::pin(bootstrap_roles(registry))));
-    for authenticator in authenticators(plan, store, &tokens)? {
+    for authenticator in authenticators(plan, bearer) {
         builder = builder.authenticator(authenticator);
     }
     for (path, route) in oidc_documents(&tokens) {
@@ -87,7 +89,7 @@ fn audiences(plan: &Plan<'_>) -> Vec<String> {
 }
 
 /// In the order in which they are asked.
-fn authenticators(plan: &Plan<'_>, store: &Store, service_accounts: &ServiceAccountTokens) -> anyhow::Result<Vec<Arc<dyn Authenticator>>> {
+fn authenticators(plan: &Plan<'_>, bearer: Bearer) -> Vec<Arc<dyn Authenticator>> {
     let namesake = plan.namesake;
     let mut authenticators: Vec<Arc<dyn Authenticator>> = Vec::new();
     if namesake.requestheader_client_ca_file.is_some() {
@@ -101,16 +103,20 @@ fn authenticators(plan: &Plan<'_>, store: &Store, service_accounts: &ServiceAcco
         authenticators.push(Arc::new(FrontProxy::new(headers, namesake.requestheader_allowed_names.clone(), system_clock())));
     }
     authenticators.push(Arc::new(X509::new(system_clock())));
-    let mut tokens: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
+    authenticators.push(Arc::new(bearer));
+    authenticators
+}
+
+/// Every kind of token that the server knows.
+fn bearer(plan: &Plan<'_>, store: &Store, service_accounts: &ServiceAccountTokens) -> anyhow::Result<Bearer> {
+    let mut kinds: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
     if let Some(path) = &plan.flags.token_auth_file {
-        let bytes = read(path)?;
-        let file = TokenFile::parse(&bytes).with_context(|| format!("cannot use {}", path.display()))?;
-        tokens.push(Arc::new(file));
+        let file = TokenFile::parse(&read(path)?).with_context(|| format!("cannot use {}", path.display()))?;
+        kinds.push(Arc::new(file));
     }
-    tokens.push(Arc::new(service_accounts.clone()));
-    tokens.push(Arc::new(BootstrapTokens::new(store.clone(), system_clock())));
-    authenticators.push(Arc::new(Bearer::new(tokens, audiences(plan))));
-    Ok(authenticators)
+    kinds.push(Arc::new(service_accounts.clone()));
+    kinds.push(Arc::new(BootstrapTokens::new(store.clone(), system_clock())));
+    Ok(Bearer::new(kinds, audiences(plan)))
 }
 
 fn open_audit(plan: &Plan<'_>) -> anyhow::Result<AuditLog> {
