@@ -113,6 +113,7 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     fn to_storage(&self, _version: &str, _object: &mut Document) {}
 
     /// Converts from the stored form to a served version, in place; `apiVersion` still is the stored one and is set afterwards.
+    #[allow(clippy::wrong_self_convention, reason = "the opposite of `to_storage`; the hooks are not what is converted")]
     fn from_storage(&self, _version: &str, _object: &mut Document) {}
 
     /// Values of the declared selectable fields, in the definition's order; the default reads the paths. The object is in its stored form, and

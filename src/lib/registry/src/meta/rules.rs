@@ -85,7 +85,7 @@ fn check_finalizers(definition: &Definition, object: &Document, errors: &mut Vec
         orphan |= finalizer == "orphan";
         foreground |= finalizer == "foregroundDeletion";
         errors.extend(name::qualified_name(finalizer).into_iter().map(|why| invalid("metadata.finalizers", finalizer, why)));
-        if !definition.custom && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+        if !definition.custom && !is_qualified(finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(invalid(format!("metadata.finalizers[{index}]"), finalizer, why));
         }
@@ -93,6 +93,18 @@ fn check_finalizers(definition: &Definition, object: &Document, errors: &mut Vec
     if orphan && foreground {
         errors.push(invalid("metadata.finalizers", "orphan", "finalizers orphan and foregroundDeletion cannot both be set"));
     }
+}
+
+fn is_qualified(finalizer: &str) -> bool {
+    finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer)
+}
+
+/// What a client is told though it is accepted: finalizers of custom objects without a domain.
+pub(crate) fn warnings<'a>(definition: &Definition, object: &'a Document) -> impl Iterator<Item = String> + use<'a> {
+    let unqualified = finalizers(object).filter(|finalizer| !is_qualified(finalizer)).take(if definition.custom { MAX_NAMED } else { 0 });
+    unqualified.map(|finalizer| {
+        format!("metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name including a path (/) to avoid conflicts with others")
+    })
 }
 
 /// Everything that is wrong with an update's metadata beside the stored one.

@@ -221,7 +221,11 @@ impl<'a> Job<'a> {
             return;
         };
         let status_apart = self.target.served.version().reset.paths.iter().any(|path| path == "status");
-        let counts = |field: &str| !matches!(field, "metadata" | "kind" | "apiVersion") && !(status_apart && field == "status");
+        let counts = |field: &str| match field {
+            "metadata" | "kind" | "apiVersion" => false,
+            "status" => !status_apart,
+            _ => true,
+        };
         let changed = |one: &Document, other: &Document| one.fields().iter().any(|(field, value)| counts(field) && other.fields().get(field) != Some(value));
         if changed(old, object) || changed(object, old) {
             let next = meta::generation(old).unwrap_or(0).saturating_add(1);
@@ -242,6 +246,7 @@ impl<'a> Job<'a> {
         if !errors.is_empty() {
             return Err(invalid_object(&self.target.served, object, &errors));
         }
+        meta::warnings(definition, object).for_each(|warning| self.context.warn(warning));
         definition.hooks.warnings(change, object).into_iter().for_each(|warning| self.context.warn(warning));
         Ok(())
     }
