@@ -6,7 +6,7 @@
 mod adopt;
 mod compare;
 mod conform;
-mod element;
+pub(crate) mod element;
 mod fields;
 mod managers;
 mod merge;

@@ -4,6 +4,7 @@
 //! Start reading at [`schema`].
 
 pub mod apply;
+pub mod custom;
 pub mod openapi;
 pub mod schema;
 pub mod strategic;

@@ -16,6 +16,11 @@ pub fn definitions_v2(schema: &Schema, into: &mut Map<String, Value>) {
     definitions(schema, Dialect::V2, into);
 }
 
+/// A node in place, for a part of another one's keywords.
+pub(crate) fn inline_v3(schema: &Schema) -> Value {
+    Value::Object(Renderer { dialect: Dialect::V3, referred: Vec::new() }.body(schema, 0))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     V2,
@@ -76,13 +81,14 @@ impl<'a> Renderer<'a> {
     }
 
     fn fields(&mut self, schema: &'a Schema, depth: usize, out: &mut Map<String, Value>) {
-        if schema.properties.is_empty() {
-            return;
+        if !schema.properties.is_empty() {
+            let properties: Map<String, Value> =
+                schema.properties.iter().map(|(name, property)| (name.to_string(), Value::Object(self.property(name, property, depth + 1)))).collect();
+            out.insert("properties".to_owned(), Value::Object(properties));
         }
-        let properties: Map<String, Value> =
-            schema.properties.iter().map(|(name, property)| (name.to_string(), Value::Object(self.property(name, property, depth + 1)))).collect();
-        out.insert("properties".to_owned(), Value::Object(properties));
-        let required: Vec<Value> = schema.properties.iter().filter(|(_, property)| property.required).map(|(name, _)| Value::from(&**name)).collect();
+        let declared = schema.properties.iter().filter(|(_, property)| property.required).map(|(name, _)| name);
+        let others = schema.checks.iter().flat_map(|checks| &checks.required);
+        let required: Vec<Value> = declared.chain(others).map(|name| Value::from(&**name)).collect();
         if !required.is_empty() {
             out.insert("required".to_owned(), Value::Array(required));
         }

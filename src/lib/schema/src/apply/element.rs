@@ -17,7 +17,7 @@ pub(super) fn field(name: &str) -> String {
 ///
 /// # Errors
 /// Why the item has none; the schema names the list.
-pub(super) fn item(list: &Schema, value: &Value) -> Result<String, String> {
+pub(crate) fn item(list: &Schema, value: &Value) -> Result<String, String> {
     match &list.list_type {
         ListType::Map(keys) => keyed(list, keys, value),
         _ => match value {

@@ -1,18 +1,136 @@
-//! Value validations of custom resources.
+//! The value validations of a node, as data.
 
-use crate::schema::Schema;
-use ferrokube_apimachinery::document::{Document, Map, Value};
-use ferrokube_apimachinery::field::FieldError;
+use super::composition;
+use crate::schema::Node;
+use ferrokube_apimachinery::document::{Map, Number, Value, json};
+use regex::{Regex, RegexBuilder};
+use std::sync::{Arc, OnceLock};
+
+/// A compiled pattern takes at most so many bytes.
+const MAX_PATTERN: usize = 1 << 20;
 
 /// Value validations of one node (`minimum`, `pattern`, `allOf`, ...); filled by the custom resource loader.
 #[derive(Clone, Debug, Default)]
-pub struct Checks {}
-
-impl Checks {
-    pub(crate) fn render(&self, _v3: bool, _out: &mut Map<String, Value>) {}
+pub struct Checks {
+    /// `minimum`
+    pub minimum: Option<Number>,
+    /// `exclusiveMinimum`
+    pub exclusive_minimum: bool,
+    /// `maximum`
+    pub maximum: Option<Number>,
+    /// `exclusiveMaximum`
+    pub exclusive_maximum: bool,
+    /// `multipleOf`
+    pub multiple_of: Option<Number>,
+    /// `minLength`, in characters
+    pub min_length: Option<u64>,
+    /// `maxLength`, in characters
+    pub max_length: Option<u64>,
+    /// `pattern`
+    pub pattern: Option<Pattern>,
+    /// `minItems`
+    pub min_items: Option<u64>,
+    /// `maxItems`
+    pub max_items: Option<u64>,
+    /// `minProperties`
+    pub min_properties: Option<u64>,
+    /// `maxProperties`
+    pub max_properties: Option<u64>,
+    /// Required fields that are no declared property of this node.
+    pub required: Vec<Arc<str>>,
+    /// `allOf`
+    pub all_of: Vec<Node>,
+    /// `anyOf`
+    pub any_of: Vec<Node>,
+    /// `oneOf`
+    pub one_of: Vec<Node>,
+    /// `not`
+    pub not: Option<Node>,
+    /// What a root says about `metadata.name` and `metadata.generateName`.
+    pub metadata: Option<Node>,
+    /// `x-kubernetes-validations`, as they were given.
+    pub rules: Vec<Value>,
 }
 
-/// Value validations, for custom resources: types, required, enums, bounds, formats.
-pub fn validate(_schema: &Schema, _object: &Document) -> Vec<FieldError> {
-    Vec::new()
+/// A regular expression, compiled on first use.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    text: Arc<str>,
+    regex: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    /// From its text.
+    ///
+    /// # Errors
+    /// The text is no regular expression, or one that is too large.
+    pub fn new(text: &str) -> Result<Self, String> {
+        compile(text).map_err(|error| error.to_string())?;
+        Ok(Self { text: text.into(), regex: OnceLock::new() })
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is found in a text.
+    pub fn matches(&self, text: &str) -> bool {
+        self.regex.get_or_init(|| compile(&self.text).ok()).as_ref().is_none_or(|regex| regex.is_match(text))
+    }
+}
+
+fn compile(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text).size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN).nest_limit(100).build()
+}
+
+impl Checks {
+    /// Whether nothing is checked.
+    pub fn is_empty(&self) -> bool {
+        let mut out = Map::new();
+        self.render(true, &mut out);
+        out.is_empty() && self.required.is_empty() && self.metadata.is_none()
+    }
+
+    /// Whether there is any composition.
+    pub(super) fn composes(&self) -> bool {
+        self.not.is_some() || [&self.all_of, &self.any_of, &self.one_of].iter().any(|nodes| !nodes.is_empty())
+    }
+
+    /// Writes the keywords of an OpenAPI schema. Version 2 has no composition that all its readers understand.
+    pub(crate) fn render(&self, v3: bool, out: &mut Map<String, Value>) {
+        let numbers = [("minimum", &self.minimum), ("maximum", &self.maximum), ("multipleOf", &self.multiple_of)];
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                out.insert(name.to_owned(), Value::Number(number.clone()));
+            }
+        }
+        for (name, flag) in [("exclusiveMinimum", self.exclusive_minimum), ("exclusiveMaximum", self.exclusive_maximum)] {
+            if flag {
+                out.insert(name.to_owned(), Value::Bool(true));
+            }
+        }
+        let bounds = [
+            ("minLength", self.min_length),
+            ("maxLength", self.max_length),
+            ("minItems", self.min_items),
+            ("maxItems", self.max_items),
+            ("minProperties", self.min_properties),
+            ("maxProperties", self.max_properties),
+        ];
+        for (name, bound) in bounds {
+            if let Some(bound) = bound {
+                out.insert(name.to_owned(), json!(bound));
+            }
+        }
+        if let Some(pattern) = &self.pattern {
+            out.insert("pattern".to_owned(), Value::from(&*pattern.text));
+        }
+        if !self.rules.is_empty() {
+            out.insert("x-kubernetes-validations".to_owned(), Value::Array(self.rules.clone()));
+        }
+        if v3 {
+            composition::render(self, out);
+        }
+    }
 }

@@ -93,3 +93,99 @@ fn is_clock(text: &str) -> bool {
     };
     hour < 24 && minute < 60 && second < 60
 }
+
+/// Whether a text is of a format that custom resources may ask for. Formats that are not known here are not checked.
+pub(super) fn fits(format: &str, text: &str) -> bool {
+    match format {
+        "date" => text.len() == 10 && is_date(text),
+        "date-time" | "datetime" => is_rfc3339(text),
+        "byte" => is_base64(text),
+        "ipv4" => text.parse::<std::net::Ipv4Addr>().is_ok(),
+        "ipv6" => text.parse::<std::net::Ipv6Addr>().is_ok(),
+        "cidr" => is_cidr(text),
+        "mac" => is_mac(text),
+        "uuid" => is_uuid(text, None),
+        "uuid3" => is_uuid(text, Some(b'3')),
+        "uuid4" => is_uuid(text, Some(b'4')),
+        "uuid5" => is_uuid(text, Some(b'5')),
+        "hostname" => is_hostname(text),
+        "email" => is_email(text),
+        "uri" => is_uri(text),
+        "duration" => is_duration(text),
+        "bsonobjectid" => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        "hexcolor" => text.strip_prefix('#').is_some_and(|digits| matches!(digits.len(), 3 | 6) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())),
+        "k8s-short-name" => ferrokube_apimachinery::name::dns1123_label(text).is_empty(),
+        "k8s-long-name" => ferrokube_apimachinery::name::dns1123_subdomain(text).is_empty(),
+        _ => true,
+    }
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else {
+        return false;
+    };
+    let Ok(address) = address.parse::<std::net::IpAddr>() else {
+        return false;
+    };
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    !bits.starts_with('+') && bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+}
+
+fn is_mac(text: &str) -> bool {
+    let separator = if text.contains('-') { '-' } else { ':' };
+    let parts: Vec<&str> = text.split(separator).collect();
+    matches!(parts.len(), 6 | 8 | 20) && parts.iter().all(|part| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+fn is_uuid(text: &str, version: Option<u8>) -> bool {
+    let dashed = text.len() == 36 && [8, 13, 18, 23].iter().all(|at| text.as_bytes()[*at] == b'-');
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
+    (dashed || text.len() == 32) && digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit) && version.is_none_or(|version| digits[12] == version)
+}
+
+fn is_hostname(text: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.chars().all(|letter| letter.is_alphanumeric() || letter == '-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    !text.is_empty() && text.len() <= 255 && text.strip_suffix('.').unwrap_or(text).split('.').all(label)
+}
+
+fn is_email(text: &str) -> bool {
+    text.rsplit_once('@').is_some_and(|(local, host)| !local.is_empty() && !local.contains(char::is_whitespace) && is_hostname(host))
+}
+
+fn is_uri(text: &str) -> bool {
+    let absolute = text.split_once(':').is_some_and(|(scheme, rest)| {
+        !rest.is_empty()
+            && scheme.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && scheme.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
+    });
+    (absolute || text.starts_with('/')) && !text.contains(|letter: char| letter.is_control() || letter == ' ')
+}
+
+/// Go's durations (`1h30m`), also with words and blanks (`2 days`).
+fn is_duration(text: &str) -> bool {
+    const UNITS: [&str; 24] = [
+        "ns", "us", "ms", "s", "m", "h", "d", "w", "nano", "nanos", "micro", "micros", "milli", "millis", "sec", "secs", "min", "mins", "hr", "hour", "hours",
+        "day", "days", "week",
+    ];
+    let text = text.trim().trim_start_matches(['+', '-']);
+    if text == "0" {
+        return true;
+    }
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.').len();
+        let after = rest[digits..].trim_start();
+        let unit = after.len() - after.trim_start_matches(char::is_alphabetic).len();
+        if digits == 0 || !(UNITS.contains(&&after[..unit]) || matches!(&after[..unit], "weeks" | "minute" | "minutes" | "second" | "seconds" | "\u{b5}s")) {
+            return false;
+        }
+        rest = after[unit..].trim_start();
+    }
+    !text.is_empty()
+}

@@ -14,7 +14,6 @@ pub(super) struct Path<'a> {
 enum Segment<'a> {
     Root,
     Field(&'a str),
-    Key(&'a str),
     Index(usize),
 }
 
@@ -23,11 +22,6 @@ impl<'a> Path<'a> {
 
     pub(super) fn field(&'a self, name: &'a str) -> Self {
         self.child(Segment::Field(name))
-    }
-
-    /// An entry of a map.
-    pub(super) fn key(&'a self, name: &'a str) -> Self {
-        self.child(Segment::Key(name))
     }
 
     pub(super) fn index(&'a self, index: usize) -> Self {
@@ -53,8 +47,6 @@ impl fmt::Display for Path<'_> {
             Segment::Root => Ok(()),
             Segment::Field(name) if parent.is_none() => f.write_str(name),
             Segment::Field(name) => write!(f, ".{name}"),
-            Segment::Key(name) if parent.is_none() => f.write_str(name),
-            Segment::Key(name) => write!(f, "[{name}]"),
             Segment::Index(index) => write!(f, "[{index}]"),
         }
     }

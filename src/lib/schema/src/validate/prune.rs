@@ -14,6 +14,14 @@ pub fn prune(schema: &Schema, object: &mut Document) -> Vec<String> {
     unknown
 }
 
+/// Prunes a value that is part of no object, such as a default.
+pub(crate) fn prune_value(schema: &Schema, value: &mut Value) -> Vec<String> {
+    let (mut unknown, root) = (Vec::new(), Path::ROOT);
+    // Below the root: type names of the value itself are no exception.
+    self::value(schema, value, &root.field("default"), &mut unknown);
+    unknown
+}
+
 fn value(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
     if path.depth() > MAX_WALK {
         return;

@@ -1,0 +1,116 @@
+//! The keywords of one schema object.
+
+use super::Loader;
+use crate::schema::Kind;
+use crate::validate::{Checks, Pattern};
+use ferrokube_apimachinery::document::{Map, Number, Value};
+use ferrokube_apimachinery::field::FieldReason;
+
+/// Keywords that no schema of a custom resource may have.
+const FORBIDDEN: [&str; 7] = ["$ref", "id", "definitions", "dependencies", "patternProperties", "additionalItems", "deprecated"];
+
+/// The keywords, and where they are.
+pub(super) struct Keywords<'a> {
+    pub(super) map: &'a Map<String, Value>,
+    pub(super) path: &'a str,
+}
+
+impl<'a> Keywords<'a> {
+    /// A keyword that is not null.
+    pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.map.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.get(name)?.as_str()
+    }
+
+    pub(super) fn flag(&self, name: &str) -> bool {
+        self.get(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    pub(super) fn list(&self, name: &str) -> &'a [Value] {
+        self.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn fields(&self, name: &str) -> Option<&'a Map<String, Value>> {
+        self.get(name)?.as_object()
+    }
+
+    pub(super) fn at(&self, name: &str) -> String {
+        format!("{}.{name}", self.path)
+    }
+
+    fn number(&self, name: &str) -> Option<Number> {
+        match self.get(name)? {
+            Value::Number(number) => Some(number.clone()),
+            _ => None,
+        }
+    }
+
+    fn count(&self, name: &str) -> Option<u64> {
+        self.get(name)?.as_u64()
+    }
+}
+
+/// The kind of a `type`.
+pub(super) fn kind_of(text: &str) -> Option<Kind> {
+    Some(match text {
+        "object" => Kind::Object,
+        "array" => Kind::Array,
+        "string" => Kind::String,
+        "integer" => Kind::Integer,
+        "number" => Kind::Number,
+        "boolean" => Kind::Boolean,
+        _ => return None,
+    })
+}
+
+impl Loader {
+    pub(super) fn forbidden(&mut self, keywords: &Keywords<'_>) {
+        for name in FORBIDDEN {
+            let empty = |value: &Value| match value {
+                Value::Object(map) => map.is_empty() && name != "additionalItems",
+                Value::String(text) => text.is_empty(),
+                Value::Bool(flag) => !flag && name == "deprecated",
+                _ => false,
+            };
+            if keywords.get(name).is_some_and(|value| !empty(value)) {
+                self.report(FieldReason::Forbidden, keywords.at(name), &format!("{name} is not supported"));
+            }
+        }
+        if keywords.flag("uniqueItems") {
+            self.report(FieldReason::Forbidden, keywords.at("uniqueItems"), "uniqueItems cannot be set to true: use x-kubernetes-list-type set");
+        }
+    }
+
+    /// The value validations of a schema object, without its compositions.
+    pub(super) fn checks(&mut self, keywords: &Keywords<'_>) -> Checks {
+        Checks {
+            minimum: keywords.number("minimum"),
+            exclusive_minimum: keywords.flag("exclusiveMinimum"),
+            maximum: keywords.number("maximum"),
+            exclusive_maximum: keywords.flag("exclusiveMaximum"),
+            multiple_of: keywords.number("multipleOf"),
+            min_length: keywords.count("minLength"),
+            max_length: keywords.count("maxLength"),
+            pattern: self.pattern(keywords),
+            min_items: keywords.count("minItems"),
+            max_items: keywords.count("maxItems"),
+            min_properties: keywords.count("minProperties"),
+            max_properties: keywords.count("maxProperties"),
+            rules: keywords.list("x-kubernetes-validations").to_vec(),
+            ..Checks::default()
+        }
+    }
+
+    fn pattern(&mut self, keywords: &Keywords<'_>) -> Option<Pattern> {
+        match Pattern::new(keywords.text("pattern").filter(|text| !text.is_empty())?) {
+            Ok(pattern) => Some(pattern),
+            Err(why) => {
+                self.report(FieldReason::Invalid, keywords.at("pattern"), &format!("must be a valid regular expression: {why}"));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The cases of parity area `crd` that are about schemas.
+
+use super::*;
+use crate::testing::{document, schema};
+use crate::validate::{default, prune, validate, validate_update};
+use ferrokube_apimachinery::document::json;
+use proptest::prelude::*;
+
+fn load(given: &Value) -> Result<Schema, Vec<FieldError>> {
+    let metadata = Some(schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
+    from_json_schema(given, &Loading { path: "P", name: Some("com.example.v1.Thing".into()), metadata })
+}
+
+fn of_spec(spec: Value) -> Schema {
+    load(&json!({"type": "object", "properties": {"spec": spec}})).unwrap()
+}
+
+fn refused(given: &Value) -> Vec<(FieldReason, String)> {
+    load(given).unwrap_err().into_iter().map(|error| (error.reason, error.field)).collect()
+}
+
+fn property(a: Value) -> Vec<(FieldReason, String)> {
+    refused(&json!({"type": "object", "properties": {"a": a}}))
+}
+
+fn errors(schema: &Schema, spec: Value) -> Vec<(FieldReason, String)> {
+    let object = document(json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec}));
+    let mut out: Vec<_> = validate(schema, &object).into_iter().map(|error| (error.reason, error.field)).collect();
+    out.sort();
+    out.dedup();
+    out
+}
+
+fn one(reason: FieldReason, field: &str) -> Vec<(FieldReason, String)> {
+    vec![(reason, field.to_owned())]
+}
+
+#[test]
+fn values_are_checked_with_one_cause_each() {
+    let schema = of_spec(json!({"type": "object", "required": ["r"], "properties": {
+        "e": {"type": "string", "enum": ["a", "b"]}, "p": {"type": "string", "pattern": "^x+$"}, "n": {"type": "integer", "minimum": 1, "maximum": 5},
+        "x": {"type": "number", "minimum": 0, "exclusiveMinimum": true, "multipleOf": 0.5}, "s": {"type": "string", "minLength": 2, "maxLength": 3},
+        "l": {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string"}},
+        "m": {"type": "object", "maxProperties": 1, "minProperties": 1, "additionalProperties": {"type": "string"}},
+        "r": {"type": "string"}, "b": {"type": "boolean"}
+    }}));
+    let check = |mut extra: Value| {
+        extra.as_object_mut().unwrap().entry("r").or_insert(json!("x"));
+        errors(&schema, extra)
+    };
+    assert_eq!(errors(&schema, json!({})), one(FieldReason::Required, "spec.r"));
+    assert_eq!(check(json!({})), []);
+    assert_eq!(check(json!({"e": "c"})), one(FieldReason::NotSupported, "spec.e"));
+    for bad in [json!({"p": "y"}), json!({"n": 0}), json!({"n": 6}), json!({"x": 0}), json!({"x": 0.7}), json!({"s": "a"}), json!({"l": []}), json!({"m": {}})]
+    {
+        let field = format!("spec.{}", bad.as_object().unwrap().keys().next().unwrap());
+        assert_eq!(check(bad), one(FieldReason::Invalid, &field));
+    }
+    assert_eq!(check(json!({"s": "abcd"})), one(FieldReason::TooLong, "spec.s"));
+    assert_eq!(check(json!({"s": "\u{e9}\u{e9}\u{e9}"})), []);
+    assert_eq!(check(json!({"l": ["a", "b", "c"]})), one(FieldReason::TooMany, "spec.l"));
+    assert_eq!(check(json!({"m": {"a": "1", "b": "2"}})), one(FieldReason::TooMany, "spec.m"));
+    let types = ["spec.b", "spec.n", "spec.r"].map(|field| (FieldReason::TypeInvalid, field.to_owned()));
+    assert_eq!(check(json!({"r": 1, "n": "1", "b": "true"})), types);
+    assert_eq!(check(json!({"n": 1.5})), [(FieldReason::Invalid, "<nil>".to_owned()), (FieldReason::TypeInvalid, "spec.n".to_owned())]);
+    assert_eq!(check(json!({"n": 2.0})), []);
+    assert_eq!(errors(&schema, json!("str")), one(FieldReason::TypeInvalid, "spec"));
+}
+
+#[test]
+fn compositions_add_checks() {
+    let schema = of_spec(json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}, "n": {"type": "integer"}},
+        "oneOf": [{"required": ["a"]}, {"required": ["b"]}], "not": {"properties": {"n": {"enum": [13]}}, "required": ["n"]},
+        "anyOf": [{"properties": {"n": {"minimum": 10}}}, {"properties": {"n": {"maximum": 5}}}]}));
+    assert_eq!(errors(&schema, json!({"a": "1"})), []);
+    assert_eq!(errors(&schema, json!({"a": "1", "b": "2"})), one(FieldReason::Invalid, "<nil>"));
+    assert_eq!(errors(&schema, json!({})), [(FieldReason::Required, "spec.a".to_owned()), (FieldReason::Invalid, "<nil>".to_owned())]);
+    assert_eq!(errors(&schema, json!({"a": "1", "n": 7})), [(FieldReason::Invalid, "<nil>".to_owned()), (FieldReason::Invalid, "spec.n".to_owned())]);
+    assert_eq!(errors(&schema, json!({"a": "1", "n": 13})), one(FieldReason::Invalid, "<nil>"));
+}
+
+#[test]
+fn nulls_stay_only_where_they_may() {
+    let schema = of_spec(
+        json!({"type": "object", "properties": {"n": {"type": "string", "nullable": true}, "s": {"type": "string"}, "d": {"type": "string", "default": "x"}}}),
+    );
+    let mut object = document(json!({"spec": {"n": null, "s": null, "d": null}}));
+    default(&schema, &mut object);
+    assert_eq!(object.get(&["spec"]), Some(&json!({"n": null, "d": "x"})));
+    assert_eq!(validate(&schema, &object), []);
+}
+
+#[test]
+fn lists_refuse_duplicates() {
+    let schema = of_spec(json!({"type": "object", "properties": {"s": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+        "m": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "string"}}, "required": ["k"]},
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}}}));
+    assert_eq!(errors(&schema, json!({"s": ["x", "x"]})), one(FieldReason::Duplicate, "spec.s[1]"));
+    assert_eq!(errors(&schema, json!({"m": [{"k": "1"}, {"k": "1"}]})), one(FieldReason::Duplicate, "spec.m[1]"));
+    assert_eq!(errors(&schema, json!({"m": [{"v": "nokey"}]})), one(FieldReason::Required, "spec.m[0].k"));
+    assert_eq!(errors(&schema, json!({"s": ["x", "y"], "m": [{"k": "1"}, {"k": "2"}]})), []);
+}
+
+#[test]
+fn embedded_objects_are_objects() {
+    let schema = of_spec(
+        json!({"type": "object", "properties": {"t": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}),
+    );
+    assert_eq!(errors(&schema, json!({"t": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"x": 1}}})), []);
+    assert_eq!(errors(&schema, json!({"t": {"kind": "Pod"}})), one(FieldReason::Required, "spec.t.apiVersion"));
+    assert_eq!(
+        errors(&schema, json!({"t": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"bad key": "x"}}}})),
+        one(FieldReason::Invalid, "spec.t.metadata.labels")
+    );
+    let mut object = document(json!({"spec": {"t": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "Bad_", "junk": 1}, "spec": {"x": 1}}}}));
+    assert_eq!(prune(&schema, &mut object), ["spec.t.metadata.junk"]);
+    assert_eq!(object.get(&["spec", "t", "spec"]), Some(&json!({"x": 1})));
+    assert_eq!(validate(&schema, &object), []);
+}
+
+#[test]
+fn unknown_fields_are_pruned_below_the_open_ones() {
+    let schema = of_spec(
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": {"type": "object", "properties": {"x": {"type": "string"}}}}}),
+    );
+    let mut object = document(json!({"metadata": {"name": "a"}, "extra": 1, "spec": {"free": {"any": [1, null]}, "known": {"x": "y", "gone": 1}}}));
+    assert_eq!(prune(&schema, &mut object), ["extra", "spec.known.gone"]);
+    assert_eq!(object.get(&["spec"]), Some(&json!({"free": {"any": [1, null]}, "known": {"x": "y"}})));
+}
+
+#[test]
+fn defaults_must_fit() {
+    assert_eq!(property(json!({"type": "integer", "default": "x"})), one(FieldReason::TypeInvalid, "P.properties[a].default"));
+    assert_eq!(
+        property(json!({"type": "object", "properties": {"b": {"type": "string"}}, "default": {"junk": 1}})),
+        one(FieldReason::Invalid, "P.properties[a].default")
+    );
+    assert_eq!(property(json!({"type": "string", "enum": ["x"], "default": "y"})), one(FieldReason::NotSupported, "P.properties[a].default"));
+    load(&json!({"type": "object", "properties": {"a": {"type": "string", "default": null}}})).unwrap();
+    let metadata = json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}}});
+    assert_eq!(refused(&metadata), one(FieldReason::Forbidden, "P.properties[metadata].properties[name].default"));
+}
+
+#[test]
+fn list_and_map_types_are_checked() {
+    let list = |items: Value, kind: &str| json!({"type": "array", "items": items, "x-kubernetes-list-type": kind});
+    let keyed = |keys: Value| json!({"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys});
+    let object = json!({"type": "object", "properties": {"k": {"type": "string"}}});
+    assert_eq!(property(list(json!({"type": "string"}), "bag")), one(FieldReason::NotSupported, "P.properties[a].x-kubernetes-list-type"));
+    assert_eq!(property(list(object.clone(), "map")), one(FieldReason::Required, "P.properties[a].x-kubernetes-list-map-keys"));
+    assert_eq!(property(keyed(json!(["z"]))), one(FieldReason::Invalid, "P.properties[a].x-kubernetes-list-map-keys"));
+    assert_eq!(property(list(object, "set")), one(FieldReason::Invalid, "P.properties[a].items.x-kubernetes-map-type"));
+    assert_eq!(property(keyed(json!(["k"]))), one(FieldReason::Required, "P.properties[a].items.properties[k].default"));
+    assert_eq!(property(json!({"type": "string", "x-kubernetes-map-type": "atomic"})), one(FieldReason::Invalid, "P.properties[a].type"));
+}
+
+#[test]
+fn only_structural_schemas_load() {
+    assert_eq!(property(json!({})), one(FieldReason::Required, "P.properties[a].type"));
+    assert_eq!(property(json!({"type": "array"})), one(FieldReason::Required, "P.properties[a].items"));
+    assert_eq!(property(json!({"type": "string", "$ref": "#/x"})), one(FieldReason::Forbidden, "P.properties[a].$ref"));
+    assert_eq!(property(json!({"type": "string", "pattern": "("})), one(FieldReason::Invalid, "P.properties[a].pattern"));
+    assert_eq!(property(json!({"type": "string", "allOf": [{"type": "string"}]})), one(FieldReason::Forbidden, "P.properties[a].allOf[0].type"));
+    assert_eq!(
+        property(json!({"type": "object", "anyOf": [{"properties": {"x": {"enum": [1]}}}]})),
+        one(FieldReason::Required, "P.properties[a].anyOf[0].properties[x]")
+    );
+    assert_eq!(property(json!({"type": "blob"})), one(FieldReason::NotSupported, "P.properties[a].type"));
+    assert_eq!(refused(&json!({"type": "string"})), one(FieldReason::Invalid, "P.type"));
+    assert_eq!(
+        refused(&json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}})),
+        one(FieldReason::Forbidden, "P.properties[metadata]")
+    );
+    let int = json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]});
+    let schema = of_spec(int);
+    assert_eq!(errors(&schema, json!(1)), []);
+    assert_eq!(errors(&schema, json!("50%")), []);
+    assert!(!errors(&schema, json!(true)).is_empty());
+}
+
+#[test]
+fn stored_values_may_stay_as_they_are() {
+    let schema = of_spec(json!({"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}));
+    let object = |a: &str, b: &str| document(json!({"spec": {"a": a, "b": b}}));
+    assert_eq!(validate_update(&schema, Some(&object("toolong", "1")), &object("toolong", "2")), []);
+    assert_eq!(validate_update(&schema, Some(&object("toolong", "1")), &object("alsolong", "1"))[0].reason, FieldReason::TooLong);
+}
+
+#[test]
+fn names_may_be_restricted() {
+    let schema =
+        load(&json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 2}}}}})).unwrap();
+    let named = |name: &str| validate(&schema, &document(json!({"metadata": {"name": name}}))).len();
+    assert_eq!((named("ab"), named("abc")), (0, 1));
+}
+
+#[test]
+fn schemas_are_published_as_given() {
+    let given = json!({"type": "object", "properties": {"a": {"type": "string", "description": "words", "pattern": "^x", "enum": ["x"]}}, "required": ["a"],
+        "anyOf": [{"required": ["a"]}]});
+    let schema = of_spec(given.clone());
+    let mut out = Map::new();
+    crate::openapi::components_v3(&schema, &mut out);
+    assert_eq!(out["com.example.v1.Thing"]["properties"]["spec"], given);
+}
+
+#[test]
+fn huge_and_deep_schemas_are_refused() {
+    let mut deep = json!({"type": "string"});
+    for _ in 0..300 {
+        deep = json!({"type": "object", "properties": {"a": deep}});
+    }
+    assert!(load(&deep).is_err());
+    let many: Map<String, Value> = (0..60_000).map(|number| (format!("p{number}"), json!({"type": "string"}))).collect();
+    assert!(load(&json!({"type": "object", "properties": many})).is_err());
+    assert_eq!(property(json!({"type": "string", "pattern": "(((a{1,100}){1,100}){1,100}){1,100}"})), one(FieldReason::Invalid, "P.properties[a].pattern"));
+}
+
+fn any_schema() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i8>().prop_map(Value::from),
+        proptest::sample::select(vec!["object", "array", "string", "integer", "map", "set", "k", "", "("]).prop_map(Value::from)
+    ];
+    let keys = proptest::sample::select(vec![
+        "type",
+        "properties",
+        "items",
+        "additionalProperties",
+        "required",
+        "enum",
+        "default",
+        "nullable",
+        "pattern",
+        "minimum",
+        "maxLength",
+        "anyOf",
+        "oneOf",
+        "not",
+        "allOf",
+        "x-kubernetes-list-type",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-map-type",
+        "x-kubernetes-embedded-resource",
+        "x-kubernetes-int-or-string",
+        "x-kubernetes-preserve-unknown-fields",
+        "metadata",
+        "k",
+        "format",
+    ]);
+    leaf.prop_recursive(5, 64, 6, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::vec((keys.clone(), inner), 0..6)
+                .prop_map(|fields| Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_schema_and_no_value_panics(given in any_schema(), value in any_schema()) {
+        let _ = load(&given);
+        if let Ok(schema) = load(&json!({"type": "object", "properties": {"spec": given}})) {
+            let mut object = document(json!({"spec": value}));
+            prune(&schema, &mut object);
+            default(&schema, &mut object);
+            validate(&schema, &object);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Value validations of custom resources.
+
+use super::composition;
+use super::formats;
+use super::path::Path;
+use super::types::json_type;
+use crate::apply::element;
+use crate::schema::{Kind, ListType, MAX_WALK, Schema};
+use ferrokube_apimachinery::document::{Document, Map, Number, Value};
+use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::name;
+use std::collections::{HashMap, HashSet};
+
+/// At most so many errors are collected.
+const MAX_ERRORS: usize = 100;
+/// Errors that upstream reports without a place.
+const NOWHERE: &str = "<nil>";
+
+/// Value validations, for custom resources: types, required, enums, bounds, formats.
+pub fn validate(schema: &Schema, object: &Document) -> Vec<FieldError> {
+    validate_update(schema, None, object)
+}
+
+/// The same for an update: values that did not change are not refused (ratcheting), so that a schema may become stricter over stored objects.
+pub fn validate_update(schema: &Schema, old: Option<&Document>, object: &Document) -> Vec<FieldError> {
+    let mut sink = Sink::default();
+    sink.object(schema, object.fields(), old.map(Document::fields), &Path::ROOT);
+    if let Some(node) = schema.checks.as_ref().and_then(|checks| checks.metadata.as_deref())
+        && let Some(metadata) = object.get(&["metadata"])
+    {
+        sink.value(node, metadata, old.and_then(|old| old.get(&["metadata"])), &Path::ROOT.field("metadata"));
+    }
+    sink.checks_of_object(schema, object, old);
+    sink.errors
+}
+
+/// Validates a value that is part of no object, such as a default.
+pub(crate) fn validate_value(schema: &Schema, value: &Value) -> Vec<FieldError> {
+    let mut sink = Sink::default();
+    sink.value(schema, value, None, &Path::ROOT);
+    sink.errors
+}
+
+/// Collects errors.
+#[derive(Default)]
+pub(super) struct Sink {
+    pub(super) errors: Vec<FieldError>,
+}
+
+impl Sink {
+    fn report(&mut self, reason: FieldReason, path: &Path<'_>, message: impl Into<String>) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(FieldError::new(reason, path.to_string(), message));
+        }
+    }
+
+    fn invalid(&mut self, path: &Path<'_>, why: impl std::fmt::Display) {
+        self.report(FieldReason::Invalid, path, format!("Invalid value: {why}"));
+    }
+
+    pub(super) fn nowhere(&mut self, why: impl std::fmt::Display) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(FieldError::new(FieldReason::Invalid, NOWHERE, format!("Invalid value: {why}")));
+        }
+    }
+
+    /// The compositions of the root.
+    fn checks_of_object(&mut self, schema: &Schema, object: &Document, old: Option<&Document>) {
+        let Some(checks) = schema.checks.as_deref().filter(|checks| checks.composes()) else {
+            return;
+        };
+        if old.is_none_or(|old| old.fields() != object.fields()) {
+            let value = Value::Object(object.fields().clone());
+            composition::check(self, checks, &value, &Path::ROOT);
+        }
+    }
+
+    /// A value, unless it is what it was.
+    pub(super) fn value(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) {
+        if schema.native || path.depth() > MAX_WALK || old == Some(value) {
+            return;
+        }
+        if value.is_null() {
+            if !schema.nullable && schema.kind != Kind::Any {
+                self.wrong_type(schema.kind, value, path);
+            }
+            return;
+        }
+        if !fits(schema.kind, value) {
+            self.wrong_type(schema.kind, value, path);
+        }
+        if !schema.enumeration.is_empty() && !schema.enumeration.iter().any(|allowed| equal(allowed, value)) {
+            let allowed: Vec<String> = schema.enumeration.iter().map(Value::to_string).collect();
+            self.report(FieldReason::NotSupported, path, format!("Unsupported value: supported values: {}", allowed.join(", ")));
+        }
+        match value {
+            Value::Object(map) => self.object(schema, map, old.and_then(Value::as_object), path),
+            Value::Array(items) => self.array(schema, items, old, path),
+            Value::String(text) => self.string(schema, text, path),
+            Value::Number(number) => self.number(schema, number, path),
+            Value::Bool(_) | Value::Null => {}
+        }
+        if let Some(checks) = schema.checks.as_deref() {
+            composition::check(self, checks, value, path);
+        }
+    }
+
+    fn wrong_type(&mut self, kind: Kind, value: &Value, path: &Path<'_>) {
+        let wanted = type_name(kind);
+        self.report(FieldReason::TypeInvalid, path, format!("Invalid value: must be of type {wanted}: it is {}", json_type(value)));
+    }
+
+    fn object(&mut self, schema: &Schema, map: &Map<String, Value>, old: Option<&Map<String, Value>>, path: &Path<'_>) {
+        if schema.embedded {
+            self.embedded(map, path);
+        }
+        if let Some(checks) = schema.checks.as_deref() {
+            self.at_least(checks.min_properties, map.len(), "properties", path);
+            self.at_most(checks.max_properties, map.len(), "properties", path);
+            let missing = checks.required.iter().filter(|name| !map.contains_key(&***name));
+            missing.for_each(|name| self.report(FieldReason::Required, &path.field(name), "Required value"));
+        }
+        for (name, property) in schema.properties.iter().filter(|(name, property)| property.required && !map.contains_key(&***name)) {
+            if !property.schema.native {
+                self.report(FieldReason::Required, &path.field(name), "Required value");
+            }
+        }
+        for (name, child) in map {
+            if let Some(node) = schema.child(name) {
+                self.value(node, child, old.and_then(|old| old.get(name)), &path.field(name));
+            }
+        }
+    }
+
+    /// What any embedded object needs: kind, version and valid metadata. Its name is not looked at, as upstream.
+    fn embedded(&mut self, map: &Map<String, Value>, path: &Path<'_>) {
+        for field in ["apiVersion", "kind"] {
+            match map.get(field) {
+                Some(Value::String(text)) if !text.is_empty() => {}
+                Some(Value::String(_)) | None => self.report(FieldReason::Required, &path.field(field), "Required value: must not be empty"),
+                Some(other) => self.wrong_type(Kind::String, other, &path.field(field)),
+            }
+        }
+        let Some(Value::Object(metadata)) = map.get("metadata") else {
+            return;
+        };
+        let path = path.field("metadata");
+        for field in ["labels", "annotations"] {
+            let Some(Value::Object(entries)) = metadata.get(field) else {
+                continue;
+            };
+            for (key, value) in entries {
+                let bad_value = field == "labels" && value.as_str().is_some_and(|value| !name::label_value(value).is_empty());
+                if !name::qualified_name(&key.to_lowercase()).is_empty() || bad_value {
+                    self.invalid(&path.field(field), "a malformed key or value");
+                }
+            }
+        }
+    }
+
+    fn array(&mut self, schema: &Schema, items: &[Value], old: Option<&Value>, path: &Path<'_>) {
+        if let Some(checks) = schema.checks.as_deref() {
+            self.at_least(checks.min_items, items.len(), "items", path);
+            self.at_most(checks.max_items, items.len(), "items", path);
+        }
+        let keyed = matches!(schema.list_type, ListType::Map(_));
+        let before: Vec<(String, &Value)> = match old {
+            Some(Value::Array(old)) if keyed => old.iter().filter_map(|item| element::item(schema, item).ok().map(|name| (name, item))).collect(),
+            _ => Vec::new(),
+        };
+        let before: HashMap<String, &Value> = before.into_iter().collect();
+        let mut seen = HashSet::new();
+        for (index, item) in items.iter().enumerate() {
+            let name = if schema.list_type == ListType::Atomic { None } else { element_of(schema, item) };
+            let stored = name.as_ref().and_then(|name| before.get(name)).copied();
+            if let Some(name) = name
+                && !seen.insert(name)
+            {
+                self.report(FieldReason::Duplicate, &path.index(index), "Duplicate value");
+            }
+            if let Some(node) = schema.items.as_deref() {
+                self.value(node, item, stored, &path.index(index));
+            }
+        }
+    }
+
+    fn at_least(&mut self, bound: Option<u64>, count: usize, what: &str, path: &Path<'_>) {
+        if let Some(bound) = bound.filter(|bound| (count as u64) < *bound) {
+            self.invalid(path, format_args!("should have at least {bound} {what}"));
+        }
+    }
+
+    fn at_most(&mut self, bound: Option<u64>, count: usize, what: &str, path: &Path<'_>) {
+        if let Some(bound) = bound.filter(|bound| (count as u64) > *bound) {
+            self.report(FieldReason::TooMany, path, format!("Too many: {count}: must have at most {bound} {what}"));
+        }
+    }
+
+    fn string(&mut self, schema: &Schema, text: &str, path: &Path<'_>) {
+        if let Some(format) = schema.format.as_deref()
+            && schema.kind == Kind::String
+            && !formats::fits(format, text)
+        {
+            self.report(FieldReason::TypeInvalid, path, format!("Invalid value: must be of type {format}"));
+        }
+        let Some(checks) = schema.checks.as_deref() else {
+            return;
+        };
+        let length = || text.chars().count() as u64;
+        if let Some(bound) = checks.min_length.filter(|bound| length() < *bound) {
+            self.invalid(path, format_args!("should be at least {bound} characters long"));
+        }
+        if let Some(bound) = checks.max_length.filter(|bound| length() > *bound) {
+            self.report(FieldReason::TooLong, path, format!("Too long: may not be more than {bound} characters"));
+        }
+        if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
+            self.invalid(path, format_args!("should match '{}'", pattern.as_str()));
+        }
+    }
+
+    fn number(&mut self, schema: &Schema, number: &Number, path: &Path<'_>) {
+        let (Some(checks), Some(value)) = (schema.checks.as_deref(), number.as_f64()) else {
+            return;
+        };
+        let bound = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);
+        let (low, high, step) = (bound(&checks.minimum), bound(&checks.maximum), bound(&checks.multiple_of));
+        if (low.is_some() || high.is_some() || step.is_some()) && schema.kind == Kind::Integer && value.fract() != 0.0 {
+            // Reported beside the wrong type, and without a place, as upstream does.
+            self.nowhere("the value is no integer");
+        }
+        if let Some(low) = low.filter(|low| value < *low || (checks.exclusive_minimum && value <= *low)) {
+            self.invalid(path, format_args!("should be greater than{} {low}", if checks.exclusive_minimum { "" } else { " or equal to" }));
+        }
+        if let Some(high) = high.filter(|high| value > *high || (checks.exclusive_maximum && value >= *high)) {
+            self.invalid(path, format_args!("should be less than{} {high}", if checks.exclusive_maximum { "" } else { " or equal to" }));
+        }
+        if let Some(step) = step.filter(|step| !is_multiple(value, *step)) {
+            self.invalid(path, format_args!("should be a multiple of {step}"));
+        }
+    }
+}
+
+/// What an item is told apart by. Items of sets may be objects or lists here.
+fn element_of(schema: &Schema, item: &Value) -> Option<String> {
+    match element::item(schema, item) {
+        Ok(name) => Some(name),
+        Err(_) if schema.list_type == ListType::Set => Some(item.to_string()),
+        Err(_) => None,
+    }
+}
+
+fn is_multiple(value: f64, step: f64) -> bool {
+    let quotient = value / step;
+    step > 0.0 && (quotient - quotient.round()).abs() < 1e-9
+}
+
+fn fits(kind: Kind, value: &Value) -> bool {
+    match (kind, value) {
+        (Kind::Integer, Value::Number(number)) => number.as_f64().is_some_and(|number| number.fract() == 0.0),
+        (Kind::Any, _)
+        | (Kind::Object, Value::Object(_))
+        | (Kind::Array, Value::Array(_))
+        | (Kind::String, Value::String(_))
+        | (Kind::Number, Value::Number(_))
+        | (Kind::Boolean, Value::Bool(_)) => true,
+        (Kind::IntOrString, Value::Number(_)) => fits(Kind::Integer, value),
+        (Kind::IntOrString, Value::String(_)) => true,
+        _ => false,
+    }
+}
+
+fn type_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Any => "any",
+        Kind::Object => "object",
+        Kind::Array => "array",
+        Kind::String => "string",
+        Kind::Integer => "integer",
+        Kind::Number => "number",
+        Kind::Boolean => "boolean",
+        Kind::IntOrString => "integer or string",
+    }
+}
+
+/// Equal as JSON values: `1` is `1.0`.
+fn equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (one, other) => one == other,
+    }
+}
