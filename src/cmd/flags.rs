@@ -172,7 +172,7 @@ pub(crate) struct NamesakeFlags {
 }
 
 /// As upstream's own clusters have it.
-pub(crate) const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+pub(crate) const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc";
 
 /// What `all-in-one` takes for the flags that it does not have.
 pub(crate) fn namesake_defaults() -> NamesakeFlags {

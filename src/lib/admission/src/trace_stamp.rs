@@ -14,7 +14,7 @@ pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) 
         return;
     }
     restore(attributes.old, object);
-    if is_stamped(attributes) {
+    if is_stamped(attributes) && !is_bootstrap(attributes, object) {
         write(attributes, object);
     }
 }
@@ -30,6 +30,11 @@ fn is_stamped(attributes: &Attributes<'_>) -> bool {
         && matches!(attributes.operation, Operation::Create | Operation::Update)
         && !heartbeat
         && !event
+}
+
+/// The policy that every cluster begins with is part of no request and no family: the server writes it by itself, again at every upgrade.
+fn is_bootstrap(attributes: &Attributes<'_>, object: &Document) -> bool {
+    attributes.context.user.name == "system:apiserver" && object.label("kubernetes.io/bootstrapping").is_some()
 }
 
 /// The three keys as they are stored.
