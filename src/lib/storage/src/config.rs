@@ -80,7 +80,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { queue_txns: 8192, queue_bytes: 64 << 20, batch_bytes: 8 << 20, value_bytes: 32 << 20, replay_events: 2048 }
+        Self { queue_txns: 8192, queue_bytes: 64 << 20, batch_bytes: 8 << 20, value_bytes: 32 << 20, replay_events: 16384 }
     }
 }
 

@@ -55,13 +55,11 @@ pub(crate) struct State {
 }
 
 impl State {
-    fn apply(&mut self, event: &Event, replay_events: usize) {
-        if event.deleted {
-            self.map.remove(&event.entry.key);
-        } else {
-            self.map.insert(event.entry.key.clone(), event.entry.clone());
-        }
+    /// Gives back what was there.
+    fn apply(&mut self, event: &Event, replay_events: usize) -> Option<Arc<Entry>> {
+        let before = if event.deleted { self.map.remove(&event.entry.key) } else { self.map.insert(event.entry.key.clone(), event.entry.clone()) };
         self.log.push(event.clone(), &self.map, replay_events);
+        before
     }
 }
 
@@ -384,16 +382,18 @@ impl Refill<'_> {
         state.map.get(key).cloned()
     }
 
-    /// The next event.
-    pub(crate) fn event(&mut self, event: &Event) {
+    /// The next event; whether it has replaced what it says.
+    pub(crate) fn event(&mut self, event: &Event) -> bool {
         self.live += growth(event);
         let resource = self.resource(&event.entry.key);
-        sync::write(&resource.state).apply(event, self.published.replay_events);
+        // No states are kept on the way: they would make every change copy a path of the tree.
+        let before = sync::write(&resource.state).apply(event, usize::MAX);
         self.retention.bytes += cost(event);
         self.retention.queue.push_back(Retained { revision: event.revision(), resource, cost: cost(event) });
         if self.retention.queue.len().is_multiple_of(REFILL_EVENTS) {
             self.evict();
         }
+        before.map(|before| before.revision) == event.previous.as_ref().map(|previous| previous.revision)
     }
 
     fn evict(&mut self) {

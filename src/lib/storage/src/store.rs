@@ -252,9 +252,9 @@ impl Restore for Recovery<'_> {
         self.refill.present(key)
     }
 
-    fn event(&mut self, event: Event, expires: Option<Expires>) {
+    fn event(&mut self, event: Event, expires: Option<Expires>) -> bool {
         self.expiry.recovered(&event.entry.key, expires.filter(|_| !event.deleted), self.now_ms, self.wall_ms);
-        self.refill.event(&event);
+        self.refill.event(&event)
     }
 
     fn end(&mut self, revision: Revision) {

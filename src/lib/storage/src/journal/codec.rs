@@ -31,26 +31,23 @@ pub(crate) fn write(writer: &mut FrameWriter, change: &Change, transformer: &dyn
         prefix_len: entry.key.prefix_len(),
         ..OpHeader::default()
     };
-    let fields_and_key = |buffer: &mut Vec<u8>| {
-        let before = buffer.len();
-        write_fields(buffer, fields);
-        let fields_len = buffer.len() - before;
-        buffer.extend_from_slice(entry.key.as_str().as_bytes());
-        [fields_len, entry.key.as_str().len()]
-    };
     let has_value = !event.deleted || *own_last;
-    writer.op(header, fields_and_key, |buffer| {
+    let fields = if has_value { write_fields(fields) } else { Vec::new() };
+    writer.op(OpHeader { fields_len: fields.len(), ..header }, entry.key.as_str(), |buffer| {
         if has_value {
-            transformer.seal(&entry.key, entry.value(), buffer);
+            let [head, tail] = entry.value();
+            transformer.seal(&entry.key, &[&fields, head, tail], buffer);
         }
     });
 }
 
-fn write_fields(buffer: &mut Vec<u8>, fields: &[Box<str>]) {
+fn write_fields(fields: &[Box<str>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
     for field in fields {
-        buffer.extend_from_slice(&u32::try_from(field.len()).expect("a field is part of a value").to_le_bytes());
-        buffer.extend_from_slice(field.as_bytes());
+        bytes.extend_from_slice(&u32::try_from(field.len()).expect("a field is part of a value").to_le_bytes());
+        bytes.extend_from_slice(field.as_bytes());
     }
+    bytes
 }
 
 fn read_fields(mut bytes: &[u8]) -> Option<Box<[Box<str>]>> {
@@ -89,8 +86,10 @@ pub(crate) fn entry(op: &Op<'_>, key: Key, previous: Option<&Entry>, transformer
         Draft::new(previous.value(), previous.sidecar.clone(), revision)
     } else {
         let opened = transformer.open(&key, op.value).map_err(|reason| format!("the value of {:?} cannot be opened: {reason}", op.key))?;
-        let fields = read_fields(op.fields).ok_or_else(|| format!("the fields of {:?} are malformed", op.key))?;
-        if header.revision_at as usize > opened.value.len() {
+        let parts = opened.value.split_at_checked(header.fields_len);
+        let (fields, value) = parts.ok_or_else(|| format!("the value of {:?} is cut short", op.key))?;
+        let fields = read_fields(fields).ok_or_else(|| format!("the fields of {:?} are malformed", op.key))?;
+        if header.revision_at as usize > value.len() {
             return Err(format!("the value of {:?} is shorter than it should be", op.key));
         }
         let sidecar = Sidecar {
@@ -101,7 +100,7 @@ pub(crate) fn entry(op: &Op<'_>, key: Key, previous: Option<&Entry>, transformer
             schema_epoch: header.schema_epoch,
             stale: header.flags.has(Flags::STALE) || opened.stale,
         };
-        Draft::new([&opened.value, b""], sidecar, revision)
+        Draft::new([value, b""], sidecar, revision)
     };
     Ok(Arc::new(draft.finish(key, revision, Revision(header.create_revision))))
 }

@@ -155,11 +155,12 @@ impl FrameWriter {
         self.ops == 0
     }
 
-    /// Appends an op that `fill` writes after its header. The header's lengths are taken from what it wrote.
-    pub(crate) fn op(&mut self, mut header: OpHeader, fields_and_key: impl FnOnce(&mut Vec<u8>) -> [usize; 2], value: impl FnOnce(&mut Vec<u8>)) {
+    /// Appends an op; `value` writes its sealed value. The header's lengths of these are set here.
+    pub(crate) fn op(&mut self, mut header: OpHeader, key: &str, value: impl FnOnce(&mut Vec<u8>)) {
         let start = self.buffer.len();
         self.buffer.resize(start + OP_HEADER, 0);
-        [header.fields_len, header.key_len] = fields_and_key(&mut self.buffer);
+        header.key_len = key.len();
+        self.buffer.extend_from_slice(key.as_bytes());
         let at = self.buffer.len();
         value(&mut self.buffer);
         header.value_len = self.buffer.len() - at;
@@ -228,6 +229,7 @@ pub(crate) struct OpHeader {
     pub(crate) flags: Flags,
     pub(crate) prefix_len: usize,
     pub(crate) key_len: usize,
+    /// How much of the opened value are the selectable fields, at its beginning.
     pub(crate) fields_len: usize,
     pub(crate) value_len: usize,
 }
@@ -294,8 +296,8 @@ pub(crate) struct Op<'a> {
     pub(crate) header: OpHeader,
     /// All of it.
     pub(crate) bytes: &'a [u8],
-    pub(crate) fields: &'a [u8],
     pub(crate) key: &'a str,
+    /// Sealed.
     pub(crate) value: &'a [u8],
 }
 
@@ -303,12 +305,11 @@ impl<'a> Op<'a> {
     /// The op at the beginning of `bytes`, and what follows it. Checks lengths, not the checksum.
     fn parse(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let header = OpHeader::decode(bytes.get(..OP_HEADER)?);
-        let (fields, rest) = bytes[OP_HEADER..].split_at_checked(header.fields_len)?;
-        let (key, rest) = rest.split_at_checked(header.key_len)?;
+        let (key, rest) = bytes[OP_HEADER..].split_at_checked(header.key_len)?;
         let (value, rest) = rest.split_at_checked(header.value_len)?;
         let key = std::str::from_utf8(key).ok()?;
         let bytes = &bytes[..bytes.len() - rest.len()];
-        Some((Self { header, bytes, fields, key, value }, rest))
+        Some((Self { header, bytes, key, value }, rest))
     }
 }
 

@@ -32,6 +32,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+/// So much of a journal must be gone before it is rewritten on a full disk.
+const RECLAIM_BYTES: u64 = 1 << 20;
 /// After so many appended bytes the free space is looked at again.
 const SPACE_CHECK_BYTES: u64 = 1 << 20;
 
@@ -68,6 +70,8 @@ struct Space {
     /// Bytes since the free space was looked at.
     unchecked: u64,
     ballast: bool,
+    /// Regaining space failed in a way that the next append must report.
+    broken: Option<String>,
 }
 
 impl Journal {
@@ -83,7 +87,7 @@ impl Journal {
         let (len, chain) = (recovered.files.active.len, recovered.files.active.chain);
         let layout = Arc::new(Layout::new(recovered.files));
         let rewriter = Rewriter::new(place.clone(), layout.clone(), counters.clone());
-        let space = Space { full: false, unchecked: SPACE_CHECK_BYTES, ballast };
+        let space = Space { full: false, unchecked: SPACE_CHECK_BYTES, ballast, broken: None };
         let writer = FrameWriter::default();
         Ok(Self { place, layout, file: recovered.active, len, chain, writer, counters, live_bytes, space, rewriter, _held: held })
     }
@@ -150,6 +154,22 @@ impl Journal {
         self.rewriter.start((self.live_bytes)(), self.space.full).map_err(AppendError::Fatal)
     }
 
+    /// On a full disk: if much of the journal is no longer present, regains it without waiting for the log to grow.
+    fn reclaim(&mut self, free: u64) {
+        let live = (self.live_bytes)();
+        let (total, next) = self.layout.with(|files| (files.len(), files.active.last + 1));
+        let pays = total > 2 * live + RECLAIM_BYTES.min(self.place.limits.segment_bytes) && free > live + live / 8;
+        if !pays || self.len <= SEGMENT_HEADER as u64 || self.rewriter.is_running() {
+            return;
+        }
+        if let Err(error) = self.roll(next) {
+            tracing::warn!(?error, "no space can be regained yet");
+            if let AppendError::Fatal(reason) = error {
+                self.space.broken = Some(reason);
+            }
+        }
+    }
+
     fn release_ballast(&mut self) -> bool {
         std::mem::take(&mut self.space.ballast) && self.place.drop_ballast().is_ok()
     }
@@ -157,6 +177,9 @@ impl Journal {
 
 impl Sink for Journal {
     fn append(&mut self, batch: &[Job]) -> Result<(), AppendError> {
+        if let Some(reason) = self.space.broken.take() {
+            return Err(AppendError::Fatal(reason));
+        }
         self.rewriter.check().map_err(AppendError::Fatal)?;
         let only_deletes = batch.iter().flat_map(|job| &job.changes).all(|change| change.event.deleted);
         match self.try_append(batch) {
@@ -175,7 +198,14 @@ impl Sink for Journal {
         let watermark = self.place.limits.watermark_bytes;
         if free < watermark {
             self.space.full = true;
-        } else if self.space.full && free >= watermark + watermark / 4 {
+        }
+        if self.space.full {
+            self.reclaim(free);
+        }
+        if free < watermark {
+            return false;
+        }
+        if self.space.full && free >= watermark + watermark / 4 {
             self.space.ballast = self.space.ballast || self.place.take_ballast();
             self.space.full = !self.space.ballast;
         }

@@ -24,8 +24,8 @@ pub(crate) trait Restore {
     /// What a key holds at this point.
     fn present(&mut self, key: &Key) -> Option<Arc<Entry>>;
 
-    /// A change after that state.
-    fn event(&mut self, event: Event, expires: Option<Expires>);
+    /// A change after that state; whether there was what it says that it replaces.
+    fn event(&mut self, event: Event, expires: Option<Expires>) -> bool;
 
     /// Everything up to this revision was given.
     fn end(&mut self, revision: Revision);
@@ -244,13 +244,17 @@ impl Reader<'_> {
 
     fn event(&mut self, op: &Op<'_>) -> Result<(), String> {
         let key = codec::key(op)?;
-        let previous = self.restore.present(&key);
+        // What was created needs no look: that nothing was there shows when it is put there.
+        let previous = if op.header.previous == 0 { None } else { self.restore.present(&key) };
         if previous.as_ref().map_or(0, |previous| previous.revision.0) != op.header.previous {
             return Err(format!("{:?} does not follow what it replaces", op.key));
         }
         let entry = codec::entry(op, key, previous.as_deref(), &*self.place.transformer)?;
         let deleted = op.header.flags.has(frame::Flags::DELETE);
-        self.restore.event(Event { entry, previous, deleted }, codec::expires(op));
+        let event = Event { entry, previous, deleted };
+        if !self.restore.event(event, codec::expires(op)) {
+            return Err(format!("{:?} is created but was there", op.key));
+        }
         Ok(())
     }
 

@@ -43,6 +43,11 @@ impl Rewriter {
         Self { place, layout, counters, cancelled: Arc::default(), running: None }
     }
 
+    /// Whether one is running.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| !running.is_finished())
+    }
+
     /// Begins a rewrite if it pays. With a full disk no history is kept back.
     pub(crate) fn start(&mut self, live_bytes: u64, full: bool) -> Result<(), String> {
         if self.running.is_some() {

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 /// Changes values at the journal. Bound to the key, so that a value cannot be moved to another one.
 pub trait Transformer: Send + Sync + 'static {
-    /// Appends the sealed form of a value, which comes in two parts.
-    fn seal(&self, key: &Key, value: [&[u8]; 2], sealed: &mut Vec<u8>);
+    /// Appends the sealed form of a value (with its selectable fields), which comes in parts.
+    fn seal(&self, key: &Key, parts: &[&[u8]], sealed: &mut Vec<u8>);
 
     /// The value again.
     ///
@@ -28,9 +28,10 @@ pub struct Opened<'a> {
 pub struct Identity;
 
 impl Transformer for Identity {
-    fn seal(&self, _key: &Key, value: [&[u8]; 2], sealed: &mut Vec<u8>) {
-        sealed.extend_from_slice(value[0]);
-        sealed.extend_from_slice(value[1]);
+    fn seal(&self, _key: &Key, parts: &[&[u8]], sealed: &mut Vec<u8>) {
+        for part in parts {
+            sealed.extend_from_slice(part);
+        }
     }
 
     fn open<'a>(&self, _key: &Key, sealed: &'a [u8]) -> Result<Opened<'a>, String> {

@@ -156,6 +156,43 @@ fn fault_07_a_full_disk_still_deletes_and_recovers() {
     });
 }
 
+/// Fault 7: on a full disk, deleting is enough to have space again.
+#[test]
+fn fault_07_deletes_regain_space() {
+    block_on(async {
+        let disk = SimDisk::default();
+        disk.set_capacity(Some(64 << 10));
+        let store = open(&disk).unwrap();
+        let mut model = Model::default();
+        let mut number = 0;
+        loop {
+            let txn = write(&object(&format!("n{number}")), &"v".repeat(700));
+            match commit(&store, txn.clone()).await {
+                Ok(done) => model.record(done.revision, &txn),
+                Err(error) => break assert!(matches!(error, CommitError::DiskFull)),
+            }
+            number += 1;
+        }
+        for gone in 2..number {
+            let txn = delete(&object(&format!("n{gone}")));
+            model.record(commit(&store, txn.clone()).await.unwrap().revision, &txn);
+        }
+        let recovered = async {
+            while commit(&store, write(&object("again"), "v")).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), recovered).await.expect("space is regained");
+        model.record(store.revision(), &write(&object("again"), "v"));
+        check_store(&store, &model).await;
+        assert!(disk.used() < 32 << 10, "{} bytes are used", disk.used());
+        store.close().await;
+        let store = open(&disk.crash(Crash::Dropped, 0)).unwrap();
+        check_store(&store, &model).await;
+        store.close().await;
+    });
+}
+
 /// Fault 7: what was half written for lack of space leaves nothing behind a shorter batch that came after.
 #[test]
 fn fault_07_a_half_written_batch_leaves_no_rest() {

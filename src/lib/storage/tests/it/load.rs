@@ -18,12 +18,12 @@ pub(crate) struct Run {
 }
 
 pub(crate) fn parts(disk: &SimDisk) -> Parts {
-    let journal = JournalLimits { segment_bytes: 1500, retain_bytes: 3000, watermark_bytes: 0, ballast_bytes: 4096, inline_rewrites: true };
+    let journal = JournalLimits { segment_bytes: 1500, retain_bytes: 3000, watermark_bytes: 0, ballast_bytes: 16 << 10, inline_rewrites: true };
     Parts { io: Arc::new(disk.clone()), clock: Arc::new(ManualClock::default()), journal, ..Parts::default() }
 }
 
 pub(crate) fn open(disk: &SimDisk) -> Result<Store, OpenError> {
-    Store::open_with(Config { engine: Engine::Embedded("/sim/storage".into()), history_bytes: 16 << 10 }, parts(disk))
+    Store::open_with(Config { engine: Engine::Embedded("/sim/storage".into()), history_bytes: 2000 }, parts(disk))
 }
 
 /// A transaction that fits what is pending.

@@ -6,3 +6,4 @@ mod crash;
 mod faults;
 mod load;
 mod model;
+mod rewrites;

@@ -1,0 +1,154 @@
+//! Rewriting in the background, and values that are not stored as they are.
+
+use crate::load::block_on;
+use ferrokube_storage::journal::transform::{Opened, Transformer};
+use ferrokube_storage::testing::{Dice, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, text, write};
+use ferrokube_storage::{Config, Engine, JournalLimits, Key, OpenError, Parts, Prefix, Revision, Store, WatchError};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+fn small() -> Parts {
+    let journal = JournalLimits { segment_bytes: 8 << 10, retain_bytes: 32 << 10, ..JournalLimits::default() };
+    Parts { journal, ..Parts::default() }
+}
+
+/// Watchers that begin anywhere, on a real disk, while segments are merged under them: the exact history or `Compacted`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_03_watches_during_rewrites_miss_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config { engine: Engine::Embedded(dir.path().join("storage")), history_bytes: 4096 };
+    let store = Store::open_with(config.clone(), small()).unwrap();
+    let prefix = Prefix::new("configmaps").unwrap();
+    let (done, complete) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut watchers = tokio::task::JoinSet::new();
+    for seed in 0..4 {
+        let (store, prefix, done, complete) = (store.clone(), prefix.clone(), done.clone(), complete.clone());
+        watchers.spawn(async move {
+            let mut dice = Dice::new(seed);
+            while !done.load(Ordering::Relaxed) {
+                let now = store.revision().0;
+                let mut at = now - dice.below(usize::try_from(now).unwrap().min(400) + 1) as u64;
+                let Ok(mut cursor) = store.watch(&prefix, Revision(at)) else { continue };
+                while at < now {
+                    match cursor.next(1 + dice.below(20)).await {
+                        Ok(events) => {
+                            for event in events {
+                                at += 1;
+                                assert_eq!(event.revision().0, at, "no gap");
+                                assert_eq!(event.previous.is_none(), event.entry.create_revision == event.revision());
+                                assert!(event.previous.as_ref().is_none_or(|previous| previous.key == event.entry.key && previous.revision < event.revision()));
+                            }
+                        }
+                        Err(WatchError::Compacted(_)) => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                complete.fetch_add(usize::from(at >= now), Ordering::Relaxed);
+            }
+        });
+    }
+    let mut model = Model::default();
+    let mut dice = Dice::new(77);
+    for _ in 0..250 {
+        let mut tickets = Vec::new();
+        for _ in 0..8 {
+            let object = key("configmaps", "ns", &format!("n{}", dice.below(12)));
+            let gone = store.pending(&object).is_some() && dice.below(3) == 0;
+            let txn = if gone { delete(&object) } else { write(&object, &"v".repeat(dice.below(200))) };
+            tickets.push((store.submit(txn.clone()).unwrap(), txn));
+        }
+        for (ticket, txn) in tickets {
+            model.record(ticket.committed().await.unwrap().revision, &txn);
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    watchers.join_all().await;
+    assert!(complete.load(Ordering::Relaxed) > 20, "{complete:?} watches went through");
+    let stats = store.stats();
+    assert!(stats.rewrites > 3 && stats.journal_bytes < 128 << 10, "{stats:?}");
+    store.close().await;
+    let store = Store::open_with(config, small()).unwrap();
+    check_present(&store, &model);
+    store.close().await;
+}
+
+/// A value stays where it is while nothing but others changes: over many rewrites and restarts.
+#[test]
+fn what_never_changes_survives_every_rewrite() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let mut model = Model::default();
+        let open = || {
+            let journal = JournalLimits { segment_bytes: 2000, retain_bytes: 2000, inline_rewrites: true, ..JournalLimits::default() };
+            let parts = Parts { io: Arc::new(disk.clone()), journal, ..Parts::default() };
+            Store::open_with(Config { engine: Engine::Embedded("/sim/storage".into()), history_bytes: 1000 }, parts).unwrap()
+        };
+        for round in 0..6 {
+            let store = open();
+            check_store(&store, &model).await;
+            for number in 0..60 {
+                let txn = match number {
+                    0 => create(&key("configmaps", "ns", &format!("kept-{round}")), "stays"),
+                    _ => write(&key("leases", "ns", "l"), &"beat".repeat(number % 20)),
+                };
+                model.record(commit(&store, txn.clone()).await.unwrap().revision, &txn);
+            }
+            assert!(store.stats().rewrites >= 1 && store.stats().journal_bytes < 12_000, "{:?}", store.stats());
+            store.close().await;
+        }
+        let store = open();
+        for round in 0..6 {
+            let entry = store.get(&key("configmaps", "ns", &format!("kept-{round}"))).unwrap();
+            assert_eq!((text(&entry).as_str(), entry.revision), ("stays", Revision(round * 60 + 1)));
+        }
+        store.close().await;
+    });
+}
+
+/// Adds a byte that depends on the key and turns every bit.
+struct Turning(u8);
+
+impl Transformer for Turning {
+    fn seal(&self, key: &Key, parts: &[&[u8]], sealed: &mut Vec<u8>) {
+        sealed.push(u8::try_from(key.as_str().len()).unwrap() ^ self.0);
+        sealed.extend(parts.concat().iter().map(|byte| !byte));
+    }
+
+    fn open<'a>(&self, key: &Key, sealed: &'a [u8]) -> Result<Opened<'a>, String> {
+        match sealed.split_first() {
+            Some((first, rest)) if usize::from(first ^ self.0) == key.as_str().len() => {
+                Ok(Opened { value: Cow::Owned(rest.iter().map(|byte| !byte).collect()), stale: self.0 == 9 })
+            }
+            _ => Err("it was sealed otherwise".to_owned()),
+        }
+    }
+}
+
+#[test]
+fn values_are_sealed_on_disk_and_a_wrong_secret_names_the_key() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let parts = |secret| Parts { io: Arc::new(disk.clone()), transformer: Arc::new(Turning(secret)), ..Parts::default() };
+        let config = Config { engine: Engine::Embedded("/sim/storage".into()), history_bytes: 1 };
+        let object = key("secrets", "ns", "token");
+        let store = Store::open_with(config.clone(), parts(9)).unwrap();
+        commit(&store, create(&object, "canary-secret")).await.unwrap();
+        commit(&store, write(&object, "canary-secret-2")).await.unwrap();
+        assert_eq!(text(&store.get(&object).unwrap()), "canary-secret-2");
+        // Read back from the journal: memory holds no history.
+        let mut cursor = store.watch(&Prefix::new("secrets").unwrap(), Revision(0)).unwrap();
+        assert_eq!(text(&cursor.next(1).await.unwrap()[0].entry), "canary-secret");
+        store.close().await;
+        assert!(disk.files().values().all(|bytes| !bytes.windows(6).any(|window| window == b"canary")), "the plain value is on the disk");
+        let store = Store::open_with(config.clone(), parts(9)).unwrap();
+        let entry = store.get(&object).unwrap();
+        assert!(text(&entry) == "canary-secret-2" && entry.sidecar.stale);
+        assert_eq!(put(&object, "canary-secret-2").sidecar.marks, entry.sidecar.marks);
+        store.close().await;
+        match Store::open_with(config, parts(8)).err().unwrap() {
+            OpenError::Damaged { what, .. } => assert!(what.contains("/registry/secrets/ns/token") && !what.contains("canary"), "{what}"),
+            error => panic!("{error}"),
+        }
+    });
+}
