@@ -1,6 +1,7 @@
 //! The one integration binary: the tree's rules, and real processes driven by real clients.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
+mod apiserver;
 mod canary;
 mod cli;
 mod hostile;

@@ -44,6 +44,7 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     let mut builder = ControlPlane::builder(registry.clone())
         .gates(plan.gates.clone())
         .messages(ferrokube_resources::messages())
+        .anonymous(plan.namesake.anonymous_auth)
         .authorizer(authorizer)
         .audit(audit.clone())
         .post_start("rbac/bootstrap-roles", Box::new(|registry| Box::pin(bootstrap_roles(registry))));

@@ -65,6 +65,7 @@ pub struct Builder {
     registry: Registry,
     gates: Gates,
     authenticators: Vec<Arc<dyn Authenticator>>,
+    anonymous: bool,
     authorizer: Arc<dyn Authorizer>,
     audit: AuditLog,
     messages: Arc<Messages>,
@@ -85,6 +86,13 @@ impl Builder {
     #[must_use]
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticator>) -> Self {
         self.authenticators.push(authenticator);
+        self
+    }
+
+    /// Whether requests without credentials are those of `system:anonymous` (default) or refused.
+    #[must_use]
+    pub fn anonymous(mut self, anonymous: bool) -> Self {
+        self.anonymous = anonymous;
         self
     }
 
@@ -138,6 +146,7 @@ impl Builder {
             registry: self.registry,
             gates: self.gates,
             authenticators: self.authenticators,
+            anonymous: self.anonymous,
             authorizer: self.authorizer,
             audit: self.audit,
             encoder: Encoder::new(self.messages),
@@ -168,6 +177,7 @@ impl ControlPlane {
             registry,
             gates: Gates::default(),
             authenticators: Vec::new(),
+            anonymous: true,
             authorizer: Arc::new(MastersOnly),
             audit: AuditLog::disabled(),
             messages: Arc::default(),

@@ -6,6 +6,7 @@ use crate::encode::Encoder;
 use crate::exchange::{Exchange, Stop};
 use crate::flow::Flow;
 use crate::health::Health;
+use crate::links::admit::ANONYMOUS;
 use crate::links::headers::AUDIT_ID;
 use crate::metrics::Metrics;
 use crate::openapi::OpenApi;
@@ -17,9 +18,10 @@ use ferrokube_auth::audit::AuditLog;
 use ferrokube_auth::{Authenticator, Authorizer};
 use ferrokube_features::Gates;
 use ferrokube_registry::Registry;
-use ferrokube_serve::{Body, Handler, Request, Response};
+use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
 use ferrokube_trace::{Seam, request_span, scoped};
 use futures::FutureExt;
+use http::{StatusCode, Version};
 use http_body_util::BodyExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -31,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) gates: Gates,
     pub(crate) authenticators: Vec<Arc<dyn Authenticator>>,
+    pub(crate) anonymous: bool,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) audit: AuditLog,
     pub(crate) encoder: Encoder,
@@ -53,6 +56,11 @@ impl Shared {
             Err(panic) => self.panicked(&mut exchange, panic.as_ref()),
         };
         chain::leave(self, &mut exchange, &mut response);
+        let unknown = exchange.real_user.name == ANONYMOUS || response.status() == StatusCode::UNAUTHORIZED;
+        if unknown && exchange.head.version == Version::HTTP_2 {
+            // Fault 37: who does not say who they are gets no HTTP/2 connection to play with.
+            response.extensions_mut().insert(CloseConnection);
+        }
         let recorded = exchange.audit.recorded.get_mut().ok().and_then(Option::take);
         if let Some(recorded) = recorded
             && let Err(error) = recorded.await
@@ -100,7 +108,8 @@ impl Shared {
     }
 
     fn panicked(&self, exchange: &mut Exchange, panic: &(dyn Any + Send)) -> Response {
-        let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        // A computed text may hold what the client sent; only constants of the program are logged (fault 54).
+        let what = panic.downcast_ref::<&'static str>().copied().unwrap_or("(computed)");
         self.metrics.panics.inc();
         tracing::error!(panic = what, path = exchange.info.path, verb = &*exchange.info.verb, "a request panicked");
         let failure = Failure::new(Reason::InternalError, "this request caused the server to panic; see its log");

@@ -38,7 +38,7 @@ pub(crate) fn authenticate(shared: &Shared, exchange: &mut Exchange) -> Result<(
             Err(_) => return Err(unauthorized()),
         }
     }
-    if credentials.bearer.is_some() || peer.as_ref().is_some_and(|peer| peer.unverified_certificate) {
+    if !shared.anonymous || credentials.bearer.is_some() || peer.as_ref().is_some_and(|peer| peer.unverified_certificate) {
         return Err(unauthorized());
     }
     exchange.real_user = UserInfo { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..UserInfo::default() };

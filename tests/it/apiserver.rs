@@ -1,0 +1,107 @@
+//! `apiserver` as a process of its own, with its namesake's flags.
+
+use crate::FERROKUBE;
+use ferrokube_testkit::{Client, Launch, raw};
+use reqwest::Method;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+fn openssl(directory: &Path, arguments: &str) {
+    let output = Command::new("openssl").args(arguments.split(' ')).current_dir(directory).output().unwrap();
+    assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Makes `NAME.crt` and `NAME.key` of a CA.
+fn ca(directory: &Path, name: &str) {
+    openssl(directory, &format!("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout {name}.key -out {name}.crt -subj /CN={name}"));
+}
+
+/// Makes `NAME.crt` and `NAME.key`, signed by a CA, with an extension file's text.
+fn signed(directory: &Path, ca: &str, name: &str, subject: &str, extensions: &str) {
+    fs::write(directory.join(format!("{name}.ext")), extensions).unwrap();
+    openssl(directory, &format!("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.csr -subj {subject}"));
+    openssl(directory, &format!("x509 -req -in {name}.csr -CA {ca}.crt -CAkey {ca}.key -CAcreateserial -days 2 -extfile {name}.ext -out {name}.crt"));
+    fs::set_permissions(directory.join(format!("{name}.key")), fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+fn identity(directory: &Path, name: &str) -> Vec<u8> {
+    [fs::read(directory.join(format!("{name}.crt"))).unwrap(), fs::read(directory.join(format!("{name}.key"))).unwrap()].concat()
+}
+
+#[tokio::test]
+async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    for name in ["serving-ca", "client-ca", "proxy-ca"] {
+        ca(path, name);
+    }
+    signed(path, "serving-ca", "serving", "/CN=server", "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n");
+    signed(path, "client-ca", "alice", "/O=system:masters/CN=alice", "extendedKeyUsage=clientAuth\n");
+    signed(path, "proxy-ca", "proxy", "/CN=front-proxy", "extendedKeyUsage=clientAuth\n");
+    signed(path, "serving-ca", "stranger", "/O=system:masters/CN=stranger", "extendedKeyUsage=clientAuth\n");
+    let flag = |name: &str, file: &str| format!("--{name}={}", path.join(file).display());
+    let launch = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag(flag("tls-cert-file", "serving.crt"))
+        .flag(flag("tls-private-key-file", "serving.key"))
+        .flag(flag("client-ca-file", "client-ca.crt"))
+        .flag("--requestheader-allowed-names=front-proxy");
+    let cluster = launch.clone().flag(flag("requestheader-client-ca-file", "proxy-ca.crt")).start().unwrap();
+    let serving_ca = fs::read(path.join("serving-ca.crt")).unwrap();
+    let client = |name: Option<&str>| Client::new(cluster.url(), &serving_ca, name.map(|name| identity(path, name)).as_deref(), None).unwrap();
+    let whoami = async |client: &Client, headers: &[(&str, &str)]| {
+        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let mut request = client.request(Method::POST, "/apis/authentication.k8s.io/v1/selfsubjectreviews").header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        client.send(request.body(body.to_string())).await.unwrap()
+    };
+    let of = |answer: &ferrokube_testkit::Answer| answer.body["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(of(&whoami(&client(Some("alice")), &[]).await), "alice");
+    // Only the front proxy speaks for others.
+    let remote = [("x-remote-user", "bob"), ("x-remote-group", "system:masters")];
+    assert_eq!(of(&whoami(&client(Some("alice")), &remote).await), "alice");
+    assert_eq!(of(&whoami(&client(Some("proxy")), &remote).await), "bob");
+    assert_eq!(whoami(&client(Some("stranger")), &[]).await.status, 401);
+    assert_eq!(whoami(&client(None), &remote).await.status, 403);
+    drop(cluster);
+    // One CA for both would let every client speak for everybody.
+    let refused = launch.flag(flag("requestheader-client-ca-file", "client-ca.crt")).start().unwrap_err();
+    assert!(format!("{refused:#}").contains("share a key"), "{refused:#}");
+}
+
+#[tokio::test]
+async fn without_anonymous_requests_need_credentials() {
+    let cluster = Launch::new(FERROKUBE).role("apiserver").flag("--anonymous-auth=false").start().unwrap();
+    assert_eq!(cluster.anonymous().unwrap().get("/livez").await.unwrap().status, 401);
+    assert_eq!(cluster.admin().unwrap().get("/livez").await.unwrap().status, 200);
+    assert!(raw(&cluster, "h2").await.is_ok());
+}
+
+#[tokio::test]
+async fn service_account_tokens_have_the_issuer_and_audience_of_the_flags() {
+    let launch = Launch::new(FERROKUBE).role("apiserver").flag("--service-account-issuer=https://issuer.example").flag("--api-audiences=one,two");
+    let cluster = launch.start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    assert_eq!(admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status, 201);
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let token = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &request).await.unwrap();
+    assert_eq!(token.status, 201, "{}", token.text);
+    assert_eq!(token.body["spec"]["audiences"], json!(["one", "two"]));
+    let robot = cluster.with_token(token.body["status"]["token"].as_str().unwrap()).unwrap();
+    let refused = robot.get("/api/v1/namespaces/default/secrets").await.unwrap();
+    assert_eq!(refused.status, 403);
+    assert!(refused.text.contains("system:serviceaccount:default:robot"), "{}", refused.text);
+    let discovery = cluster.anonymous().unwrap().get("/.well-known/openid-configuration").await.unwrap();
+    assert_eq!(discovery.body["issuer"], "https://issuer.example", "{}", discovery.text);
+    let anonymous = cluster.anonymous().unwrap();
+    let any = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*"))]);
+    let keys = anonymous.send(anonymous.request(Method::GET, "/openid/v1/jwks").headers(any)).await.unwrap();
+    assert_eq!(keys.body["keys"].as_array().map(Vec::len), Some(1), "{}", keys.text);
+}
