@@ -49,35 +49,54 @@ impl http_body::Body for Frames {
     }
 }
 
+/// A body that is too large is read and dropped up to this, so that its sender gets to see the answer before the connection closes.
+const DRAINED_BYTES: usize = 4 * 1024 * 1024;
+
 /// Reads a request body of at most `limit` bytes.
 ///
 /// # Errors
 /// 413 beyond the limit, 500 when the connection breaks or its framing is wrong.
 pub(crate) async fn read(mut body: Body, limit: usize) -> Result<Bytes, Failure> {
-    let too_large = || Failure::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {limit}"));
-    if body.size_hint().lower() > limit as u64 {
-        return Err(too_large());
-    }
-    let mut first: Option<Bytes> = None;
+    let mut first = Bytes::new();
     let mut rest = BytesMut::new();
+    while let Some(data) = next(&mut body).await? {
+        if first.len().max(rest.len()) + data.len() > limit {
+            drain(body, DRAINED_BYTES).await;
+            return Err(Failure::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {limit}")));
+        }
+        if first.is_empty() {
+            first = data;
+            continue;
+        }
+        if rest.is_empty() {
+            let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+            rest.reserve(announced.saturating_add(first.len() + data.len()).min(limit));
+            rest.extend_from_slice(&first);
+        }
+        rest.extend_from_slice(&data);
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// The next bytes that are any.
+async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Failure::bare(500, format!("the body of the request cannot be read: {error}")))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if first.as_ref().map_or(0, Bytes::len) + rest.len() + data.len() > limit {
-            return Err(too_large());
-        }
-        match &first {
-            None => first = Some(data),
-            Some(head) => {
-                if rest.is_empty() {
-                    rest.extend_from_slice(head);
-                    first = Some(Bytes::new());
-                }
-                rest.extend_from_slice(&data);
-            }
+        match frame.into_data() {
+            Ok(data) if !data.is_empty() => return Ok(Some(data)),
+            _ => {}
         }
     }
-    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
+    Ok(None)
+}
+
+async fn drain(mut body: Body, mut most: usize) {
+    while let Ok(Some(data)) = next(&mut body).await {
+        most = most.saturating_sub(data.len());
+        if most == 0 {
+            return;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -93,6 +112,7 @@ mod tests {
         let pieces = || frames([Bytes::from_static(b"ab"), Bytes::from_static(b""), Bytes::from_static(b"cd"), Bytes::from_static(b"e")]);
         assert_eq!(run(read(pieces(), 5)).unwrap(), "abcde");
         assert_eq!(run(read(pieces(), 4)).unwrap_err().code, 413);
+        assert_eq!(run(read(pieces(), 3)).unwrap_err().code, 413);
         assert_eq!(run(read(full("abc"), 3)).unwrap(), "abc");
         assert_eq!(run(read(empty(), 0)).unwrap(), "");
     }

@@ -54,7 +54,7 @@ pub(crate) fn enter(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop
     for link in &CHAIN {
         exchange.entered += 1;
         if let Step::Check(step) = link.step {
-            step(shared, exchange)?;
+            step(shared, exchange).inspect_err(|_| tracing::trace!(link = link.name, "a link ended the request"))?;
         }
     }
     Ok(())

@@ -126,10 +126,14 @@ impl Shared {
     }
 }
 
-/// The answer to a request that took too long: a `Status` in plain text, as upstream's timeout handler writes it.
+/// The answer to a request that took too long: a `Status` without its type, in plain text, as upstream's timeout handler writes it.
 fn timed_out() -> Response {
     let failure = Failure::new(Reason::Timeout, "request did not complete within the allotted timeout");
-    let bytes = ferrokube_apimachinery::json::write(&failure.to_document()).0;
+    let mut status = failure.to_document();
+    for field in ["kind", "apiVersion"] {
+        status.remove(&[field]);
+    }
+    let bytes = ferrokube_apimachinery::json::write(&status).0;
     status::with_type(504, "text/plain; charset=utf-8", crate::body::full(bytes))
 }
 

@@ -30,8 +30,10 @@ fn metadata(out: &mut Vec<u8>, fields: Option<&Map<String, Value>>) -> Layout {
     out.extend_from_slice(b"\"metadata\":");
     layout.metadata = position(out);
     out.push(b'{');
-    let kept = fields.into_iter().flatten().filter(|(name, _)| *name != "resourceVersion");
-    for (index, (name, value)) in kept.enumerate() {
+    // The name comes first: people and tests that look at the bytes expect it there.
+    let first = fields.and_then(|fields| fields.get_key_value("name"));
+    let kept = fields.into_iter().flatten().filter(|(name, _)| !matches!(name.as_str(), "name" | "resourceVersion"));
+    for (index, (name, value)) in first.into_iter().chain(kept).enumerate() {
         if index > 0 {
             out.push(b',');
         }

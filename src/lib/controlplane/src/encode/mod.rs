@@ -63,7 +63,7 @@ impl Encoder {
         };
         if let (Object::Stored(entry), Form::Json) = (object, accepted.form) {
             let bytes = slices::partial(entry, version);
-            return Ok((finish_json(bytes, accepted.pretty), Form::Json));
+            return Ok((finish_plain(bytes, accepted.pretty).into(), Form::Json));
         }
         let document = partial_document(&document_of(served, object), version);
         let (bytes, form) = self.document(&document, accepted, Some(&format!("{META}.PartialObjectMetadata")));
@@ -96,6 +96,9 @@ impl Encoder {
 
 /// Canonical JSON with the resource version and a newline at the end.
 fn json_document(document: &Document, indented: bool) -> Vec<u8> {
+    if document.get(&["metadata"]).is_none() {
+        return finish_plain(json::to_vec(&Value::Object(document.fields().clone())), indented);
+    }
     let (mut bytes, layout) = json::write(document);
     let revision = document.meta("resourceVersion");
     if !revision.is_empty() {
@@ -103,19 +106,15 @@ fn json_document(document: &Document, indented: bool) -> Vec<u8> {
         let comma = if bytes[at - 1] == b'{' { "" } else { "," };
         bytes.splice(at..at, format!("{comma}\"resourceVersion\":\"{revision}\"").into_bytes());
     }
+    finish_plain(bytes, indented)
+}
+
+fn finish_plain(mut bytes: Vec<u8>, indented: bool) -> Vec<u8> {
     if indented {
         return pretty::indent(&bytes);
     }
     bytes.push(b'\n');
     bytes
-}
-
-fn finish_json(mut bytes: Vec<u8>, indented: bool) -> Bytes {
-    if indented {
-        return pretty::indent(&bytes).into();
-    }
-    bytes.push(b'\n');
-    bytes.into()
 }
 
 /// An object as a document in the version of the request.

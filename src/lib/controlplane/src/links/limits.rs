@@ -1,11 +1,10 @@
-//! Bounds that need nothing but the head: the query's size, the body's announced size, the asked timeout.
+//! Bounds that need nothing but the head: the query's size, the asked timeout. The body is bounded where it is read.
 
 use crate::exchange::{Exchange, Stop};
 use crate::query::{Query, parse_duration};
 use crate::server::Shared;
 use crate::status;
-use ferrokube_apimachinery::status::{Failure, Reason};
-use http::header::CONTENT_LENGTH;
+use ferrokube_apimachinery::status::Failure;
 use std::time::Duration;
 
 /// The longest query.
@@ -17,11 +16,6 @@ pub(crate) fn enter(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop
     let raw = exchange.head.uri.query();
     if raw.is_some_and(|raw| raw.len() > MAX_QUERY_BYTES) {
         return Err(status::text(414, "the query is too long\n").into());
-    }
-    let announced = exchange.header(CONTENT_LENGTH).parse::<u64>().unwrap_or(0);
-    if announced > shared.limits.body_bytes as u64 {
-        let message = format!("Request entity too large: limit is {}", shared.limits.body_bytes);
-        return Err(Failure::new(Reason::RequestEntityTooLarge, message).into());
     }
     exchange.query = Query::parse(raw);
     exchange.timeout = timeout(exchange.query.text("timeout"), shared.limits.request)?;
