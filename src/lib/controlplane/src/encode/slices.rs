@@ -1,33 +1,21 @@
-//! Views of a stored object that are slices of its bytes: the layout of the canonical encoding says where they are.
+//! Views of a stored entry that are slices of its bytes: the layout of the canonical encoding says where they are.
 
-use ferrokube_storage::{Entry, Revision};
+use ferrokube_apimachinery::json::{Layout, forms};
+use ferrokube_storage::Entry;
 
-/// Around the digits: `"resourceVersion":"` and the closing quote.
-const FIELD_BYTES: usize = 20;
-
-fn digits(revision: Revision) -> usize {
-    revision.0.checked_ilog10().unwrap_or(0) as usize + 1
-}
-
-/// Bytes of the spliced resource version, with its comma.
-fn splice_len(entry: &Entry) -> usize {
-    usize::from(entry.sidecar.comma) + FIELD_BYTES + digits(entry.revision)
-}
-
-/// Where the metadata object lies: from its opening to after its closing brace.
-fn metadata_range(entry: &Entry) -> std::ops::Range<usize> {
-    let [_, metadata, _] = entry.sidecar.marks;
-    metadata as usize..entry.sidecar.revision_at as usize + splice_len(entry) + 1
+fn layout(entry: &Entry) -> Layout {
+    Layout::from_marks(entry.sidecar.marks, entry.sidecar.revision_at)
 }
 
 /// What follows kind and apiVersion: with an opening brace before it, a list item of a native kind.
 pub(crate) fn untyped(entry: &Entry) -> &[u8] {
-    &entry.bytes[entry.sidecar.marks[0] as usize..]
+    forms::item(&entry.bytes, &layout(entry))
 }
 
 /// The metadata object.
 pub(crate) fn metadata(entry: &Entry) -> &[u8] {
-    &entry.bytes[metadata_range(entry)]
+    let splice = forms::revision_length(entry.sidecar.comma, entry.revision.0);
+    forms::metadata(&entry.bytes, &layout(entry), splice)
 }
 
 /// The uid, which the canonical writer puts last but for the resource version.
@@ -71,7 +59,7 @@ pub(crate) fn with_newline(bytes: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use ferrokube_storage::{Prefix, Sidecar};
+    use ferrokube_storage::{Prefix, Revision, Sidecar};
 
     /// An entry as the store publishes it; `before` and `after` surround the resource version.
     pub(crate) fn entry(revision: u64, before: &str, after: &str) -> Entry {
