@@ -22,7 +22,7 @@ use compare::{Difference, compare};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use managers::Entry;
 use set::{Fields, intersects, is_subset, subtract, unite};
-use skip::Skipped;
+use skip::{Skip, Skipped};
 
 /// Owns what was there before the first apply of an object that was not tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -143,7 +143,9 @@ pub fn apply(
 
     merge::merge(schema, object.fields_mut(), applied.fields(), &skip);
     if let Some(last) = last.as_ref().filter(|last| !is_subset(&last.fields, &entry.fields)) {
-        let managed = prune::union(entries.iter().chain([&entry]).map(|entry| &entry.fields));
+        // What is applied but never owned (the name) must not be pruned either.
+        let mut managed = fields::of(schema, applied.fields(), &Skip::default());
+        entries.iter().for_each(|entry| unite(&mut managed, &entry.fields));
         prune::prune(schema, object.fields_mut(), &last.fields, &managed);
     }
     let none = Document::new();

@@ -2,7 +2,7 @@
 
 use super::element;
 use super::fields;
-use super::set::{self, Fields, assemble, children, insert, is_member, subtract, unite};
+use super::set::{self, Fields, assemble, children, insert, is_member, subtract};
 use super::skip::Skip;
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
@@ -85,12 +85,4 @@ fn remove(schema: Option<&Schema>, value: &mut Value, set: &Fields) {
     if empty {
         *value = Value::Null;
     }
-}
-
-/// What all of them own.
-pub(super) fn union<'a>(sets: impl Iterator<Item = &'a Fields>) -> Fields {
-    sets.fold(Fields::new(), |mut all, set| {
-        unite(&mut all, set);
-        all
-    })
 }
