@@ -28,9 +28,11 @@ fn normalize_fields(schema: &Schema, object: &mut Map<String, Value>) {
         let Some(property) = schema.properties.get(name.as_str()) else {
             return true;
         };
-        if name != "managedFields" {
-            normalize_value(&property.schema, value);
+        if name == "managedFields" {
+            // An empty list is a request to reset them.
+            return !value.is_null();
         }
+        normalize_value(&property.schema, value);
         match property.emit {
             Emit::AsIs => true,
             Emit::OmitEmpty => !is_empty(&property.schema, value),
