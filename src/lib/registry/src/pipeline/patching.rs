@@ -65,6 +65,8 @@ impl Job<'_> {
         }
         let live = live.ok_or_else(|| Failure::not_found(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default()))?;
         let mut object = live.clone();
+        // Clients patch an object without the server's annotations: where there are no others, there is no map for a patch to merge into.
+        meta::keep_server_annotations(None, &mut object);
         let strictness = match patch {
             Patch::Json(operations) => {
                 let mut value = object.into_value();
