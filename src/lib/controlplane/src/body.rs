@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 fn never<T>(error: Infallible) -> T {
     match error {}
@@ -88,6 +89,15 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
         }
     }
     Ok(None)
+}
+
+/// Reads and drops the body of a request that was answered without it, within bounds: a connection that closes on unread bytes can lose the answer.
+pub(crate) async fn discard(body: Option<Body>) {
+    const BYTES: usize = 256 * 1024;
+    const PATIENCE: Duration = Duration::from_secs(1);
+    if let Some(body) = body.filter(|body| !body.is_end_stream()) {
+        let _ = tokio::time::timeout(PATIENCE, drain(body, BYTES)).await;
+    }
 }
 
 async fn drain(mut body: Body, mut most: usize) {

@@ -56,6 +56,7 @@ impl Shared {
             Err(panic) => self.panicked(&mut exchange, panic.as_ref()),
         };
         chain::leave(self, &mut exchange, &mut response);
+        crate::body::discard(exchange.take_body()).await;
         let unknown = exchange.real_user.name == ANONYMOUS || response.status() == StatusCode::UNAUTHORIZED;
         if unknown && exchange.head.version == Version::HTTP_2 {
             // Fault 37: who does not say who they are gets no HTTP/2 connection to play with.
@@ -99,7 +100,8 @@ impl Shared {
                 object: resource.map_or("", |info| &info.name),
             },
         );
-        let timeout = exchange.timeout;
+        // A request whose time is over before it began does nothing.
+        let Some(timeout) = exchange.timeout.checked_sub(exchange.started.elapsed()) else { return Err(timed_out().into()) };
         let handled = scoped(trace, span, handler::handle(self, exchange));
         match tokio::time::timeout(timeout, handled).await {
             Ok(result) => result,

@@ -111,7 +111,7 @@ fn canonical_bytes_and_their_forms() {
         "metadata": {"name": "a", "resourceVersion": "7", "labels": {"l": "\"x"}, "uid": "u"}});
     let document = Document::from_value(object).expect("an object");
     let (bytes, layout) = write(&document);
-    let text = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","labels":{"l":"\"x"},"uid":"u"},"data":{"k":"v"}}"#;
+    let text = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u","labels":{"l":"\"x"}},"data":{"k":"v"}}"#;
     assert_eq!(std::str::from_utf8(&bytes).expect("utf-8"), text);
     let spliced = forms::splice_revision(&bytes, &layout, 42);
     let splice = forms::revision_length(layout.comma(), 42);

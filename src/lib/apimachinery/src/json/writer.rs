@@ -25,15 +25,18 @@ pub(super) fn canonical(document: &Document) -> (Vec<u8>, Layout) {
     (out, layout)
 }
 
+/// Metadata's first fields, in order.
+const FIRST: [&str; 4] = ["name", "generateName", "namespace", "uid"];
+
 fn metadata(out: &mut Vec<u8>, fields: Option<&Map<String, Value>>) -> Layout {
     let mut layout = Layout { type_end: position(out), ..Layout::default() };
     out.extend_from_slice(b"\"metadata\":");
     layout.metadata = position(out);
     out.push(b'{');
-    // The name comes first: people and tests that look at the bytes expect it there.
-    let first = fields.and_then(|fields| fields.get_key_value("name"));
-    let kept = fields.into_iter().flatten().filter(|(name, _)| !matches!(name.as_str(), "name" | "resourceVersion"));
-    for (index, (name, value)) in first.into_iter().chain(kept).enumerate() {
+    // What identifies the object comes first, as everybody expects who looks at the bytes; its uid before those that it refers to.
+    let first = FIRST.iter().filter_map(|name| fields?.get_key_value(*name));
+    let rest = fields.into_iter().flatten().filter(|(name, _)| *name != "resourceVersion" && !FIRST.contains(&name.as_str()));
+    for (index, (name, value)) in first.chain(rest).enumerate() {
         if index > 0 {
             out.push(b',');
         }

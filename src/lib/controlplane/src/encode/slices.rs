@@ -18,11 +18,11 @@ pub(crate) fn metadata(entry: &Entry) -> &[u8] {
     forms::metadata(&entry.bytes, &layout(entry), splice)
 }
 
-/// The uid, which the canonical writer puts last but for the resource version.
+/// The uid, which the canonical writer puts behind nothing but names; in those no bare quote can stand.
 pub(crate) fn uid(entry: &Entry) -> &str {
     const KEY: &[u8] = b"\"uid\":\"";
     let metadata = metadata(entry);
-    let Some(at) = memchr::memmem::rfind(metadata, KEY) else { return "" };
+    let Some(at) = memchr::memmem::find(metadata, KEY) else { return "" };
     let rest = &metadata[at + KEY.len()..];
     let end = memchr::memchr(b'"', rest).unwrap_or(0);
     std::str::from_utf8(&rest[..end]).unwrap_or_default()
@@ -78,9 +78,9 @@ pub(crate) mod tests {
 
     #[test]
     fn every_view_is_a_slice() {
-        let entry = entry(123, r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"labels":{"uid":"no"},"name":"a","uid":"u-1""#, r#"},"data":{"k":"v"}}"#);
-        assert_eq!(untyped(&entry), br#""metadata":{"labels":{"uid":"no"},"name":"a","uid":"u-1","resourceVersion":"123"},"data":{"k":"v"}}"#);
-        let want = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"labels":{"uid":"no"},"name":"a","uid":"u-1","resourceVersion":"123"}}"#;
+        let entry = entry(123, r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"}"#, r#"},"data":{"k":"v"}}"#);
+        assert_eq!(untyped(&entry), br#""metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"},"resourceVersion":"123"},"data":{"k":"v"}}"#);
+        let want = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"},"resourceVersion":"123"}}"#;
         assert_eq!(partial(&entry, "v1"), want.as_bytes());
         assert_eq!(uid(&entry), "u-1");
     }
