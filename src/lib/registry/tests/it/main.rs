@@ -1,5 +1,7 @@
 //! The pipeline on the memory engine, with the bundled kinds and a recording admission.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod create;
 mod delete;
 mod faults;

@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+/// What a test does while a webhook is asked.
+pub(crate) type During = Box<dyn FnOnce() -> RemoteFuture<'static, ()> + Send>;
+
 /// Admission that records what it sees, refuses objects with the label `refuse`, and can pretend to have webhooks.
 #[derive(Default)]
 pub(crate) struct Recorder {
@@ -21,7 +24,7 @@ pub(crate) struct Recorder {
     pub(crate) remote: AtomicBool,
     pub(crate) remote_calls: AtomicUsize,
     /// Runs inside a remote call, once, before it answers.
-    pub(crate) during_remote: Mutex<Option<Box<dyn FnOnce() -> RemoteFuture<'static, ()> + Send>>>,
+    pub(crate) during_remote: Mutex<Option<During>>,
 }
 
 impl Recorder {
