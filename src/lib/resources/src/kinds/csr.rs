@@ -47,7 +47,7 @@ pub(crate) fn body() -> Body {
             Part { name: "approval", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec", "status.certificate"] },
             Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
         ],
-        reset: &["status"],
+        reset: &["spec", "status"],
         columns: const {
             &[
                 Printed::NAME,
@@ -94,6 +94,11 @@ impl Hooks for SigningRequest {
             }
             _ => keep_stored(old, object, "status"),
         }
+    }
+
+    /// The spec is nobody's, and made once.
+    fn keeps_reset_on_create(&self) -> bool {
+        true
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
