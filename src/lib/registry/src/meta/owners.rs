@@ -42,19 +42,18 @@ pub(crate) fn dedup(object: &mut Document, context: &RequestContext) {
 /// What is wrong with the references.
 pub(super) fn check(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let mut controller: Option<&str> = None;
+    let mut controller: Option<&Value> = None;
     for reference in object.list(&["metadata", "ownerReferences"]) {
         check_one(reference, &mut errors);
         if reference.get("controller").and_then(Value::as_bool) != Some(true) {
             continue;
         }
-        let name = text(reference, "name");
         match controller {
-            None => controller = Some(name),
+            None => controller = Some(reference),
             Some(first) => errors.push(invalid(
                 PATH,
-                name,
-                format!("only one reference can have controller set to true; it is set in the references to {first} and {name}"),
+                [first, reference].map(|reference| (text(reference, "name"), text(reference, "uid"))),
+                "only one reference can have controller set to true",
             )),
         }
     }

@@ -65,8 +65,6 @@ impl Job<'_> {
         }
         let live = live.ok_or_else(|| Failure::not_found(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default()))?;
         let mut object = live.clone();
-        // Clients patch an object without the server's annotations: where there are no others, there is no map for a patch to merge into.
-        meta::keep_server_annotations(None, &mut object);
         let strictness = match patch {
             Patch::Json(operations) => {
                 let mut value = object.into_value();
@@ -83,6 +81,11 @@ impl Job<'_> {
                 self.strictness(body)
             }
             Patch::Strategic(body) => {
+                // A map that only the server wrote to is taken as absent, which directives tell apart; it is put back afterwards. JSON patches see it:
+                // they are computed from what their client read, and adding a key to a map that it saw must not fail.
+                if body.document.get(&["metadata", "annotations"]).is_some() {
+                    meta::keep_server_annotations(None, &mut object);
+                }
                 strategic_merge(&self.body_shape.schema, &mut object, &body.document).map_err(refused)?;
                 self.strictness(body)
             }

@@ -125,3 +125,29 @@ async fn managers_are_tracked_by_every_write() {
     let third = server.post(CONFIGMAPS, configmap("b", "v")).await.unwrap();
     assert_eq!(third.list(&["metadata", "managedFields"])[0]["manager"], "test", "the first word of the user agent");
 }
+
+#[tokio::test]
+async fn an_empty_list_of_managers_resets_them() {
+    let server = server().await;
+    for reset in [json!([]), json!([{}])] {
+        let stored = server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"managedFields": reset}}))).await.unwrap();
+        assert_eq!(stored.get(&["metadata", "managedFields"]), None, "{reset}");
+    }
+    let kept = server.post(CONFIGMAPS, configmap("b", "v")).await.unwrap();
+    let same = server.patch(CONFIGMAPS, "b", merge(json!({"metadata": {"managedFields": null}}))).await.unwrap();
+    assert_eq!(same, kept);
+}
+
+#[tokio::test]
+async fn json_patches_see_the_annotations_that_clients_read() {
+    let server = Server::new();
+    server.admission.stamps.store(true, std::sync::atomic::Ordering::SeqCst);
+    let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    assert_eq!(object.annotation("trace.kubernetes.io/trace-id"), Some("t1"));
+    assert!(!object.list(&["metadata", "managedFields"])[0].to_string().contains("trace.kubernetes.io"), "nobody owns it");
+    let added = operations(json!([{"op": "add", "path": "/metadata/annotations/example.com~1k", "value": "v"}]));
+    let stored = server.patch(CONFIGMAPS, "a", added).await.unwrap();
+    assert_eq!((stored.annotation("example.com/k"), stored.annotation("trace.kubernetes.io/trace-id")), (Some("v"), Some("t2")));
+    let same = server.put(CONFIGMAPS, "a", json!({"metadata": {"name": "a", "annotations": {"example.com/k": "v"}}, "data": {"k": "v"}})).await.unwrap();
+    assert_eq!(same, stored, "leaving them out is no change");
+}

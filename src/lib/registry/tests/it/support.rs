@@ -22,6 +22,9 @@ pub(crate) type During = Box<dyn FnOnce() -> RemoteFuture<'static, ()> + Send>;
 pub(crate) struct Recorder {
     pub(crate) seen: Mutex<Vec<(Operation, String)>>,
     pub(crate) remote: AtomicBool,
+    /// Whether ids are written.
+    pub(crate) stamps: AtomicBool,
+    pub(crate) stamped: AtomicUsize,
     pub(crate) remote_calls: AtomicUsize,
     /// Runs inside a remote call, once, before it answers.
     pub(crate) during_remote: Mutex<Option<During>>,
@@ -55,6 +58,13 @@ impl Admission for Recorder {
             object.set(&["metadata", "annotations", "example.com/seen"], "yes");
             Ok(object)
         })
+    }
+
+    fn stamp(&self, _attributes: &Attributes<'_>, object: &mut Document) {
+        if self.stamps.load(Ordering::SeqCst) {
+            let number = self.stamped.fetch_add(1, Ordering::SeqCst) + 1;
+            object.set(&["metadata", "annotations", "trace.kubernetes.io/trace-id"], format!("t{number}"));
+        }
     }
 
     fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
