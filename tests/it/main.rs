@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 mod apiserver;
+mod audit;
 mod canary;
 mod cli;
 mod hostile;

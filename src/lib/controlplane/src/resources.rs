@@ -214,6 +214,9 @@ fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, object: &O
 }
 
 fn respond_written(shared: &Shared, exchange: &mut Exchange, target: &Target, written: &Written, accepted: Accepted) -> Result<Response, Stop> {
+    if let Object::Stored(entry) = &written.object {
+        exchange.audit.written = Some(Arc::clone(entry));
+    }
     let code = if written.created { 201 } else { 200 };
     respond(shared, exchange, target, &written.object, (code, accepted))
 }

@@ -117,6 +117,7 @@ impl Shared {
         let failure = Failure::new(Reason::InternalError, "this request caused the server to panic; see its log");
         let response = status::respond(&failure, &self.encoder, &exchange.head.headers);
         exchange.audit.failure = Some(failure);
+        exchange.audit.panicked = true;
         response
     }
 

@@ -112,11 +112,23 @@ struct Shared {
     errors: AtomicU64,
 }
 
+type Waiter = oneshot::Sender<Result<(), AuditError>>;
+
+/// Tells all of them.
+fn answer(waiters: &mut Vec<Waiter>, is_written: bool) {
+    for waiter in waiters.drain(..) {
+        // Whoever stopped waiting does not want to know.
+        let _ = waiter.send(if is_written { Ok(()) } else { Err(AuditError::Unavailable) });
+    }
+}
+
 #[derive(Default)]
 struct Queue {
     lines: Vec<u8>,
-    /// One for each line, in order.
-    waiters: Vec<oneshot::Sender<Result<(), AuditError>>>,
+    /// How many lines these are.
+    count: u64,
+    /// Who waits for them; while the log is failing nobody does.
+    waiters: Vec<Waiter>,
     /// Bytes taken by the thread and not yet written.
     in_flight: usize,
     closed: bool,
@@ -263,9 +275,14 @@ impl Shared {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return Err(AuditError::Unavailable);
         }
-        let (sender, receiver) = oneshot::channel();
         let idle = queue.lines.is_empty();
         queue.lines.extend_from_slice(&encoded);
+        queue.count += 1;
+        if self.on_failure == OnFailure::Refuse && !self.healthy.load(Ordering::Acquire) {
+            // The writer is at it. Kept for when it works again; nobody should wait for that.
+            return Err(AuditError::Unavailable);
+        }
+        let (sender, receiver) = oneshot::channel();
         queue.waiters.push(sender);
         drop(queue);
         if idle {
@@ -283,18 +300,18 @@ struct Writer {
 
 impl Writer {
     fn run(mut self) {
-        let mut lines = Vec::new();
-        let mut waiters = Vec::new();
-        while self.take(&mut lines, &mut waiters) {
-            self.write(&lines, &mut waiters);
-            lines.clear();
-            lines.shrink_to(1024 * 1024);
+        let mut group = Queue::default();
+        while self.take(&mut group) {
+            self.write(&mut group);
+            group.lines.clear();
+            group.lines.shrink_to(1024 * 1024);
+            group.count = 0;
             self.shared.lock().in_flight = 0;
         }
     }
 
     /// Waits for events; `false` when the log is closed and drained.
-    fn take(&self, lines: &mut Vec<u8>, waiters: &mut Vec<oneshot::Sender<Result<(), AuditError>>>) -> bool {
+    fn take(&self, group: &mut Queue) -> bool {
         let mut queue = self.shared.lock();
         while queue.lines.is_empty() {
             if queue.closed {
@@ -302,36 +319,37 @@ impl Writer {
             }
             queue = self.shared.wake.wait(queue).expect("no panic while held");
         }
-        std::mem::swap(&mut queue.lines, lines);
-        std::mem::swap(&mut queue.waiters, waiters);
-        queue.in_flight = lines.len();
+        std::mem::swap(&mut queue.lines, &mut group.lines);
+        std::mem::swap(&mut queue.waiters, &mut group.waiters);
+        std::mem::swap(&mut queue.count, &mut group.count);
+        queue.in_flight = group.lines.len();
         true
     }
 
-    /// Writes one group. While that fails: by policy it is dropped at once, or kept and tried again, and after [`PATIENCE`] its waiters are told.
-    fn write(&mut self, lines: &[u8], waiters: &mut Vec<oneshot::Sender<Result<(), AuditError>>>) {
-        let count = waiters.len() as u64;
+    /// Writes one group. While that fails: by policy it is dropped at once, or kept and tried again, and after [`PATIENCE`] whoever waits is told.
+    fn write(&mut self, group: &mut Queue) {
         let begun = Instant::now();
-        while let Err(error) = self.sink.append(lines) {
+        while let Err(error) = self.sink.append(&group.lines) {
             self.failed(&error);
             if self.shared.on_failure == OnFailure::Drop {
-                self.shared.dropped.fetch_add(count, Ordering::Relaxed);
-                waiters.drain(..).for_each(|waiter| drop(waiter.send(Ok(()))));
+                self.shared.dropped.fetch_add(group.count, Ordering::Relaxed);
+                answer(&mut group.waiters, true);
                 return;
             }
             if begun.elapsed() >= PATIENCE {
-                waiters.drain(..).for_each(|waiter| drop(waiter.send(Err(AuditError::Unavailable))));
+                answer(&mut group.waiters, false);
+                answer(&mut self.shared.lock().waiters, false);
             }
             if !self.pause() && begun.elapsed() >= PATIENCE {
-                self.shared.dropped.fetch_add(count, Ordering::Relaxed);
+                self.shared.dropped.fetch_add(group.count, Ordering::Relaxed);
                 return;
             }
         }
         if !self.shared.healthy.swap(true, Ordering::AcqRel) {
             tracing::info!("the audit log is written again");
         }
-        self.shared.written.fetch_add(count, Ordering::Relaxed);
-        waiters.drain(..).for_each(|waiter| drop(waiter.send(Ok(()))));
+        self.shared.written.fetch_add(group.count, Ordering::Relaxed);
+        answer(&mut group.waiters, true);
     }
 
     fn failed(&self, error: &io::Error) {
@@ -444,11 +462,28 @@ mod tests {
         assert!(matches!(record(&log, "kept").await, Err(AuditError::Unavailable)));
         assert!(log.admit(&PLAN).is_err());
         assert!(!log.stats().healthy);
+        assert!(matches!(record(&log, "also kept").await, Err(AuditError::Unavailable)), "at once");
         disk.full.store(false, Ordering::SeqCst);
+        let begun = Instant::now();
+        while log.admit(&PLAN).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it recovers");
+            tokio::task::yield_now().await;
+        }
         record(&log, "after").await.expect("written");
-        assert!(log.admit(&PLAN).is_ok());
         let text = String::from_utf8(disk.lines.lock().expect("lock").clone()).expect("text");
         assert!(text.find("kept").expect("the refused event is kept") < text.find("after").expect("after"));
+    }
+
+    #[tokio::test]
+    async fn fault_55_a_dropping_log_goes_on_when_there_is_space() {
+        let disk = Disk::default();
+        let log = log(&disk, |config| config.on_failure = OnFailure::Drop);
+        disk.full.store(true, Ordering::SeqCst);
+        record(&log, "lost").await.expect("dropped by policy");
+        disk.full.store(false, Ordering::SeqCst);
+        record(&log, "written").await.expect("written");
+        assert!(log.stats().healthy);
+        assert_eq!((log.stats().written, log.stats().dropped), (1, 1));
     }
 
     #[tokio::test]

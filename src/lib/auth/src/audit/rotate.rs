@@ -87,7 +87,8 @@ impl Sink for Rotating {
             self.rotate()?;
         }
         if let Err(error) = self.file.write_all(bytes) {
-            self.file.set_len(self.size)?;
+            // What cannot be cut (a device) never tears a line that anybody reads.
+            let _ = self.file.set_len(self.size);
             return Err(error);
         }
         self.size += length;

@@ -5,11 +5,13 @@ use crate::server::Shared;
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::audit::{AuditError, Event, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds};
+use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::Response;
+use ferrokube_storage::Entry;
 use http::{HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 /// The longest audit id that is taken from a client.
@@ -31,6 +33,10 @@ pub(crate) struct Audit {
     pub(crate) response: Option<Bytes>,
     /// Why the request failed.
     pub(crate) failure: Option<Failure>,
+    /// Whether its handler panicked.
+    pub(crate) panicked: bool,
+    /// What a write left in the store.
+    pub(crate) written: Option<Arc<Entry>>,
     /// To be awaited before a write is answered.
     pub(crate) recorded: Mutex<Option<Recorded>>,
 }
@@ -78,7 +84,11 @@ fn plan(shared: &Shared, exchange: &Exchange) -> Plan {
 pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
     let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
     let streams = exchange.info.is_long_running() && response.status().is_success();
-    let stage = if streams { Stage::ResponseStarted } else { Stage::ResponseComplete };
+    let stage = match (exchange.audit.panicked, streams) {
+        (true, _) => Stage::Panic,
+        (false, true) => Stage::ResponseStarted,
+        (false, false) => Stage::ResponseComplete,
+    };
     if !plan.wants(stage) {
         return;
     }
@@ -95,6 +105,8 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
     let reason = annotations.remove(REASON).unwrap_or_default();
     let source_ips = addresses(exchange);
     let failure = exchange.audit.failure.as_ref();
+    let written = exchange.audit.written.as_ref();
+    let revision = written.map(|entry| entry.revision.to_string()).unwrap_or_default();
     let event = Event {
         id,
         stage,
@@ -108,10 +120,11 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
         object: exchange.info.access().map(|access| ObjectRef {
             resource: access.resource,
             namespace: access.namespace,
-            name: access.name,
+            name: if access.name.is_empty() { written.map_or("", |entry| entry.key.name()) } else { access.name },
             group: access.group,
             version: access.version,
             subresource: access.subresource,
+            resource_version: &revision,
             ..ObjectRef::default()
         }),
         outcome: Some(Outcome {
@@ -124,7 +137,7 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
         response: exchange.audit.response.as_deref().map(Payload::Json),
         received: exchange.now,
         at: SystemTime::now(),
-        trace: Some(trace_ids(exchange)),
+        trace: trace_ids(shared, exchange),
         decision: (&decision, &reason),
         annotations: &annotations,
     };
@@ -136,9 +149,12 @@ pub(crate) const DECISION: &str = "authorization.k8s.io/decision";
 /// And why.
 pub(crate) const REASON: &str = "authorization.k8s.io/reason";
 
-fn trace_ids(exchange: &Exchange) -> TraceIds {
+/// The request's ids, and as initial id the one that a created object gets; none while log tracking is off.
+fn trace_ids(shared: &Shared, exchange: &Exchange) -> Option<TraceIds> {
     let trace = &exchange.trace;
-    TraceIds { trace: trace.trace_id.bytes(), span: trace.span_id.bytes(), initial: trace.initial.map(|id| id.bytes()) }
+    let created = (exchange.info.verb == "create" && exchange.audit.written.is_some()).then_some(trace.trace_id);
+    let initial = trace.initial.or(created).map(|id| id.bytes());
+    shared.gates.enabled(&LOG_TRACKING).then(|| TraceIds { trace: trace.trace_id.bytes(), span: trace.span_id.bytes(), initial })
 }
 
 /// Forwarded addresses as the client sent them, then its own.
@@ -151,7 +167,7 @@ fn addresses(exchange: &Exchange) -> Vec<String> {
 
 /// What is needed to record the end of a long answer.
 pub(crate) struct Ending {
-    shared: std::sync::Arc<Shared>,
+    shared: Arc<Shared>,
     plan: Plan,
     id: HeaderValue,
     uri: String,
@@ -160,15 +176,15 @@ pub(crate) struct Ending {
     method: &'static str,
     source_ips: Vec<String>,
     received: SystemTime,
-    trace: TraceIds,
+    trace: Option<TraceIds>,
 }
 
 impl Ending {
     /// For a request that is about to stream; `None` when its end is not recorded.
-    pub(crate) fn of(shared: &std::sync::Arc<Shared>, exchange: &Exchange) -> Option<Self> {
+    pub(crate) fn of(shared: &Arc<Shared>, exchange: &Exchange) -> Option<Self> {
         let plan = exchange.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
         Some(Self {
-            shared: std::sync::Arc::clone(shared),
+            shared: Arc::clone(shared),
             plan,
             id: exchange.audit_id.clone(),
             uri: exchange.head.uri.path_and_query().map_or_else(String::new, ToString::to_string),
@@ -177,7 +193,7 @@ impl Ending {
             method: exchange.method,
             source_ips: addresses(exchange),
             received: exchange.now,
-            trace: trace_ids(exchange),
+            trace: trace_ids(shared, exchange),
         })
     }
 }
@@ -200,7 +216,7 @@ impl Drop for Ending {
             response: None,
             received: self.received,
             at: SystemTime::now(),
-            trace: Some(self.trace),
+            trace: self.trace,
             decision: ("", ""),
             annotations: &BTreeMap::new(),
         };

@@ -1,0 +1,119 @@
+//! Fault 55: the audit log of the real process: what was acknowledged is in it, what must not be is not, and it ties objects to requests.
+
+use crate::FERROKUBE;
+use ferrokube_testkit::{Client, Cluster, Launch};
+use serde_json::{Value, json};
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn events(cluster: &Cluster) -> Vec<Value> {
+    let text = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+/// Creates objects until the server is gone; notes those that were acknowledged.
+async fn writer(client: Client, prefix: String, acknowledged: Arc<Mutex<Vec<String>>>) {
+    for number in 0.. {
+        let name = format!("{prefix}-{number}");
+        match client.post(CONFIGMAPS, &config_map(&name)).await {
+            Ok(answer) if answer.status == 201 => acknowledged.lock().unwrap().push(name),
+            Ok(answer) => panic!("{}", answer.text),
+            Err(_) => return,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_55_kill_9_loses_no_event_of_an_acknowledged_write() {
+    let mut cluster = Cluster::start(FERROKUBE).unwrap();
+    let acknowledged = Arc::new(Mutex::new(Vec::new()));
+    for round in 0..5_u64 {
+        let client = cluster.admin().unwrap();
+        let writers: Vec<_> = (0..4).map(|one| tokio::spawn(writer(client.clone(), format!("r{round}-{one}"), Arc::clone(&acknowledged)))).collect();
+        // Not to wait for anything: to be killed at another point of the work each time.
+        tokio::time::sleep(Duration::from_millis(60 + round * 41)).await;
+        cluster.kill().unwrap();
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        cluster.restart().unwrap();
+    }
+    let events = events(&cluster);
+    let recorded: std::collections::BTreeSet<&str> =
+        events.iter().filter(|event| event["responseStatus"]["code"] == 201).filter_map(|event| event["objectRef"]["name"].as_str()).collect();
+    let acknowledged = acknowledged.lock().unwrap();
+    assert!(acknowledged.len() > 20, "only {} writes", acknowledged.len());
+    for name in acknowledged.iter() {
+        assert!(recorded.contains(name.as_str()), "{name} was acknowledged and is not in the audit log");
+    }
+}
+
+#[tokio::test]
+async fn an_event_has_the_ids_of_its_object() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let made = cluster.admin().unwrap().post(CONFIGMAPS, &config_map("traced")).await.unwrap();
+    let events = events(&cluster);
+    let event = events.iter().find(|event| event["objectRef"]["name"] == "traced").expect("it is written before it is answered");
+    for id in ["trace-id", "span-id", "initial-trace-id"] {
+        let key = format!("trace.kubernetes.io/{id}");
+        assert_eq!(event["annotations"][&key], made.body["metadata"]["annotations"][&key], "{id}");
+        assert!(event["annotations"][&key].is_string());
+    }
+    assert_eq!(event["auditID"].as_str(), made.headers["audit-id"].to_str().ok());
+    assert_eq!(event["user"]["username"], "kubernetes-admin");
+    assert_eq!(event["annotations"]["authentication.k8s.io/method"], "x509");
+    assert_eq!(event["objectRef"]["resourceVersion"], made.body["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test]
+async fn fault_54_no_policy_records_bodies_with_credentials() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = directory.path().join("policy.yaml");
+    fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n").unwrap();
+    let cluster = Launch::new(FERROKUBE).flag(format!("--audit-policy-file={}", policy.display())).start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"b": "canary-secret"}});
+    assert_eq!(admin.post("/api/v1/namespaces/default/secrets", &secret).await.unwrap().status, 201);
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    assert_eq!(admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status, 201);
+    let token = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &json!({"spec": {}})).await.unwrap();
+    let token = token.body["status"]["token"].as_str().unwrap().to_owned();
+    let review = admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &json!({"spec": {"token": token}})).await.unwrap();
+    assert_eq!(review.body["status"]["user"]["username"], "system:serviceaccount:default:robot", "{}", review.text);
+    let own = cluster.with_token(&token).unwrap().post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({})).await.unwrap();
+    assert_eq!(own.body["status"]["userInfo"]["username"], "system:serviceaccount:default:robot", "{}", own.text);
+    assert_eq!(admin.post(CONFIGMAPS, &config_map("plain")).await.unwrap().status, 201);
+
+    let text = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
+    for canary in ["canary-secret", &token, token.rsplit('.').next().unwrap(), "Y2FuYXJ5LXNlY3JldA"] {
+        assert!(!text.contains(canary), "{canary}");
+        assert!(!cluster.log().contains(canary), "{canary}");
+    }
+    let events = events(&cluster);
+    let of = |resource: &str| {
+        let found = events.iter().find(|event| event["objectRef"]["resource"] == resource && event["verb"] == "create" && event["stage"] == "ResponseComplete");
+        found.unwrap_or_else(|| panic!("no event of {resource}"))
+    };
+    assert_eq!(of("configmaps")["requestObject"]["data"]["k"], "v");
+    assert_eq!(of("secrets")["level"], "Metadata");
+    assert_eq!(of("tokenreviews")["level"], "Metadata");
+}
+
+#[tokio::test]
+async fn fault_55_while_the_log_cannot_be_written_writes_are_refused_and_reads_go_on() {
+    let cluster = Launch::new(FERROKUBE).role("apiserver").flag("--audit-log-path=/dev/full").start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let first = admin.post(CONFIGMAPS, &config_map("first")).await.unwrap();
+    assert_eq!(first.status, 500, "{}", first.text);
+    let second = admin.post(CONFIGMAPS, &config_map("second")).await.unwrap();
+    assert_eq!(second.status, 500, "{}", second.text);
+    assert_eq!(admin.get(&format!("{CONFIGMAPS}/second")).await.unwrap().status, 404, "refused before it was executed");
+    assert!(cluster.log().contains("the audit log cannot be written"));
+}
