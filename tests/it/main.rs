@@ -11,6 +11,7 @@ mod kubectl;
 mod layering;
 mod lifecycle;
 mod sizes;
+mod starved;
 
 /// The executable under test.
 const FERROKUBE: &str = env!("CARGO_BIN_EXE_ferrokube");

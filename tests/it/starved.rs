@@ -1,0 +1,64 @@
+//! A process that runs out of what the system gives: file handles, readers of its log.
+
+use crate::FERROKUBE;
+use ferrokube_testkit::{BOUND, Client, Launch, wait_until};
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use tempfile::tempdir;
+
+/// A started process; killed when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a command that is not under the test kit's usual care, and waits for its ready line.
+fn start(command: &mut Command, data: &Path) -> (Running, Client) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let running = Running(child);
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready in "), "{line:?}");
+    // Kept open: nobody reads on, and nothing more is written.
+    std::mem::forget(output);
+    (running, Client::from_kubeconfig(&data.join("admin.kubeconfig")).unwrap())
+}
+
+#[tokio::test]
+async fn fault_13_a_log_that_nobody_reads_stops_nothing() {
+    let directory = tempdir().unwrap();
+    let data = directory.path().join("data");
+    let (_running, admin) = start(Launch::new(FERROKUBE).flag("-v=10").command(&data).stderr(Stdio::piped()), &data);
+    // More lines than a pipe and the queue behind it hold.
+    for round in 0..3000 {
+        let answer = admin.get("/api/v1/namespaces/default").await.unwrap();
+        assert_eq!(answer.status, 200, "request {round}");
+    }
+}
+
+#[tokio::test]
+async fn fault_38_without_file_handles_the_listener_waits_and_goes_on() {
+    let directory = tempdir().unwrap();
+    let data = directory.path().join("data");
+    let own = Launch::new(FERROKUBE).role("apiserver").command(&data);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 80; exec \"$@\"", "sh"]).arg(own.get_program()).args(own.get_args()).stderr(Stdio::null());
+    let (_running, admin) = start(&mut command, &data);
+    let address = admin.url().trim_start_matches("https://").to_owned();
+    let crowd: Vec<_> = (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    drop(crowd);
+    wait_until("the server answers again", BOUND, || async {
+        match Client::from_kubeconfig(&data.join("admin.kubeconfig")).unwrap().get("/readyz").await {
+            Ok(answer) if answer.status == 200 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
