@@ -117,3 +117,15 @@ async fn fault_55_while_the_log_cannot_be_written_writes_are_refused_and_reads_g
     assert_eq!(admin.get(&format!("{CONFIGMAPS}/second")).await.unwrap().status, 404, "refused before it was executed");
     assert!(cluster.log().contains("the audit log cannot be written"));
 }
+
+#[tokio::test]
+async fn fault_55_or_events_are_dropped_visibly_when_the_mode_says_so() {
+    let cluster = Launch::new(FERROKUBE).role("apiserver").flag("--audit-log-path=/dev/full").flag("--audit-log-mode=blocking").start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let answer = admin.post(CONFIGMAPS, &config_map("first")).await.unwrap();
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    assert!(cluster.log().contains("the audit log cannot be written"));
+    let metrics = admin.get("/metrics").await.unwrap().text;
+    let dropped = metrics.lines().find(|line| line.starts_with("ferrokube_audit_errors")).expect("the metric");
+    assert!(!dropped.ends_with(" 0"), "{dropped}");
+}

@@ -5,7 +5,7 @@ use super::rights::Rights;
 use crate::cmd::flags::Storage;
 use anyhow::{Context, anyhow};
 use ferrokube_admission::Chain;
-use ferrokube_auth::audit::{self, AuditLog, Policy, Rotation};
+use ferrokube_auth::audit::{self, AuditLog, OnFailure, Policy, Rotation};
 use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, TokenFile, X509};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
@@ -131,7 +131,8 @@ fn open_audit(plan: &Plan<'_>) -> anyhow::Result<AuditLog> {
         max_backups: flags.audit_log_maxbackup,
         max_age: Duration::from_secs(u64::from(flags.audit_log_maxage) * 24 * 3600),
     };
-    let config = audit::Config { policy: policy.unwrap_or_default(), rotation, ..audit::Config::new(path) };
+    let on_failure = if flags.audit_log_mode == "blocking" { OnFailure::Drop } else { OnFailure::Refuse };
+    let config = audit::Config { policy: policy.unwrap_or_default(), rotation, on_failure, ..audit::Config::new(path) };
     Ok(AuditLog::open(config)?)
 }
 
