@@ -81,6 +81,10 @@ impl Cursor {
         let read = tokio::task::spawn_blocking(move || archive.events(prefix.as_str(), after, until, max.max(1)));
         let older = read.await.map_err(|_| gone)??;
         if older.events.is_empty() {
+            // An archive that does not get on would be asked again and again.
+            if older.reached <= after {
+                return Err(WatchError::Compacted(after));
+            }
             self.position = older.reached;
         }
         Ok(older.events)

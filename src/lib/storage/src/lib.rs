@@ -15,6 +15,7 @@ pub mod journal;
 pub mod key;
 mod log;
 mod published;
+mod refill;
 pub mod snapshot;
 pub mod stats;
 pub mod store;

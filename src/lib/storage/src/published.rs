@@ -8,17 +8,20 @@ use crate::cursor::WatchError;
 use crate::entry::Entry;
 use crate::key::{Key, Prefix, Revision};
 use crate::log::{Log, Map};
+use crate::refill::Refill;
 use crate::snapshot::Snapshot;
 use crate::sync;
 use crate::txn::{Change, Event};
 use arc_swap::ArcSwap;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockWriteGuard};
 use tokio::sync::Notify;
 
 /// What an event costs beside its bytes, roughly: the entry, its key, its place in the log.
 const EVENT_OVERHEAD: usize = 256;
+/// How many restored events may exceed the bound of the history before some are dropped.
+const REFILL_EVENTS: usize = 1024;
 
 /// Reads events that are no longer in memory.
 pub(crate) trait Archive: Send + Sync {
@@ -56,7 +59,7 @@ pub(crate) struct State {
 
 impl State {
     /// Gives back what was there.
-    fn apply(&mut self, event: &Event, replay_events: usize) -> Option<Arc<Entry>> {
+    pub(crate) fn apply(&mut self, event: &Event, replay_events: usize) -> Option<Arc<Entry>> {
         let before = if event.deleted { self.map.remove(&event.entry.key) } else { self.map.insert(event.entry.key.clone(), event.entry.clone()) };
         self.log.push(event.clone(), &self.map, replay_events);
         before
@@ -65,7 +68,7 @@ impl State {
 
 /// The events in memory over all resources, oldest first.
 #[derive(Default)]
-struct Retention {
+pub(crate) struct Retention {
     queue: VecDeque<Retained>,
     bytes: usize,
 }
@@ -220,7 +223,7 @@ impl Published {
         retention.bytes += added.iter().map(|retained| retained.cost).sum::<usize>();
         retention.queue.extend(added);
         self.live_bytes.fetch_add(live.cast_unsigned(), Ordering::Relaxed);
-        self.evict_while(retention, |retention, _| retention.bytes > self.history_bytes);
+        self.evict(retention);
     }
 
     /// Drops events from the front of the history while `more` says so.
@@ -254,7 +257,34 @@ impl Published {
 
     /// Fills it while nobody else uses it yet.
     pub(crate) fn refill(&self) -> Refill<'_> {
-        Refill { published: self, retention: sync::lock(&self.retention), resource: None, live: 0 }
+        Refill::new(self, sync::lock(&self.retention))
+    }
+
+    /// Where the history begins, while it is filled.
+    pub(crate) fn set_origin(&self, revision: Revision) {
+        self.origin.store(revision.0, Ordering::Release);
+        self.revision.store(revision.0, Ordering::Release);
+    }
+
+    /// Keeps an event that was read back.
+    pub(crate) fn retain(&self, retention: &mut Retention, resource: Arc<Resource>, event: &Event) {
+        retention.bytes += cost(event);
+        retention.queue.push_back(Retained { revision: event.revision(), resource, cost: cost(event) });
+        // Not after each: dropping takes a lock for each resource.
+        if retention.queue.len().is_multiple_of(REFILL_EVENTS) {
+            self.evict(retention);
+        }
+    }
+
+    /// It is filled.
+    pub(crate) fn filled(&self, retention: &mut Retention, revision: Revision, live_bytes: u64) {
+        self.evict(retention);
+        self.revision.store(revision.0, Ordering::Release);
+        self.live_bytes.store(live_bytes, Ordering::Relaxed);
+    }
+
+    fn evict(&self, retention: &mut Retention) {
+        self.evict_while(retention, |retention, _| retention.bytes > self.history_bytes);
     }
 
     /// Wakes the watchers of these resources, and who waits for the revision.
@@ -333,78 +363,8 @@ fn cost(event: &Event) -> usize {
 }
 
 /// By how many bytes an event changes what is present.
-fn growth(event: &Event) -> i64 {
+pub(crate) fn growth(event: &Event) -> i64 {
     let after = if event.deleted { 0 } else { event.entry.bytes.len() };
     let before = event.previous.as_ref().map_or(0, |previous| previous.bytes.len());
     i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX)
-}
-
-/// How many restored events may exceed the bound of the history before some are dropped.
-const REFILL_EVENTS: usize = 1024;
-
-/// Fills the state and the history from a journal.
-pub(crate) struct Refill<'a> {
-    published: &'a Published,
-    retention: MutexGuard<'a, Retention>,
-    /// The one that was used last: mostly the next one too.
-    resource: Option<Arc<Resource>>,
-    live: i64,
-}
-
-impl Refill<'_> {
-    /// The history begins after this revision; called before anything else.
-    pub(crate) fn origin(&self, revision: Revision) {
-        self.published.origin.store(revision.0, Ordering::Release);
-        self.published.revision.store(revision.0, Ordering::Release);
-    }
-
-    fn resource(&mut self, key: &Key) -> Arc<Resource> {
-        match &self.resource {
-            Some(resource) if resource.prefix.as_str() == key.prefix() => resource.clone(),
-            _ => {
-                let resource = self.published.resource(&key.to_prefix());
-                self.resource.insert(resource).clone()
-            }
-        }
-    }
-
-    /// An entry that is there without an event.
-    pub(crate) fn entry(&mut self, entry: Arc<Entry>) {
-        self.live += i64::try_from(entry.bytes.len()).unwrap_or(i64::MAX);
-        let resource = self.resource(&entry.key);
-        sync::write(&resource.state).map.insert(entry.key.clone(), entry);
-    }
-
-    /// What is there now.
-    pub(crate) fn present(&mut self, key: &Key) -> Option<Arc<Entry>> {
-        let resource = self.resource(key);
-        let state = sync::read(&resource.state);
-        state.map.get(key).cloned()
-    }
-
-    /// The next event; whether it has replaced what it says.
-    pub(crate) fn event(&mut self, event: &Event) -> bool {
-        self.live += growth(event);
-        let resource = self.resource(&event.entry.key);
-        // No states are kept on the way: they would make every change copy a path of the tree.
-        let before = sync::write(&resource.state).apply(event, usize::MAX);
-        self.retention.bytes += cost(event);
-        self.retention.queue.push_back(Retained { revision: event.revision(), resource, cost: cost(event) });
-        if self.retention.queue.len().is_multiple_of(REFILL_EVENTS) {
-            self.evict();
-        }
-        before.map(|before| before.revision) == event.previous.as_ref().map(|previous| previous.revision)
-    }
-
-    fn evict(&mut self) {
-        let bound = self.published.history_bytes;
-        self.published.evict_while(&mut self.retention, |retention, _| retention.bytes > bound);
-    }
-
-    /// Everything up to this revision was given.
-    pub(crate) fn end(&mut self, revision: Revision) {
-        self.evict();
-        self.published.revision.store(revision.0, Ordering::Release);
-        self.published.live_bytes.store(u64::try_from(self.live).unwrap_or(0), Ordering::Relaxed);
-    }
 }

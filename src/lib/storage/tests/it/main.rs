@@ -3,7 +3,9 @@
 
 mod conformance;
 mod crash;
+mod damage;
 mod faults;
+mod kill;
 mod load;
 mod model;
 mod rewrites;

@@ -3,10 +3,11 @@
 //! The model is harsher than real file systems: a file's bytes survive only from its last successful sync, a name only from the last sync of its directory,
 //! whatever came after may be lost, torn or reordered, sector by sector; a failed sync forgets what it should have written and the next one succeeds.
 
+mod io;
+
 use super::Dice;
-use crate::journal::io::{File, Held, Io};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::{self, ErrorKind};
+use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -143,8 +144,8 @@ enum Call {
 /// What a call must do instead of its work.
 enum Instead {
     Nothing,
-    Half(io::Error),
-    Effect(io::Error),
+    Half(Error),
+    Effect(Error),
 }
 
 impl SimDisk {
@@ -252,16 +253,16 @@ impl SimDisk {
         let number = state.calls;
         state.calls += 1;
         if state.dead {
-            return (state, Instead::Half(io::Error::other("the power is off")));
+            return (state, Instead::Half(Error::other("the power is off")));
         }
         let instead = match state.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault) {
             None => Instead::Nothing,
             Some(Fault::PowerCut) => {
                 state.dead = true;
-                Instead::Effect(io::Error::other("the power is off"))
+                Instead::Effect(Error::other("the power is off"))
             }
             Some(Fault::Enospc) if call == Call::Change => Instead::Half(ErrorKind::StorageFull.into()),
-            Some(Fault::Eio | Fault::Enospc) => Instead::Half(io::Error::other("input/output error")),
+            Some(Fault::Eio | Fault::Enospc) => Instead::Half(Error::other("input/output error")),
             Some(Fault::LyingSyncs) => {
                 state.lying = true;
                 Instead::Nothing
@@ -271,7 +272,7 @@ impl SimDisk {
     }
 
     /// A call with an effect on the state, or with half of it.
-    fn change<T>(&self, full: impl FnOnce(&mut State) -> io::Result<T>, half: impl FnOnce(&mut State)) -> io::Result<T> {
+    fn change<T>(&self, full: impl FnOnce(&mut State) -> Result<T>, half: impl FnOnce(&mut State)) -> Result<T> {
         let (mut state, instead) = self.call(Call::Change);
         match instead {
             Instead::Nothing => full(&mut state),
@@ -285,7 +286,7 @@ impl SimDisk {
         }
     }
 
-    fn look<T>(&self, look: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+    fn look<T>(&self, look: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let (mut state, instead) = self.call(Call::Read);
         match instead {
             Instead::Nothing => look(&mut state),
@@ -361,198 +362,5 @@ fn reorder(op: &DataOp, bytes: &mut Vec<u8>, dice: &mut Dice) {
             DataOp::Write(offset + at, new[at..at + len].to_vec()).apply(bytes);
         }
         at += len;
-    }
-}
-
-impl Io for SimDisk {
-    fn make_dir(&self, _dir: &Path) -> io::Result<()> {
-        self.change(|_| Ok(()), |_| ())
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Held>>> {
-        let held = self.change(|state| Ok(state.locks.insert(path.to_owned())), |_| ())?;
-        Ok(held.then(|| Box::new(SimLock { disk: self.clone(), path: path.to_owned() }) as Box<dyn Held>))
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
-        self.look(|state| Ok(state.names.keys().filter(|path| path.parent() == Some(dir)).filter_map(name).collect()))
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let node = self.change(
-            |state| {
-                if let Some(node) = state.names.get(path).copied() {
-                    state.node(node).op(DataOp::Truncate(0));
-                    return Ok(node);
-                }
-                let node = state.next_node;
-                state.next_node += 1;
-                state.nodes.insert(node, Node::default());
-                state.name(NameOp::Set(path.to_owned(), node));
-                Ok(node)
-            },
-            |_| (),
-        )?;
-        Ok(Arc::new(SimFile { disk: self.clone(), node, path: path.to_owned() }))
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let node = self.look(|state| state.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into()))?;
-        Ok(Arc::new(SimFile { disk: self.clone(), node, path: path.to_owned() }))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.change(
-            |state| {
-                let node = state.names.get(from).copied().ok_or(ErrorKind::NotFound)?;
-                state.name(NameOp::Rename(from.to_owned(), to.to_owned(), node));
-                Ok(())
-            },
-            |_| (),
-        )
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.change(
-            |state| {
-                state.names.get(path).ok_or(ErrorKind::NotFound)?;
-                state.name(NameOp::Remove(path.to_owned()));
-                Ok(())
-            },
-            |_| (),
-        )
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let take = |state: &mut State, durable: bool| {
-            let (mine, others): (Vec<NameOp>, Vec<NameOp>) = std::mem::take(&mut state.pending_names).into_iter().partition(|op| op.dir() == Some(dir));
-            state.pending_names = others;
-            if durable {
-                mine.iter().for_each(|op| op.apply(&mut state.durable_names));
-            }
-        };
-        self.change(
-            |state| {
-                if !state.lying {
-                    take(state, true);
-                }
-                Ok(())
-            },
-            |state| take(state, false),
-        )
-    }
-
-    fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
-        self.look(|state| Ok(state.room()))
-    }
-}
-
-struct SimLock {
-    disk: SimDisk,
-    path: PathBuf,
-}
-
-impl Held for SimLock {}
-
-impl Drop for SimLock {
-    fn drop(&mut self) {
-        self.disk.state().locks.remove(&self.path);
-    }
-}
-
-struct SimFile {
-    disk: SimDisk,
-    node: u64,
-    path: PathBuf,
-}
-
-impl SimFile {
-    fn wait_while_held(&self) {
-        let mut state = self.disk.state();
-        state.syncs_waiting += 1;
-        self.disk.0.changed.notify_all();
-        while state.syncs_held {
-            state = self.disk.0.changed.wait(state).unwrap();
-        }
-        state.syncs_waiting -= 1;
-    }
-}
-
-impl File for SimFile {
-    fn len(&self) -> io::Result<u64> {
-        self.disk.look(|state| Ok(state.node(self.node).seen.len() as u64))
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.disk.look(|state| {
-            let seen = &state.node(self.node).seen;
-            let rest = usize::try_from(offset).ok().and_then(|offset| seen.get(offset..)).unwrap_or_default();
-            let len = rest.len().min(buffer.len());
-            buffer[..len].copy_from_slice(&rest[..len]);
-            Ok(len)
-        })
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let offset = usize::try_from(offset).unwrap();
-        let put = |state: &mut State, bytes: &[u8]| {
-            state.node(self.node).op(DataOp::Write(offset, bytes.to_vec()));
-            state.trace.push(Traced::Wrote(self.path.clone(), bytes.to_vec()));
-        };
-        self.disk.change(
-            |state| {
-                let grows = (offset + bytes.len()).saturating_sub(state.node(self.node).seen.len());
-                let room = usize::try_from(state.room()).unwrap_or(usize::MAX);
-                if grows > room {
-                    put(state, &bytes[..bytes.len() - (grows - room).min(bytes.len())]);
-                    return Err(ErrorKind::StorageFull.into());
-                }
-                put(state, bytes);
-                Ok(())
-            },
-            |state| put(state, &bytes[..bytes.len() / 2]),
-        )
-    }
-
-    fn truncate(&self, len: u64) -> io::Result<()> {
-        self.disk.change(
-            |state| {
-                state.node(self.node).op(DataOp::Truncate(usize::try_from(len).unwrap()));
-                Ok(())
-            },
-            |_| (),
-        )
-    }
-
-    fn reserve(&self, len: u64) -> io::Result<()> {
-        self.disk.change(
-            |state| {
-                if state.room() < len {
-                    return Err(ErrorKind::StorageFull.into());
-                }
-                state.node(self.node).reserved = len;
-                Ok(())
-            },
-            |_| (),
-        )
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.wait_while_held();
-        self.disk.change(
-            |state| {
-                if !state.lying {
-                    let node = state.node(self.node);
-                    let pending = std::mem::take(&mut node.pending);
-                    pending.iter().for_each(|op| op.apply(&mut node.durable));
-                }
-                state.syncs += 1;
-                state.trace.push(Traced::Synced(self.path.clone()));
-                Ok(())
-            },
-            // The kernel has dropped the pages and calls them clean: a second sync would succeed.
-            |state| state.node(self.node).pending.clear(),
-        )
     }
 }
