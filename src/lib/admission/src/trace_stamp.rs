@@ -19,9 +19,15 @@ pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) 
     }
 }
 
+/// The server itself: nobody's request is behind what it makes at its start, unless it says whose family that belongs to.
+const SERVER: &str = "system:apiserver";
+
 /// Whether this write is one: never status, heartbeats (leases) and events, nor what is not stored.
 fn is_stamped(attributes: &Attributes<'_>) -> bool {
     let target = attributes.target;
+    if attributes.context.user.name == SERVER && attributes.context.trace.initial.is_none() {
+        return false;
+    }
     let definition = &target.served.definition;
     let heartbeat = definition.plural == "leases" && definition.group == "coordination.k8s.io";
     let event = definition.plural == "events" && matches!(definition.group.as_str(), "" | "events.k8s.io");

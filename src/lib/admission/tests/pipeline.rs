@@ -3,10 +3,12 @@
 use ferrokube_admission::{Chain, Permits, Question};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_features::{Gates, Settings, Version};
-use ferrokube_registry::{Catalog, DeleteOptions, Local, Registry, UserInfo};
+use ferrokube_registry::{Catalog, DeleteOptions, Local, Registry, RequestContext, Target, UserInfo, WriteOptions};
 use ferrokube_storage::{Config, Prefix, Store};
+use ferrokube_trace::TraceContext;
 use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 struct Anybody;
 
@@ -184,13 +186,38 @@ async fn quota_holds_under_parallel_creates() {
     assert_eq!(server.registry.store().snapshot(&Prefix::new("secrets").unwrap()).count(Some("n"), None), 3);
 }
 
+/// A write of a config map by somebody.
+struct Writer<'a>(&'a Server);
+
+impl Writer<'_> {
+    fn context() -> RequestContext {
+        RequestContext::new(UserInfo { name: "alice".to_owned(), ..UserInfo::default() }, TraceContext::root(), "test".to_owned(), SystemTime::now())
+    }
+
+    fn target(&self, name: Option<&str>) -> Target {
+        let served = self.0.core("configmaps").served().clone();
+        Target { served, namespace: Some("n".to_owned()), name: name.map(str::to_owned), subresource: String::new() }
+    }
+
+    async fn create(&self, object: Value) -> Document {
+        let target = self.target(None);
+        let written = self.0.registry.create(&Self::context(), &target, document(object).into(), &WriteOptions::default()).await.unwrap();
+        written.object.into_document(&target.served)
+    }
+
+    async fn update(&self, object: Document) -> Document {
+        let target = self.target(Some(object.name()));
+        let written = self.0.registry.update(&Self::context(), &target, object.into(), &WriteOptions::default()).await.unwrap();
+        written.object.into_document(&target.served)
+    }
+}
+
 #[tokio::test]
 async fn stamps_follow_the_object_and_a_write_of_nothing_stays_one() {
     let server = Server::new("");
     server.core("namespaces").create("", document(json!({"metadata": {"name": "n"}}))).await.unwrap();
-    let configmaps = server.core("configmaps");
-    let forged = json!({"metadata": {"name": "a", "annotations": {TRACE_ID: "x", "mine": "1"}}, "data": {"k": "1"}});
-    let made = configmaps.create("n", document(forged)).await.unwrap();
+    let alice = Writer(&server);
+    let made = alice.create(json!({"metadata": {"name": "a", "annotations": {TRACE_ID: "x", "mine": "1"}}, "data": {"k": "1"}})).await;
     let initial = made.annotation(INITIAL_TRACE_ID).unwrap();
     assert_eq!(made.annotation(TRACE_ID), Some(initial));
     assert_eq!((initial.len(), made.annotation(SPAN_ID).unwrap().len()), (32, 16));
@@ -198,12 +225,12 @@ async fn stamps_follow_the_object_and_a_write_of_nothing_stays_one() {
     // The same again, from a client that never saw the annotations: nothing is written.
     let mut same = made.clone();
     same.set(&["metadata", "annotations"], json!({"mine": "1"}));
-    assert_eq!(configmaps.update(same, "").await.unwrap(), made);
+    assert_eq!(alice.update(same).await, made);
     // A change keeps the family and takes the new request's ids.
     let mut changed = made.clone();
     changed.set(&["metadata", "annotations"], json!({"mine": "1", INITIAL_TRACE_ID: "forged"}));
     changed.set(&["data", "k"], "2");
-    let changed = configmaps.update(changed, "").await.unwrap();
+    let changed = alice.update(changed).await;
     assert_eq!(changed.annotation(INITIAL_TRACE_ID), Some(initial));
     assert_ne!(changed.annotation(TRACE_ID), Some(initial));
 }

@@ -80,6 +80,18 @@ async fn status_lease_and_event_writes_keep_what_is_stored() {
 }
 
 #[tokio::test]
+async fn the_servers_own_loops_have_no_request_behind_them() {
+    let trace = TraceContext::root();
+    let user = UserInfo { name: "system:apiserver".to_owned(), ..UserInfo::default() };
+    for initial in [None, Some(TraceId::random())] {
+        let context = RequestContext::new(user.clone(), trace.with_initial(initial), "test".to_owned(), SystemTime::UNIX_EPOCH);
+        let request = Request { context, ..request(Operation::Create, None, None) };
+        let object = stamped(&chain(&store()), &request, json!({})).await;
+        assert_eq!(object.annotation(INITIAL_TRACE_ID), initial.map(|id| id.to_string()).as_deref());
+    }
+}
+
+#[tokio::test]
 async fn off_means_untouched() {
     let chain = Chain::new(&store(), gates("LogTracking=false"), Arc::new(Rights(Vec::new())));
     let given = with_ids(["x", "y", "z"]);
