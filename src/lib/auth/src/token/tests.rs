@@ -176,7 +176,7 @@ async fn fault_51_algorithms_and_headers() {
     assert!(!fixture.is_valid(&format!("{}.{claims}.", encode("{\"alg\":\"none\"}"))));
     assert!(!fixture.is_valid(&format!("{}.{claims}.{signature}", encode("{\"alg\":\"none\"}"))));
     let hs256 = format!("{}.{claims}", encode("{\"alg\":\"HS256\"}"));
-    for secret in [fixture.pem.as_bytes(), &KeyPair::from_pem(&fixture.pem).expect("key").der_bytes()] {
+    for secret in [fixture.pem.as_bytes(), KeyPair::from_pem(&fixture.pem).expect("key").der_bytes()] {
         let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), hs256.as_bytes());
         assert!(!fixture.is_valid(&format!("{hs256}.{}", URL_SAFE_NO_PAD.encode(mac))));
     }
