@@ -44,7 +44,6 @@ fn nullable(read: Result<Decoded, DecodeError>) -> Result<Decoded, Failure> {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn unreadable(error: DecodeError) -> Failure {
     Failure::bad_request(error.to_string())
 }

@@ -32,9 +32,11 @@ pub(crate) struct Discovery {
 struct Cached {
     change: u64,
     groups: Vec<Group>,
-    /// Aggregated documents and their ETags, by core or not and version.
-    aggregated: Mutex<HashMap<(bool, &'static str), (Bytes, HeaderValue)>>,
+    aggregated: Mutex<Aggregated>,
 }
+
+/// Aggregated documents and their ETags, by core or not and version.
+type Aggregated = HashMap<(bool, &'static str), (Bytes, HeaderValue)>;
 
 impl Discovery {
     fn cached(&self, shared: &Shared) -> Arc<Cached> {

@@ -276,11 +276,9 @@ pub(crate) fn put_message(out: &mut BytesMut, field: u8, bytes: &[u8]) {
     out.extend_from_slice(&[field << 3 | 2]);
     let mut length = bytes.len();
     while length >= 0x80 {
-        #[expect(clippy::cast_possible_truncation, reason = "masked to seven bits")]
         out.extend_from_slice(&[(length & 0x7f) as u8 | 0x80]);
         length >>= 7;
     }
-    #[expect(clippy::cast_possible_truncation, reason = "below 0x80")]
     out.extend_from_slice(&[length as u8]);
     out.extend_from_slice(bytes);
 }

@@ -128,7 +128,6 @@ fn cell(kind: &str, value: &Value, now: SystemTime) -> Value {
     match (kind, value) {
         (_, Value::Null) => Value::Null,
         ("integer", Value::Number(number)) => {
-            #[expect(clippy::cast_possible_truncation, reason = "what the column's type asks for; saturates")]
             let whole = number.as_i64().or_else(|| number.as_f64().map(|number| number as i64));
             whole.map(Value::from).unwrap_or_default()
         }

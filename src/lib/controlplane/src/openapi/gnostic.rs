@@ -15,11 +15,9 @@ struct Message(Vec<u8>);
 impl Message {
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
-            #[expect(clippy::cast_possible_truncation, reason = "masked to seven bits")]
             self.0.push((value & 0x7f) as u8 | 0x80);
             value >>= 7;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "below 0x80")]
         self.0.push(value as u8);
     }
 

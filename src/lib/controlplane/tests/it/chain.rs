@@ -1,0 +1,152 @@
+//! What every request goes through.
+
+use crate::support::{CONFIGMAPS, Server};
+use bytes::Bytes;
+use ferrokube_controlplane::Limits;
+use ferrokube_trace::TraceContext;
+use serde_json::json;
+use std::time::Duration;
+
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const INITIAL: &str = "0af7651916cd43dd8448eb211c80319c";
+
+#[tokio::test]
+async fn every_answer_has_its_headers() {
+    let server = Server::new().await;
+    for path in ["/api/v1/namespaces/default", "/api/v1/namespaces/none", "/nope", "/version"] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.header("cache-control"), "no-cache, private", "{path}");
+        assert_eq!(answer.header("audit-id").len(), 36, "{path}");
+    }
+    assert_eq!(server.send("GET", "/version", &[("audit-id", "mine-1")], "").await.header("audit-id"), "mine-1");
+    for bad in ["x".repeat(65), "a b".to_owned()] {
+        assert_ne!(server.send("GET", "/version", &[("audit-id", &bad)], "").await.header("audit-id"), bad);
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_one_requests_problem() {
+    let server = Server::new().await;
+    let answer = server.configmap("panic").await;
+    assert_eq!((answer.code, answer.reason().as_str()), (500, "InternalError"));
+    assert!(!answer.text().contains("a write that panics"), "the panic's words stay in the log");
+    assert_eq!(server.configmap("a").await.code, 201);
+    assert!(server.get("/metrics").await.text().contains("apiserver_request_panics_total 1"));
+}
+
+#[tokio::test]
+async fn bodies_are_bounded() {
+    let server = Server::with(|builder| builder.limits(Limits { body_bytes: 1000, ..Limits::default() })).await;
+    let answer = server.send("POST", CONFIGMAPS, &[], vec![b'x'; 1001]).await;
+    assert_eq!((answer.code, answer.reason().as_str()), (413, "RequestEntityTooLarge"));
+    assert_eq!(server.send("POST", CONFIGMAPS, &[], vec![b'x'; 1000]).await.code, 400);
+    assert_eq!(server.configmap("a").await.code, 201);
+}
+
+#[tokio::test]
+async fn fault_35_deep_bodies_are_refused_in_every_form() {
+    let server = Server::new().await;
+    server.configmap("a").await;
+    let deep = |open: &str, close: &str| Bytes::from(format!("{{\"x\":{}1{}}}", open.repeat(100_000), close.repeat(100_000)));
+    for (method, path, kind) in [
+        ("POST", CONFIGMAPS.to_owned(), "application/json"),
+        ("POST", CONFIGMAPS.to_owned(), "application/yaml"),
+        ("PUT", format!("{CONFIGMAPS}/a"), "application/json"),
+        ("PATCH", format!("{CONFIGMAPS}/a"), "application/merge-patch+json"),
+        ("PATCH", format!("{CONFIGMAPS}/a"), "application/json-patch+json"),
+        ("PATCH", format!("{CONFIGMAPS}/a"), "application/strategic-merge-patch+json"),
+        ("PATCH", format!("{CONFIGMAPS}/a?fieldManager=m"), "application/apply-patch+yaml"),
+        ("DELETE", format!("{CONFIGMAPS}/a"), "application/json"),
+    ] {
+        for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+            let answer = server.send(method, &path, &[("content-type", kind)], deep(open, close)).await;
+            assert_eq!(answer.code, 400, "{method} {path} {kind}");
+        }
+    }
+    assert_eq!(server.get(&format!("{CONFIGMAPS}/a")).await.code, 200);
+}
+
+#[tokio::test]
+async fn requests_end_in_time() {
+    let server = Server::new().await;
+    let answer = server.get(&format!("{CONFIGMAPS}?timeout=1ns")).await;
+    assert_eq!((answer.code, answer.header("content-type")), (504, "text/plain; charset=utf-8"));
+    assert_eq!(answer.json()["reason"], "Timeout");
+    assert_eq!(server.get(&format!("{CONFIGMAPS}?timeout=junk")).await.code, 400);
+    assert_eq!(server.send("POST", &format!("{CONFIGMAPS}?timeout=1ns"), &[], r#"{"metadata":{"name":"late"}}"#).await.code, 504);
+    assert_eq!(server.get(&format!("{CONFIGMAPS}/late")).await.code, 404, "an expired write does nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fault_38_a_body_that_never_comes_ends_at_the_deadline() {
+    let limits = Limits { request: Duration::from_secs(5), ..Limits::default() };
+    let server = Server::with(|builder| builder.limits(limits)).await;
+    let silent = ferrokube_serve::stream(futures::stream::pending());
+    let request = http::Request::builder().method("POST").uri(CONFIGMAPS).header("authorization", "Bearer admin").body(silent).unwrap();
+    assert_eq!(server.plane.call(request).await.status(), 504);
+}
+
+#[tokio::test]
+async fn too_many_writes_at_once_are_told_when_to_try_again() {
+    let server = Server::with(|builder| builder.limits(Limits { mutating_inflight: 1, ..Limits::default() })).await;
+    let silent = ferrokube_serve::stream(futures::stream::pending());
+    let request = http::Request::builder().method("POST").uri(CONFIGMAPS).header("authorization", "Bearer admin").body(silent).unwrap();
+    let plane = server.plane.clone();
+    let waiting = tokio::spawn(async move { plane.call(request).await });
+    let answer = loop {
+        let answer = server.configmap("a").await;
+        if answer.code == 429 {
+            break answer;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!((answer.reason().as_str(), answer.header("retry-after")), ("TooManyRequests", "1"));
+    assert_eq!(server.get(CONFIGMAPS).await.code, 200, "reads are counted apart");
+    waiting.abort();
+}
+
+/// The ids that the pipeline saw in the last write.
+fn last(server: &Server) -> TraceContext {
+    server.admission.contexts.lock().unwrap().last().unwrap().1
+}
+
+#[tokio::test]
+async fn l22_trusted_senders_are_joined_others_are_linked() {
+    let server = Server::new().await;
+    let trace = [("traceparent", PARENT), ("initial-trace-id", INITIAL)];
+    let body = |name: &str| json!({"metadata": {"name": name}}).to_string();
+    server.send("POST", CONFIGMAPS, &trace, body("a")).await;
+    let joined = last(&server);
+    assert_eq!(joined.trace_id.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(joined.parent_span_id.unwrap().to_string(), "00f067aa0ba902b7");
+    assert_eq!(joined.initial.unwrap().to_string(), INITIAL);
+    assert_eq!(joined.link, None);
+
+    // `jane` is impersonated by somebody who may not propagate: a trace of its own, with a link.
+    let mut headers = vec![("authorization", "Bearer writer"), ("x", "")];
+    headers.extend(trace);
+    server.send("POST", CONFIGMAPS, &headers, body("b")).await;
+    let asked = server.rules.asked.lock().unwrap().clone();
+    assert!(asked.contains(&"writer propagate /trace-context".to_owned()), "{asked:?}");
+    assert_eq!(last(&server), joined, "the write itself was refused");
+
+    // An impersonated user's rights do not count, the real one's do.
+    let mut headers = vec![("impersonate-user", "jane"), ("impersonate-group", "system:masters")];
+    headers.extend(trace);
+    server.send("POST", CONFIGMAPS, &headers, body("c")).await;
+    assert_eq!(last(&server).trace_id, joined.trace_id);
+    assert_eq!(server.admission.contexts.lock().unwrap().last().unwrap().0.name, "jane");
+}
+
+#[tokio::test]
+async fn l22_malformed_ids_are_as_absent() {
+    let server = Server::new().await;
+    for (parent, initial) in [("junk", "junk"), ("00-00000000000000000000000000000000-00f067aa0ba902b7-01", "0"), (PARENT, "00000000000000000000000000000000")]
+    {
+        let name = format!("c{}", parent.len() + initial.len());
+        let answer =
+            server.send("POST", CONFIGMAPS, &[("traceparent", parent), ("initial-trace-id", initial)], json!({"metadata": {"name": name}}).to_string()).await;
+        assert_eq!(answer.code, 201);
+        assert_eq!(last(&server).initial, None);
+    }
+}

@@ -1,0 +1,156 @@
+//! Discovery, OpenAPI, version.
+
+use crate::support::Server;
+use serde_json::{Value, json};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+
+fn named<'a>(list: &'a Value, key: &str, name: &str) -> &'a Value {
+    list.as_array().unwrap().iter().find(|item| item[key] == name).unwrap_or(&Value::Null)
+}
+
+#[tokio::test]
+async fn the_old_documents() {
+    let server = Server::new().await;
+    let core = server.get("/api").await.json();
+    assert_eq!((core["kind"].as_str(), &core["versions"]), (Some("APIVersions"), &json!(["v1"])));
+    let groups = server.get("/apis").await.json();
+    let leases = named(&groups["groups"], "name", "coordination.k8s.io");
+    assert_eq!(leases["preferredVersion"]["groupVersion"], "coordination.k8s.io/v1");
+    let group = server.get("/apis/events.k8s.io/").await.json();
+    let version = json!({"groupVersion": "events.k8s.io/v1", "version": "v1"});
+    assert_eq!(group, json!({"kind": "APIGroup", "apiVersion": "v1", "name": "events.k8s.io", "versions": [version], "preferredVersion": version}));
+    let resources = server.get("/apis/coordination.k8s.io/v1").await.json();
+    let lease = named(&resources["resources"], "name", "leases");
+    assert_eq!((lease["storageVersionHash"].as_str(), lease["singularName"].as_str()), (Some("gqkMMb/YqFM="), Some("lease")));
+    let events = server.get("/apis/events.k8s.io/v1").await.json();
+    assert_eq!(named(&events["resources"], "name", "events")["storageVersionHash"], "r2yiGXH7wu8=", "events are stored in the core group");
+    let status = server.get("/api/v1").await.json();
+    assert_eq!(named(&status["resources"], "name", "namespaces/status")["verbs"], json!(["get", "patch", "update"]));
+    assert_eq!(server.get("/apis/coordination.k8s.io/v99").await.json()["details"], json!({}));
+    assert_eq!(server.get("/apis/none.example.com").await.header("content-type"), "text/plain; charset=utf-8");
+}
+
+#[tokio::test]
+async fn the_aggregated_document_has_an_etag() {
+    let server = Server::new().await;
+    let answer = server.get_as("/apis", AGGREGATED).await;
+    assert_eq!(answer.header("content-type"), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+    let etag = answer.header("etag").to_owned();
+    assert!(etag.starts_with('"') && etag.len() > 10);
+    let list = answer.json();
+    let group = list["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == "coordination.k8s.io").unwrap();
+    assert_eq!(
+        named(&group["versions"][0]["resources"], "resource", "leases")["responseKind"],
+        json!({"group": "coordination.k8s.io", "version": "v1", "kind": "Lease"})
+    );
+    let again = server.send("GET", "/apis", &[("accept", AGGREGATED), ("if-none-match", &etag)], "").await;
+    assert_eq!((again.code, again.bytes.len()), (304, 0));
+    assert_eq!(server.get_as("/apis/coordination.k8s.io/v1", AGGREGATED).await.json()["kind"], "APIResourceList");
+    let only = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    assert_eq!(server.get_as("/apis/coordination.k8s.io/v1", only).await.code, 406);
+}
+
+#[tokio::test]
+async fn a_new_definition_shows_at_once() {
+    let server = Server::new().await;
+    let before = server.get_as("/apis", AGGREGATED).await.header("etag").to_owned();
+    let catalog = server.plane.registry().catalog();
+    let mut definition = (*catalog.find("coordination.k8s.io", "v1", "leases").unwrap().definition).clone();
+    definition.group = "example.com".into();
+    definition.custom = true;
+    catalog.put(std::sync::Arc::new(definition));
+    assert_ne!(server.get_as("/apis", AGGREGATED).await.header("etag"), before);
+    assert_eq!(server.get("/apis/example.com/v1").await.code, 200);
+    assert_eq!(server.get("/openapi/v3/apis/example.com/v1").await.code, 200);
+    let missing = server.get("/apis/example.com/v1/nothing").await;
+    assert_eq!((missing.code, missing.header("content-type")), (404, "text/plain; charset=utf-8"), "custom groups have no router of their own");
+    catalog.remove("example.com", "leases");
+    assert_eq!(server.get("/apis/example.com/v1").await.code, 404);
+    assert_eq!(server.get("/openapi/v3/apis/example.com/v1").await.code, 404);
+}
+
+#[tokio::test]
+async fn openapi_v3_is_found_by_its_hash() {
+    let server = Server::new().await;
+    let index = server.get("/openapi/v3").await;
+    assert_eq!(index.header("content-type"), "text/plain; charset=utf-8");
+    let url = index.json()["paths"]["apis/coordination.k8s.io/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let document = server.get(&url).await;
+    assert_eq!((document.header("cache-control"), document.header("vary")), ("public, immutable", "Accept"));
+    let value = document.json();
+    let item = &value["paths"]["/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"];
+    assert_eq!(item["patch"]["x-kubernetes-group-version-kind"], json!({"group": "coordination.k8s.io", "kind": "Lease", "version": "v1"}));
+    assert!(item["patch"]["parameters"].as_array().unwrap().iter().any(|parameter| parameter["name"] == "fieldValidation"), "kubectl looks for it");
+    let lease = &value["components"]["schemas"]["io.k8s.api.coordination.v1.Lease"];
+    assert_eq!(lease["x-kubernetes-group-version-kind"][0]["kind"], "Lease");
+    let etag = document.header("etag");
+    assert_eq!(server.send("GET", &url, &[("if-none-match", etag)], "").await.code, 304);
+    let wrong = server.get("/openapi/v3/apis/coordination.k8s.io/v1?hash=WRONG").await;
+    assert_eq!((wrong.code, wrong.header("location")), (301, url.as_str()));
+    let plain = server.get("/openapi/v3/apis/coordination.k8s.io/v1").await;
+    assert_eq!((plain.code, plain.header("cache-control")), (200, "no-cache, private"));
+}
+
+#[tokio::test]
+async fn openapi_v2_has_two_forms() {
+    let server = Server::new().await;
+    let json = server.get("/openapi/v2").await;
+    assert_eq!(json.json()["paths"]["/api/v1/namespaces/{namespace}/configmaps"]["get"]["x-kubernetes-action"], "list");
+    assert_eq!(json.json()["definitions"]["io.k8s.api.core.v1.ConfigMap"]["properties"]["data"]["type"], "object");
+    let protobuf = server.get_as("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf").await;
+    assert_eq!(protobuf.header("content-type"), "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
+    assert!(protobuf.bytes.starts_with(b"\x0a\x032.0"));
+    assert_eq!(server.get_as("/openapi/v2", "text/html").await.code, 406);
+}
+
+#[tokio::test]
+async fn every_reference_leads_somewhere() {
+    let server = Server::new().await;
+    let index = server.get("/openapi/v3").await.json();
+    for entry in index["paths"].as_object().unwrap().values() {
+        let document = server.get(entry["serverRelativeURL"].as_str().unwrap()).await.json();
+        check_references(&document, &document["components"]["schemas"], "#/components/schemas/");
+    }
+    let document = server.get("/openapi/v2").await.json();
+    check_references(&document, &document["definitions"], "#/definitions/");
+}
+
+fn check_references(value: &Value, schemas: &Value, prefix: &str) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
+                let name = reference.strip_prefix(prefix).unwrap();
+                assert!(schemas.get(name).is_some(), "{reference} leads nowhere");
+            }
+            fields.values().for_each(|inner| check_references(inner, schemas, prefix));
+        }
+        Value::Array(items) => items.iter().for_each(|inner| check_references(inner, schemas, prefix)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn version_and_methods() {
+    let server = Server::new().await;
+    let version = server.get("/version").await.json();
+    assert_eq!((version["major"].as_str(), version["minor"].as_str()), (Some("1"), Some("36")));
+    assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.36."));
+    let cases = [
+        ("POST", "/version", 405),
+        ("HEAD", "/version", 405),
+        ("GET", "/version/", 200),
+        ("HEAD", "/api/v1", 405),
+        ("DELETE", "/api/v1", 405),
+        ("PATCH", "/apis/coordination.k8s.io/v1", 405),
+        ("POST", "/apis", 200),
+        ("HEAD", "/apis", 200),
+        ("POST", "/healthz", 200),
+        ("HEAD", "/openapi/v3", 200),
+        ("POST", "/openapi/v2", 200),
+        ("GET", "/index.html", 200),
+    ];
+    for (method, path, code) in cases {
+        assert_eq!(server.send(method, path, &[], "").await.code, code, "{method} {path}");
+    }
+}

@@ -1,0 +1,97 @@
+//! Probes, bootstrap, metrics, mounted routes.
+
+use crate::support::Server;
+use ferrokube_controlplane::{DocumentRoute, StartError};
+use std::sync::Arc;
+
+#[tokio::test]
+async fn readiness_waits_for_every_step() {
+    let (done, wait) = tokio::sync::oneshot::channel::<()>();
+    let server = Server::stopped(|builder| builder.post_start("mine", Box::new(|_| Box::pin(async move { wait.await.map_err(|error| error.to_string()) }))));
+    assert_eq!((server.get("/readyz").await.code, server.plane.is_ready()), (500, false));
+    let plane = server.plane.clone();
+    let starting = tokio::spawn(async move { plane.start().await });
+    while server.get("/readyz/poststarthook/system-namespaces").await.code != 200 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.get("/readyz/poststarthook/mine").await.code, 500);
+    assert_eq!(server.get("/version").await.code, 200, "it answers before it is ready");
+    done.send(()).unwrap();
+    starting.await.unwrap().unwrap();
+    assert_eq!(server.get("/readyz").await.text(), "ok");
+    let names: Vec<String> = ["default", "kube-node-lease", "kube-public", "kube-system"].map(str::to_owned).to_vec();
+    let list = server.get("/api/v1/namespaces").await.json();
+    assert_eq!(list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>(), names);
+}
+
+#[tokio::test]
+async fn a_failed_step_keeps_the_server_from_becoming_ready() {
+    let server = Server::stopped(|builder| builder.post_start("mine", Box::new(|_| Box::pin(async { Err("no".to_owned()) }))));
+    let error = server.plane.start().await.unwrap_err();
+    assert!(matches!(&error, StartError::Step { step, why } if step == "mine" && why == "no"));
+    assert!(!server.plane.is_ready());
+    let verbose = server.get("/readyz?verbose").await;
+    assert_eq!(verbose.code, 500);
+    assert!(verbose.text().contains("[-]poststarthook/mine failed") && verbose.text().contains("[+]ping ok"), "{}", verbose.text());
+}
+
+#[tokio::test]
+async fn checks_by_name() {
+    let server = Server::new().await;
+    for probe in ["healthz", "livez", "readyz"] {
+        assert_eq!(server.get(&format!("/{probe}")).await.text(), "ok");
+        assert_eq!(server.get(&format!("/{probe}/ping")).await.text(), "ok");
+        assert_eq!(server.get(&format!("/{probe}/storage")).await.text(), "ok");
+        assert_eq!(server.get(&format!("/{probe}/none")).await.code, 404);
+        assert!(server.get(&format!("/{probe}?verbose")).await.text().contains(&format!("{probe} check passed")));
+        assert!(server.get(&format!("/{probe}?verbose&exclude=nothing")).await.text().contains("warn"));
+    }
+}
+
+#[tokio::test]
+async fn the_liveness_probe_sees_a_store_that_is_closed() {
+    let server = Server::new().await;
+    server.plane.registry().store().close().await;
+    assert_eq!(server.get("/livez/ping").await.code, 200);
+}
+
+#[tokio::test]
+async fn metrics_count_requests_and_watches() {
+    let server = Server::new().await;
+    server.configmap("a").await;
+    let watch = server.open("/api/v1/configmaps?watch=1", &[]).await;
+    let text = server.get("/metrics").await.text();
+    assert!(
+        text.contains(
+            r#"apiserver_request_total{verb="POST",group="",version="v1",resource="configmaps",subresource="",scope="namespace",dry_run="",code="201"} 1"#
+        ),
+        "{text}"
+    );
+    assert!(text.contains("apiserver_longrunning_requests 1"));
+    assert!(text.contains("apiserver_storage_objects{resource=\"configmaps\"} 1"), "{text}");
+    drop(watch);
+    assert!(server.get("/metrics").await.text().contains("apiserver_longrunning_requests 0"));
+}
+
+#[tokio::test]
+async fn clients_cannot_make_new_series_at_will() {
+    let server = Server::new().await;
+    for at in 0..5000 {
+        server.get(&format!("/apis/g{at}.example.com/v1/things")).await;
+    }
+    let text = server.get("/metrics").await.text();
+    assert!(text.matches("apiserver_request_total{").count() < 4200);
+}
+
+#[tokio::test]
+async fn mounted_routes_answer_their_paths() {
+    let keys = DocumentRoute { media_type: "application/jwk-set+json", produce: Box::new(|| br#"{"keys":[]}"#.to_vec()) };
+    let server = Server::with(|builder| builder.route("/openid/v1/jwks", true, Arc::new(keys))).await;
+    let path = "/openid/v1/jwks";
+    assert_eq!(server.get_as(path, "application/json").await.code, 406);
+    let answer = server.get_as(path, "application/jwk-set+json, */*").await;
+    assert_eq!((answer.code, answer.header("content-type"), answer.text().as_str()), (200, "application/jwk-set+json", r#"{"keys":[]}"#));
+    assert_eq!(server.send("GET", path, &[("authorization", "")], "").await.code, 200, "open to everybody");
+    assert_eq!(server.get("/openid/v1/other").await.code, 404);
+    assert!(server.get("/").await.json()["paths"].as_array().unwrap().iter().any(|other| other == path));
+}

@@ -1,0 +1,113 @@
+//! Who asks and what they may.
+
+use crate::support::{CONFIGMAPS, Server};
+
+#[tokio::test]
+async fn wrong_tokens_are_401_everywhere_and_no_token_is_anonymous() {
+    let server = Server::new().await;
+    for path in [CONFIGMAPS, "/version", "/healthz", "/nope"] {
+        let answer = server.send("GET", path, &[("authorization", "Bearer bad")], "").await;
+        assert_eq!((answer.code, answer.reason().as_str()), (401, "Unauthorized"), "{path}");
+    }
+    for none in ["", "Basic YTpi", "Bearer", "Negotiate x"] {
+        let answer = server.send("GET", CONFIGMAPS, &[("authorization", none)], "").await;
+        assert_eq!((answer.code, answer.reason().as_str()), (403, "Forbidden"), "{none}");
+        assert!(answer.text().contains("system:anonymous"));
+    }
+}
+
+#[tokio::test]
+async fn anonymous_reads_the_open_paths_only() {
+    let server = Server::new().await;
+    let cases = [
+        ("/version", 200),
+        ("/healthz", 200),
+        ("/livez", 200),
+        ("/readyz", 200),
+        ("/livez/ping", 403),
+        ("/api", 403),
+        ("/apis", 403),
+        ("/openapi/v2", 403),
+        ("/metrics", 403),
+        ("/", 403),
+    ];
+    for (path, code) in cases {
+        assert_eq!(server.send("GET", path, &[("authorization", "")], "").await.code, code, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn fault_50_what_is_authorized_is_what_is_done() {
+    let server = Server::new().await;
+    server.configmap("a").await;
+    server.rules.asked.lock().unwrap().clear();
+    let cases = [
+        (CONFIGMAPS.to_owned(), "admin list default/configmaps//"),
+        (format!("{CONFIGMAPS}/a"), "admin get default/configmaps/a/"),
+        (format!("{CONFIGMAPS}/%61"), "admin get default/configmaps/a/"),
+        ("/api/v1/configmaps".to_owned(), "admin list /configmaps//"),
+        ("/api/v1/namespaces/default".to_owned(), "admin get default/namespaces/default/"),
+        (format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Da"), "admin list default/configmaps/a/"),
+    ];
+    for (path, want) in cases {
+        let answer = server.get(&path).await;
+        assert_eq!(answer.code, 200, "{path}");
+        let asked = std::mem::take(&mut *server.rules.asked.lock().unwrap());
+        assert_eq!(asked, [want], "{path}");
+        if let Some(items) = answer.json()["items"].as_array() {
+            assert!(items.iter().all(|item| item["metadata"]["namespace"] == "default"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn fault_40_hostile_paths_never_reach_the_authorizer() {
+    let server = Server::new().await;
+    for path in [
+        "/api/v1/namespaces/%2e%2e/configmaps",
+        "/api/v1/namespaces/n/configmaps/%2e%2e",
+        "/api/v1/namespaces/n/configmaps/..%2f..",
+        "/api/v1/namespaces/n//configmaps",
+    ] {
+        server.rules.asked.lock().unwrap().clear();
+        let answer = server.send("GET", path, &[("authorization", "Bearer reader")], "").await;
+        assert!(answer.code >= 400, "{path}");
+        assert_eq!(*server.rules.asked.lock().unwrap(), Vec::<String>::new(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn fault_50_a_namespaced_path_has_no_cluster_object() {
+    let server = Server::new().await;
+    assert_eq!(server.get("/apis/rbac.authorization.k8s.io/v1/namespaces/default/clusterroles").await.code, 404);
+    assert_eq!(server.get("/apis/rbac.authorization.k8s.io/v1/namespaces/default/clusterroles/x").await.code, 404);
+    assert_eq!(server.get("/api/v1/configmaps/a").await.code, 404);
+}
+
+#[tokio::test]
+async fn authorization_comes_before_everything_about_the_object() {
+    let server = Server::new().await;
+    let as_reader = [("authorization", "Bearer reader")];
+    assert_eq!(server.send("GET", CONFIGMAPS, &as_reader, "").await.code, 200);
+    assert_eq!(server.send("POST", CONFIGMAPS, &as_reader, "{").await.code, 403);
+    assert_eq!(server.send("GET", "/apis/none.example.com/v1/things", &[("authorization", "Bearer alice")], "").await.code, 403);
+}
+
+#[tokio::test]
+async fn fault_52_impersonation_needs_a_right_for_every_part() {
+    let server = Server::new().await;
+    let with = |more: &'static [(&'static str, &'static str)]| [&[("authorization", "Bearer impersonator")], more].concat();
+    let jane = server.send("GET", CONFIGMAPS, &with(&[("impersonate-user", "jane")]), "").await;
+    assert_eq!(jane.code, 403);
+    assert!(jane.text().contains("\\\"jane\\\" cannot list"), "{}", jane.text());
+    for more in [
+        &[("impersonate-user", "jane"), ("impersonate-group", "system:masters")][..],
+        &[("impersonate-user", "admin")],
+        &[("impersonate-user", "jane"), ("impersonate-uid", "1")],
+    ] {
+        let answer = server.send("GET", CONFIGMAPS, &[&[("authorization", "Bearer impersonator")], more].concat(), "").await;
+        assert_eq!(answer.code, 403);
+        assert!(answer.text().contains("cannot impersonate"), "{}", answer.text());
+    }
+    assert_eq!(server.send("GET", CONFIGMAPS, &with(&[("impersonate-group", "g")]), "").await.code, 400);
+}

@@ -1,0 +1,194 @@
+//! A server in memory, and the short words that the tests use.
+
+use bytes::Bytes;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Decision, Identity, Unauthenticated};
+use ferrokube_controlplane::{Builder, ControlPlane};
+use ferrokube_registry::admission::RemoteFuture;
+use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Registry, RequestContext, UserInfo};
+use ferrokube_serve::Response;
+use ferrokube_storage::{Config, Store};
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+
+/// Lets everything through, and remembers the ids of each write.
+#[derive(Default)]
+pub(crate) struct Open {
+    pub(crate) contexts: Mutex<Vec<(UserInfo, ferrokube_trace::TraceContext)>>,
+}
+
+impl Open {
+    fn saw(&self, context: &RequestContext) {
+        self.contexts.lock().unwrap().push((context.user.clone(), context.trace));
+    }
+}
+
+impl Admission for Open {
+    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
+        false
+    }
+
+    fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
+        self.saw(attributes.context);
+        assert_ne!(object.name(), "panic", "a write that panics");
+        Ok(())
+    }
+
+    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
+        Box::pin(async { Ok(object) })
+    }
+
+    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// Every token is a user's name; `admin` is a master, `bad` is nobody's.
+struct Names;
+
+impl Authenticator for Names {
+    fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated> {
+        let Some(name) = credentials.bearer else { return Ok(None) };
+        if name == "bad" {
+            return Err(Unauthenticated);
+        }
+        let groups = if name == "admin" { vec!["system:masters".to_owned()] } else { Vec::new() };
+        Ok(Some(Identity { user: UserInfo { name: name.to_owned(), groups, ..UserInfo::default() }, method: "test" }))
+    }
+}
+
+/// Masters may do everything, `reader` may read, `impersonator` may become `jane`; remembers what it was asked.
+#[derive(Default)]
+pub(crate) struct Rules {
+    pub(crate) asked: Mutex<Vec<String>>,
+}
+
+impl Authorizer for Rules {
+    fn authorize(&self, access: &Access<'_>) -> Decision {
+        let what = access.resource.map_or_else(|| access.path.to_owned(), |r| format!("{}/{}/{}/{}", r.namespace, r.resource, r.name, r.subresource));
+        self.asked.lock().unwrap().push(format!("{} {} {what}", access.user.name, access.verb));
+        let allowed = match access.user.name.as_str() {
+            "reader" => matches!(access.verb, "get" | "list" | "watch"),
+            "impersonator" => access.verb == "impersonate" && access.resource.is_some_and(|resource| resource.name == "jane"),
+            _ => access.user.groups.iter().any(|group| group == "system:masters"),
+        };
+        if allowed { Decision::Allow("test".into()) } else { Decision::NoOpinion(String::new()) }
+    }
+}
+
+/// A server without a listener.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) plane: ControlPlane,
+    pub(crate) admission: Arc<Open>,
+    pub(crate) rules: Arc<Rules>,
+}
+
+impl Server {
+    pub(crate) async fn new() -> Self {
+        Self::with(|builder| builder).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(Builder) -> Builder) -> Self {
+        let server = Self::stopped(change);
+        server.plane.start().await.unwrap();
+        server
+    }
+
+    /// One that was not started.
+    pub(crate) fn stopped(change: impl FnOnce(Builder) -> Builder) -> Self {
+        let store = Store::open(Config::memory()).unwrap();
+        let catalog = Arc::new(Catalog::default());
+        for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
+            catalog.put(definition);
+        }
+        let admission = Arc::new(Open::default());
+        let rules = Arc::new(Rules::default());
+        let registry = Registry::new(store, catalog, admission.clone());
+        let builder = ControlPlane::builder(registry).authenticator(Arc::new(Names)).authorizer(rules.clone()).messages(ferrokube_resources::messages());
+        Self { plane: change(builder).build(), admission, rules }
+    }
+
+    /// A request as admin; `headers` are `name: value`, an empty value leaves the header out.
+    pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        let given = |name: &str| headers.iter().any(|(other, _)| *other == name);
+        for (name, value) in [("authorization", "Bearer admin"), ("content-type", "application/json"), ("user-agent", "test/1.0")] {
+            if !given(name) {
+                request = request.header(name, value);
+            }
+        }
+        for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(ferrokube_serve::full(body)).unwrap();
+        Answer::read(self.plane.call(request).await).await
+    }
+
+    /// A request without an answer that ends.
+    pub(crate) async fn open(&self, path: &str, headers: &[(&str, &str)]) -> Response {
+        let mut request = Request::builder().uri(path).header("authorization", "Bearer admin");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.plane.call(request.body(ferrokube_serve::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        self.send("GET", path, &[("accept", accept)], "").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[], body.to_string()).await
+    }
+
+    /// A configmap in namespace `default`.
+    pub(crate) async fn configmap(&self, name: &str) -> Answer {
+        self.post(CONFIGMAPS, &serde_json::json!({"metadata": {"name": name, "labels": {"n": name}}, "data": {"k": "v"}})).await
+    }
+}
+
+pub(crate) const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A whole response.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Bytes,
+}
+
+impl Answer {
+    async fn read(response: Response) -> Self {
+        let (head, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Self { code: head.status.as_u16(), headers: head.headers, bytes }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {:?}", self.text()))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn reason(&self) -> String {
+        self.json()["reason"].as_str().unwrap_or_default().to_owned()
+    }
+}

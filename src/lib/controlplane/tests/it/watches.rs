@@ -1,0 +1,170 @@
+//! Watches, frame by frame.
+
+use crate::support::{CONFIGMAPS, Server};
+use ferrokube_serve::Body;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The lines of a watch as they come.
+struct Lines {
+    body: Body,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    async fn open(server: &Server, path: &str, headers: &[(&str, &str)]) -> Self {
+        let response = server.open(path, headers).await;
+        assert_eq!(response.status(), 200);
+        Self { body: response.into_body(), buffer: Vec::new() }
+    }
+
+    /// The next bytes; `None` at the end.
+    async fn frame(&mut self) -> Option<bytes::Bytes> {
+        let frame = tokio::time::timeout(Duration::from_secs(120), self.body.frame()).await.expect("a frame comes in time")?;
+        Some(frame.unwrap().into_data().unwrap())
+    }
+
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame = self.frame().await?;
+            self.buffer.extend_from_slice(&frame);
+        }
+    }
+
+    /// Type and name of the next event.
+    async fn brief(&mut self) -> String {
+        let event = self.next().await.expect("the watch goes on");
+        format!("{} {}", event["type"].as_str().unwrap(), event["object"]["metadata"]["name"].as_str().unwrap_or("-"))
+    }
+}
+
+async fn version(server: &Server) -> String {
+    server.get(CONFIGMAPS).await.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_watch_is_the_history_of_what_is_written() {
+    let server = Server::new().await;
+    let from = version(&server).await;
+    let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&resourceVersion={from}"), &[]).await;
+    let created = server.configmap("a").await.json();
+    assert_eq!(lines.next().await.unwrap(), json!({"type": "ADDED", "object": created}));
+    let patch = [("content-type", "application/merge-patch+json")];
+    let patched = server.send("PATCH", &format!("{CONFIGMAPS}/a"), &patch, r#"{"data":{"k":"w"}}"#).await.json();
+    assert_eq!(lines.next().await.unwrap(), json!({"type": "MODIFIED", "object": patched}));
+    server.send("DELETE", &format!("{CONFIGMAPS}/a"), &[], "").await;
+    let deleted = lines.next().await.unwrap();
+    assert_eq!((deleted["type"].as_str(), deleted["object"]["data"]["k"].as_str()), (Some("DELETED"), Some("w")));
+    let number = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    assert!(number(&deleted["object"]) > number(&patched));
+}
+
+#[tokio::test]
+async fn watchers_of_one_form_get_the_same_bytes() {
+    let server = Server::new().await;
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await);
+    let mut one = Lines::open(&server, &path, &[]).await;
+    let mut two = Lines::open(&server, &path, &[]).await;
+    let mut partial = Lines::open(&server, &path, &[("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")]).await;
+    server.configmap("a").await;
+    let (first, second) = (one.frame().await.unwrap(), two.frame().await.unwrap());
+    assert_eq!(first.as_ptr(), second.as_ptr(), "encoded once");
+    let event = partial.next().await.unwrap();
+    assert_eq!((event["object"]["kind"].as_str(), event["object"].get("data")), (Some("PartialObjectMetadata"), None));
+}
+
+#[tokio::test]
+async fn streaming_lists_end_with_their_bookmark() {
+    let server = Server::new().await;
+    server.configmap("a").await;
+    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?{query}"), &[]).await;
+    assert_eq!(lines.brief().await, "ADDED a");
+    let bookmark = lines.next().await.unwrap();
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    let metadata = &bookmark["object"]["metadata"];
+    assert_eq!((bookmark["object"]["kind"].as_str(), &metadata["annotations"]), (Some("ConfigMap"), &json!({"k8s.io/initial-events-end": "true"})));
+    let mut table = Lines::open(&server, &format!("{CONFIGMAPS}?{query}"), &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]).await;
+    let added = table.next().await.unwrap();
+    assert_eq!(added["object"]["rows"][0]["cells"][0], "a");
+    assert!(added["object"]["columnDefinitions"].is_array());
+    let bookmark = table.next().await.unwrap();
+    assert_eq!((bookmark["type"].as_str(), &bookmark["object"]["columnDefinitions"]), (Some("BOOKMARK"), &Value::Null));
+    assert_eq!(bookmark["object"]["rows"][0]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+}
+
+#[tokio::test]
+async fn protobuf_watches_are_length_delimited() {
+    let server = Server::new().await;
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await);
+    let response = server.open(&path, &[("accept", "application/vnd.kubernetes.protobuf")]).await;
+    assert_eq!(response.headers()["content-type"], "application/vnd.kubernetes.protobuf;stream=watch");
+    let mut body = response.into_body();
+    let created = server.configmap("a").await.json();
+    let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    let length = usize::try_from(u32::from_be_bytes(frame[..4].try_into().unwrap())).unwrap();
+    assert_eq!(length, frame.len() - 4);
+    let at = frame.windows(4).position(|window| window == b"k8s\0").unwrap();
+    let object = ferrokube_resources::messages().read("k8s.io.api.core.v1.ConfigMap", &frame[at..]).unwrap();
+    assert_eq!(object.into_value(), created);
+}
+
+#[tokio::test]
+async fn watches_that_cannot_be_served() {
+    let server = Server::new().await;
+    let watch = format!("{CONFIGMAPS}?watch=1");
+    assert_eq!(server.get_as(&watch, "application/yaml").await.code, 406);
+    for (query, code) in [("labelSelector=!!", 400), ("timeoutSeconds=abc", 400), ("resourceVersionMatch=NotOlderThan", 422), ("sendInitialEvents=true", 422)] {
+        assert_eq!(server.get(&format!("{watch}&{query}")).await.code, code, "{query}");
+    }
+    server.configmap("a").await;
+    assert_eq!(server.get(&format!("{CONFIGMAPS}/a?watch=true")).await.json()["kind"], "ConfigMap");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_at_its_timeout() {
+    let server = Server::new().await;
+    let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&timeoutSeconds=3"), &[]).await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(lines.next().await, None);
+    let took = began.elapsed();
+    assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(5), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fault_18_a_reader_that_stalls_is_cut_off() {
+    let server = Server::new().await;
+    let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await), &[]).await;
+    server.configmap("a").await;
+    assert_eq!(lines.brief().await, "ADDED a");
+    server.configmap("b").await;
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert_eq!(lines.next().await, None, "a frame was handed out and nothing taken for a minute");
+}
+
+#[tokio::test]
+async fn watches_end_when_the_server_does() {
+    let server = Server::new().await;
+    let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await), &[]).await;
+    server.plane.begin_shutdown();
+    assert_eq!(lines.next().await, None);
+    assert!(!server.plane.is_ready());
+    assert_eq!(server.get("/readyz").await.code, 500);
+    assert_eq!(server.get("/livez").await.code, 200);
+}
+
+#[tokio::test]
+async fn the_old_watch_path_works() {
+    let server = Server::new().await;
+    server.configmap("a").await;
+    server.configmap("b").await;
+    let mut all = Lines::open(&server, "/api/v1/watch/namespaces/default/configmaps", &[]).await;
+    assert_eq!((all.brief().await, all.brief().await), ("ADDED a".into(), "ADDED b".into()));
+    let mut one = Lines::open(&server, "/api/v1/watch/namespaces/default/configmaps/b", &[]).await;
+    assert_eq!(one.brief().await, "ADDED b");
+}
