@@ -1,5 +1,7 @@
 //! The generic kinds through the whole pipeline, with the real steps, over a store in memory.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use ferrokube_admission::{Chain, Permits, Question};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_features::{Gates, Settings, Version};

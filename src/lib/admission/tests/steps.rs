@@ -1,5 +1,7 @@
 //! The steps one by one and in their chain, over a store in memory.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use ferrokube_admission::{Chain, Permits, Question};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;

@@ -69,10 +69,6 @@ pub(crate) fn body() -> Body {
 struct SigningRequest;
 
 impl Hooks for SigningRequest {
-    fn default(&self, _version: &str, object: &mut Document) {
-        conditions::default(object);
-    }
-
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
         let Some(old) = change.old else {
             requester(change, object);

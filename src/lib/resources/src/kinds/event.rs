@@ -126,8 +126,9 @@ impl Hooks for Event {
         Some("")
     }
 
+    /// The core group lets any path segment be a name.
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
-        Some(name::path_segment(name))
+        (self.form.involved == CORE.involved).then(|| name::path_segment(name))
     }
 
     fn allow_create_on_update(&self) -> bool {

@@ -159,10 +159,11 @@ fn scope_error(object: &Document, scope: &str, field: &str) -> Option<FieldError
 }
 
 fn fits(scope: &str, resource: &str) -> bool {
-    let compute = MEASURED.contains(&resource) && resource != "requests.storage";
+    let compute = matches!(resource, "cpu" | "memory" | "requests.cpu" | "requests.memory" | "limits.cpu" | "limits.memory");
     match scope {
         "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass" | "CrossNamespacePodAffinity" => resource == "pods" || compute,
         "BestEffort" => resource == "pods",
+        "VolumeAttributesClass" => matches!(resource, "persistentvolumeclaims" | "requests.storage"),
         _ => true,
     }
 }

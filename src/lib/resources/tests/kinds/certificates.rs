@@ -59,7 +59,7 @@ fn approval_has_its_own_door() {
     let denied = json!([{"type": "Denied", "status": "True", "reason": "X"}]);
     let fresh = || Write::update(GROUP, PLURAL, stored(json!([])));
     fresh().of("status").refused(stored(approved.clone()), &[("Forbidden", "status.conditions")]);
-    let outcome = fresh().of("approval").run(stored(json!([{"type": "Approved", "reason": "X"}])));
+    let outcome = fresh().of("approval").run(stored(json!([{"type": "Approved", "status": "True", "reason": "X"}])));
     assert_eq!(outcome.errors, []);
     let now = "2024-01-02T03:04:05Z";
     let expected = json!([{"type": "Approved", "status": "True", "reason": "X", "lastUpdateTime": now, "lastTransitionTime": now}]);
@@ -81,6 +81,7 @@ fn conditions_are_checked() {
     let approval = Write::update(GROUP, PLURAL, stored(json!([]))).of("approval");
     approval.refused(stored(json!([{"type": "Approved", "status": "False"}])), &[("NotSupported", "status.conditions[0].status")]);
     approval.refused(stored(json!([{"type": "", "status": "True"}])), &[("Required", "status.conditions[0].type")]);
+    approval.refused(stored(json!([{"type": "Approved"}])), &[("Required", "status.conditions[0].status")]);
     let twice = json!([{"type": "X", "status": "True"}, {"type": "X", "status": "True"}]);
     approval.refused(stored(twice), &[("Duplicate", "status.conditions[1].type")]);
 }

@@ -61,6 +61,8 @@ fn resource_quotas() {
     create.refused(json!({"spec": {"hard": {"pods": "1"}, "scopes": ["Nope"]}}), &[("Invalid", "spec.scopes")]);
     create.refused(json!({"spec": {"hard": {"cpu": "1"}, "scopes": ["BestEffort"]}}), &[("Invalid", "spec.scopes")]);
     create.refused(json!({"spec": {"hard": {"pods": "1"}, "scopes": ["BestEffort", "NotBestEffort"]}}), &[("Invalid", "spec.scopes")]);
+    create.refused(json!({"spec": {"hard": {"ephemeral-storage": "1"}, "scopes": ["Terminating"]}}), &[("Invalid", "spec.scopes")]);
+    create.refused(json!({"spec": {"hard": {"limits.cpu": "1", "pods": "1"}, "scopes": ["NotBestEffort"]}}), &[]);
     let selector = |expression| json!({"spec": {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [expression]}}});
     let path = "spec.scopeSelector.matchExpressions";
     create.refused(selector(json!({"scopeName": "PriorityClass", "operator": "In", "values": ["high"]})), &[]);

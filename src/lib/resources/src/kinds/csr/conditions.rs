@@ -21,15 +21,6 @@ fn of_type<'a>(object: &'a Document, kind: &'a str) -> Vec<&'a Value> {
     all(object).iter().filter(|condition| text(condition, "type") == kind).collect()
 }
 
-/// A condition without a status is True.
-pub(super) fn default(object: &mut Document) {
-    for condition in all_mut(object).filter_map(Value::as_object_mut) {
-        if condition.get("status").and_then(Value::as_str).unwrap_or_default().is_empty() {
-            condition.insert("status".to_owned(), Value::from("True"));
-        }
-    }
-}
-
 /// Fills the times that the client left out.
 pub(super) fn stamp(old: &Document, object: &mut Document, now: SystemTime) {
     let now = Value::from(time::rfc3339_seconds(now));
