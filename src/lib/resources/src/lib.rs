@@ -15,7 +15,10 @@ use std::sync::{Arc, LazyLock};
 
 pub use kinds::event::TTL as EVENT_TTL;
 
-static TABLES: LazyLock<Tables> = LazyLock::new(|| Tables::parse(include_str!("../data/schema.tsv")).expect("the committed table parses: tested"));
+static TABLES: LazyLock<Tables> = LazyLock::new(|| {
+    let tables = Tables::parse(include_str!("../data/schema.tsv")).expect("the committed table parses: tested");
+    tables.described(include_str!("../data/descriptions.tsv"))
+});
 static MESSAGES: LazyLock<Arc<Messages>> =
     LazyLock::new(|| Arc::new(Messages::parse(include_str!("../data/protobuf.tsv")).expect("the committed table parses: tested")));
 

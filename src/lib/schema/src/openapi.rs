@@ -240,8 +240,6 @@ fn common(name: &str, property: &Property) -> Option<&'static str> {
         ("metadata", "ObjectMeta" | "ListMeta") => {
             Some("More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata")
         }
-        ("spec", _) if property.schema.native => Some("What is wanted."),
-        ("status", _) if property.schema.native => Some("What has been observed."),
         _ => None,
     }
 }
@@ -249,6 +247,7 @@ fn common(name: &str, property: &Property) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::Tables;
     use crate::testing::{core, schema, tables};
 
     fn v3(definition: &str) -> Map<String, Value> {
@@ -268,6 +267,17 @@ mod tests {
         let spec = &all["io.k8s.api.coordination.v1.LeaseSpec"]["properties"];
         assert_eq!(spec["holderIdentity"]["type"], "string");
         assert_eq!(spec["leaseDurationSeconds"]["format"], "int32");
+    }
+
+    #[test]
+    fn fields_are_described_in_our_words() {
+        let described =
+            Tables::parse("heading\na.b.Thing\tkind\tstring\n\tsize\tstring\n").unwrap().described("*.kind\tA kind.\nThing\tA thing.\nThing.size\tA size.\n");
+        let mut out = Map::new();
+        components_v3(&described.get("a.b.Thing").unwrap(), &mut out);
+        let expected = json!({"a.b.Thing": {"type": "object", "description": "A thing.", "properties": {
+            "kind": {"type": "string", "description": "A kind."}, "size": {"type": "string", "description": "A size."}}}});
+        assert_eq!(Value::Object(out), expected);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::schema::{Emit, Kind, ListType, MapType, Node, Property, Schema};
 use ferrokube_apimachinery::document::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 const COLUMNS: usize = 12;
@@ -18,7 +18,12 @@ pub struct Tables {
 /// Where every definition's rows are, sorted by name.
 struct Index {
     definitions: Vec<Definition>,
+    words: &'static str,
+    descriptions: OnceLock<Descriptions>,
 }
+
+/// Texts by definition (`*` for any) and field (empty for the definition itself).
+type Descriptions = HashMap<(&'static str, &'static str), &'static str>;
 
 struct Definition {
     name: &'static str,
@@ -52,7 +57,18 @@ impl Tables {
         }
         close(&mut definitions, &text[started..]);
         definitions.sort_unstable_by_key(|definition| definition.name);
-        Ok(Self { index: Arc::new(Index { definitions }) })
+        Ok(Self { index: Arc::new(Index { definitions, words: "", descriptions: OnceLock::new() }) })
+    }
+
+    /// Adds what fields are for, as lines of a name and a text: `Lease` or `LeaseSpec.renewTime`, by the last part of the definition's name, or
+    /// `*.kind` for a field of any definition.
+    ///
+    /// # Panics
+    /// When a definition was already asked for.
+    #[must_use]
+    pub fn described(mut self, words: &'static str) -> Self {
+        Arc::get_mut(&mut self.index).expect("nothing was built yet").words = words;
+        self
     }
 
     /// The schema of a definition such as `io.k8s.api.core.v1.ConfigMap`.
@@ -76,6 +92,16 @@ fn close(definitions: &mut [Definition], rows: &'static str) {
 impl Index {
     fn find(&self, name: &str) -> Option<usize> {
         self.definitions.binary_search_by(|definition| definition.name.cmp(name)).ok()
+    }
+
+    /// What a definition (an empty field) or a field of it is for.
+    fn describe(&self, definition: &str, field: &str) -> Option<&'static str> {
+        let parse = |line: &'static str| {
+            let (name, text) = line.split_once('\t')?;
+            Some((name.split_once('.').unwrap_or((name, "")), text))
+        };
+        let all = self.descriptions.get_or_init(|| self.words.lines().filter_map(parse).collect());
+        all.get(&(definition, field)).or_else(|| all.get(&("*", field))).copied()
     }
 
     fn schema(index: &Arc<Self>, at: usize) -> &Arc<Schema> {
@@ -191,13 +217,20 @@ fn scalar(text: &str) -> Option<Value> {
 
 fn build(index: &Arc<Index>, definition: &Definition) -> Schema {
     let mut schema = Schema { name: Some(definition.name.into()), native: true, kind: Kind::Object, ..Schema::default() };
+    let short = definition.name.rsplit('.').next().unwrap_or(definition.name);
+    schema.description = index.describe(short, "").map(Arc::from);
     for line in definition.rows.lines() {
         let row = Row::of(line);
         match row.field() {
             "" => leaf(&mut schema, row.kind()),
             "(self)" => row.annotate(&mut schema),
             field => {
-                let property = Property { schema: node(index, row.kind(), Some(row)), required: row.required(), emit: row.emit(), description: None };
+                let property = Property {
+                    schema: node(index, row.kind(), Some(row)),
+                    required: row.required(),
+                    emit: row.emit(),
+                    description: index.describe(short, field),
+                };
                 schema.properties.insert(field.into(), property);
             }
         }

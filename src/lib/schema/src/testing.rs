@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) fn tables() -> &'static Tables {
     static TABLES: OnceLock<Tables> = OnceLock::new();
-    TABLES.get_or_init(|| Tables::parse(include_str!("../../resources/data/schema.tsv")).unwrap())
+    TABLES.get_or_init(|| {
+        Tables::parse(include_str!("../../resources/data/schema.tsv")).unwrap().described(include_str!("../../resources/data/descriptions.tsv"))
+    })
 }
 
 pub(crate) fn schema(definition: &str) -> Arc<Schema> {
