@@ -25,15 +25,17 @@ const UPGRADES: [fn(&Path) -> anyhow::Result<()>; 0] = [];
 pub(crate) struct DataDir {
     path: PathBuf,
     _lock: File,
+    /// There was none: a new directory.
+    lacks_format: bool,
 }
 
 impl DataDir {
-    /// Opens a directory, or makes it. Older formats are upgraded.
+    /// Opens a directory, or makes it. Older formats are upgraded. A new one gets its format number by [`Self::finish`].
     pub(crate) fn open(chosen: Option<&Path>) -> anyhow::Result<Self> {
         let path = Self::locate(chosen)?;
         files::private_directory(&path).with_context(|| format!("cannot use the data directory {}", path.display()))?;
         let lock = lock(&path)?;
-        let directory = Self { path, _lock: lock };
+        let mut directory = Self { path, _lock: lock, lacks_format: false };
         directory.check_format()?;
         Ok(directory)
     }
@@ -51,9 +53,12 @@ impl DataDir {
         self.path.join(name)
     }
 
-    fn check_format(&self) -> anyhow::Result<()> {
+    fn check_format(&mut self) -> anyhow::Result<()> {
         let path = self.join("version");
-        let Some(text) = files::read(&path)? else { return self.write_format() };
+        let Some(text) = files::read(&path)? else {
+            self.lacks_format = true;
+            return Ok(());
+        };
         let found: Option<u32> = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
         let found = found.filter(|found| *found > 0).ok_or_else(|| anyhow!("{} holds no format number: restore the file", path.display()))?;
         if found > FORMAT {
@@ -66,6 +71,11 @@ impl DataDir {
             upgrade(&self.path).with_context(|| format!("cannot upgrade {} from format {found}", self.path.display()))?;
         }
         self.write_format()
+    }
+
+    /// Makes the format number of a new directory durable; apart from [`Self::open`], so that it can happen while other files are made.
+    pub(crate) fn finish(&self) -> anyhow::Result<()> {
+        if self.lacks_format { self.write_format() } else { Ok(()) }
     }
 
     fn write_format(&self) -> anyhow::Result<()> {
@@ -123,7 +133,7 @@ mod tests {
     fn newer_and_broken_formats_are_refused_and_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");
-        drop(open(&path).unwrap());
+        open(&path).unwrap().finish().unwrap();
         assert_eq!(std::fs::read_to_string(path.join("version")).unwrap(), format!("{FORMAT}\n"));
         for (text, expected) in [("9\n", "format 9"), ("x", "no format number"), ("0", "no format number"), ("", "no format number")] {
             std::fs::write(path.join("version"), text).unwrap();

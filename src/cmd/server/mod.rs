@@ -87,9 +87,11 @@ fn open(plan: &Plan<'_>) -> anyhow::Result<(Pki, Store)> {
         Storage::Embedded => Config::embedded(plan.directory.join("store")),
         Storage::Memory => Config::memory(),
     };
-    // Recovery reads, making keys computes and syncs: at the same time.
+    // Recovery reads, making keys computes and syncs, definitions are parsed: at the same time.
     std::thread::scope(|scope| {
         let store = scope.spawn(|| Store::open(config).context("cannot open the state"));
+        scope.spawn(|| (ferrokube_resources::tables(), ferrokube_resources::messages()));
+        plan.directory.finish()?;
         let pki = Pki::open(&plan.directory.join("pki"))?;
         let store = store.join().map_err(|_| anyhow!("opening the state panicked"))??;
         Ok((pki, store))

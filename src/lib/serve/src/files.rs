@@ -142,16 +142,31 @@ pub fn write(path: &Path, bytes: &[u8], access: Access) -> Result<(), FileError>
     write_all(directory, &[(name, bytes, access)])
 }
 
+/// Replaces a file that is made again at every start: never seen half, but not made durable.
+///
+/// # Errors
+/// [`FileError::Io`].
+pub fn write_volatile(path: &Path, bytes: &[u8], access: Access) -> Result<(), FileError> {
+    let refused = |source| FileError::Io { what: "write", path: path.to_owned(), source };
+    let temporary = path.with_extension("new");
+    open_new(&temporary, access).and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&temporary, path)).map_err(refused)
+}
+
 fn write_synced(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
+    let mut file = open_new(path, access)?;
+    file.write_all(bytes)?;
+    file.sync_data()
+}
+
+fn open_new(path: &Path, access: Access) -> io::Result<File> {
     let mode = match access {
         Access::Private => 0o600,
         Access::Public => 0o644,
     };
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
     // A leftover of a crash may have another mode, and the umask may have taken bits away.
     rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-    file.write_all(bytes)?;
-    file.sync_data()
+    Ok(file)
 }
 
 #[cfg(test)]

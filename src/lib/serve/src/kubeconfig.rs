@@ -49,11 +49,11 @@ current-context: {cluster}
         )
     }
 
-    /// Replaces the file, readable by its owner only.
+    /// Replaces the file, readable by its owner only. Not made durable: servers write theirs at every start.
     ///
     /// # Errors
     /// [`FileError::Io`].
     pub fn write(&self, path: &Path) -> Result<(), FileError> {
-        files::write(path, self.to_yaml().as_bytes(), Access::Private)
+        files::write_volatile(path, self.to_yaml().as_bytes(), Access::Private)
     }
 }
