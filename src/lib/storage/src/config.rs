@@ -32,7 +32,7 @@ impl Config {
 
     /// A store in a directory.
     pub fn embedded(directory: impl Into<PathBuf>) -> Self {
-        Self { engine: Engine::Embedded(directory.into()), history_bytes: 64 << 20 }
+        Self { engine: Engine::Embedded(directory.into()), history_bytes: 32 << 20 }
     }
 }
 
