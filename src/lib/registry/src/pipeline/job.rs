@@ -240,7 +240,7 @@ impl<'a> Job<'a> {
             errors.append(&mut meta::check_change(old, object));
         }
         if definition.custom {
-            errors.append(&mut validate::validate(&self.shape.schema, object));
+            errors.append(&mut validate::validate_update(&self.shape.schema, change.old, object));
         }
         errors.append(&mut definition.hooks.validate(change, object));
         if !errors.is_empty() {
