@@ -1,4 +1,4 @@
-//! OpenAPI v2 and v3 schema objects rendered from [`Schema`](crate::Schema) nodes.
+//! OpenAPI v2 and v3 schema objects rendered from [`Schema`] nodes.
 //!
 //! Named nodes become definitions of their own and are referred to; everything else is written in place.
 

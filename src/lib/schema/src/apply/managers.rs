@@ -51,6 +51,11 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
+    /// What entries of one operation are ordered by.
+    fn age(&self) -> (&str, &str, &str, &str) {
+        (&self.time, &self.manager, &self.api_version, &self.subresource)
+    }
+
     /// As conflicts name it.
     pub(super) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.manager);
@@ -194,11 +199,7 @@ pub(super) fn write(object: &mut Document, mut entries: Vec<Entry>) {
     if entries.is_empty() {
         return;
     }
-    let key = |entry: &Entry| (entry.operation == Operation::Update, entry.time.clone());
-    entries.sort_by(|left, right| {
-        let texts = |entry: &Entry| (entry.manager.clone(), entry.api_version.clone(), entry.subresource.clone());
-        key(left).cmp(&key(right)).then_with(|| texts(left).cmp(&texts(right)))
-    });
+    entries.sort_by(|one, other| (one.operation == Operation::Update).cmp(&(other.operation == Operation::Update)).then_with(|| one.age().cmp(&other.age())));
     object.set(&PATH, Value::Array(entries.into_iter().map(Entry::into_value).collect()));
 }
 
@@ -209,10 +210,7 @@ pub(super) fn cap(entries: &mut Vec<Entry>) {
     if left <= MAX_UPDATE_MANAGERS {
         return;
     }
-    updaters.sort_by(|one, other| {
-        let (one, other) = (&entries[*one], &entries[*other]);
-        (&one.time, &one.manager, &one.api_version, &one.subresource).cmp(&(&other.time, &other.manager, &other.api_version, &other.subresource))
-    });
+    updaters.sort_by(|one, other| entries[*one].age().cmp(&entries[*other].age()));
     let mut buckets: HashMap<String, usize> = HashMap::new();
     for place in updaters {
         if left <= MAX_UPDATE_MANAGERS {
