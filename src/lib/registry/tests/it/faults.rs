@@ -4,7 +4,7 @@ use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::catalog::VirtualFuture;
-use ferrokube_registry::{DeleteOptions, Local, RequestContext, Target, Virtual, WriteOptions};
+use ferrokube_registry::{DeleteOptions, ListOptions, Local, RequestContext, Target, Virtual, WatchItem, WatchOptions, WriteOptions};
 use std::sync::Arc;
 
 #[tokio::test]
@@ -113,4 +113,39 @@ async fn fault_28_long_lists_of_finalizers_and_owners_cost_no_square() {
     server.delete(CONFIGMAPS, "b").await.unwrap();
     server.patch(CONFIGMAPS, "b", merge(json!({"metadata": {"finalizers": finalizers[..10_000]}}))).await.unwrap();
     assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn fault_21_a_restart_costs_no_client_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = || ferrokube_storage::Config::embedded(directory.path().join("store"));
+    let server = Server::on(config());
+    for name in ["a", "b", "c"] {
+        server.post(CONFIGMAPS, configmap(name, "v")).await.unwrap();
+    }
+    let page = server.list(CONFIGMAPS, &ListOptions { limit: 1, ..ListOptions::default() }).await.unwrap();
+    let watched = server.post(CONFIGMAPS, configmap("d", "v")).await.unwrap();
+    server.delete(CONFIGMAPS, "a").await.unwrap();
+    let before = server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap();
+    server.registry.store().close().await;
+    drop(server);
+
+    let server = Server::on(config());
+    let after = server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap();
+    assert_eq!((names(&after), after.revision), (names(&before), before.revision));
+    assert_eq!(server.get(CONFIGMAPS, "d").await.unwrap(), watched);
+    let next = ListOptions { limit: 9, continue_token: page.continue_token, ..ListOptions::default() };
+    match server.list(CONFIGMAPS, &next).await {
+        Ok(rest) => assert_eq!((names(&rest), rest.revision), (vec!["b", "c"], page.revision)),
+        // The state of the first page may be gone, but never silently another one.
+        Err(failure) => assert!(failure.code == 410 && failure.continue_token.is_some(), "{failure:?}"),
+    }
+    let list = ListOptions { resource_version: page.revision.to_string(), ..ListOptions::default() };
+    let options = WatchOptions { list, timeout: std::time::Duration::from_secs(60), ..WatchOptions::default() };
+    let mut watch = server.registry.watch(&server.target(CONFIGMAPS, ""), options).await.unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        seen.extend(soon(watch.next()).await.unwrap());
+    }
+    assert!(matches!(&seen[..], [WatchItem::Added(d), WatchItem::Deleted(a)] if d.key.name() == "d" && a.key.name() == "a"), "{seen:?}");
 }

@@ -91,13 +91,17 @@ pub(crate) const LEASES: (&str, &str) = ("coordination.k8s.io", "leases");
 
 impl Server {
     pub(crate) fn new() -> Self {
-        let store = Store::open(Config::memory()).unwrap();
+        Self::on(Config::memory())
+    }
+
+    pub(crate) fn on(config: Config) -> Self {
+        let store = Store::open(config).unwrap();
         let catalog = Arc::new(Catalog::default());
         for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
             catalog.put(definition);
         }
         let admission = Arc::new(Recorder::default());
-        Self { registry: Registry::new(store, catalog, admission.clone()), admission }
+        Self { registry: Registry::new(store, catalog, admission.clone()).with_token_key(&[1; 32]), admission }
     }
 
     /// A resource in namespace `ns` (or cluster scope), or one object of it: `name` or `name/subresource`.
