@@ -96,9 +96,18 @@ fn selectable(owner: &Definition, stored: &Document) -> Box<[Box<str>]> {
     owner.hooks.selectable(paths, stored).into_iter().map(String::into_boxed_str).collect()
 }
 
-/// Whether an entry is as it would be written today: the storage version, the same epoch, not stale.
-pub(crate) fn is_fresh(catalog: &Catalog, served: &Served, entry: &Entry) -> bool {
+/// Whether an entry is as it would be written today. `object` is its view: of an entry of another epoch or version it is written out and compared.
+pub(crate) fn is_fresh(catalog: &Catalog, served: &Served, entry: &Entry, object: &Document) -> bool {
+    if entry.sidecar.stale {
+        return false;
+    }
     let owner: Arc<Definition> = catalog.owner(&served.definition);
     let stored = Served { version: owner.storage_version, definition: owner };
-    !entry.sidecar.stale && entry.sidecar.schema_epoch == stored.definition.epoch && stored.is_direct(entry)
+    if entry.sidecar.schema_epoch == stored.definition.epoch {
+        return stored.is_direct(entry);
+    }
+    put(catalog, served, entry.key.clone(), object).is_ok_and(|put| {
+        let [head, tail] = entry.value();
+        put.value.strip_prefix(head) == Some(tail) && put.sidecar.fields == entry.sidecar.fields
+    })
 }

@@ -174,11 +174,11 @@ impl Job<'_> {
     }
 }
 
-/// An object that is to be created has no resourceVersion. Upstream answers 500 without a reason, and clients see it.
+/// An object that is to be created has no resourceVersion. Upstream answers 500 without a reason, and clients see it; what is no number it ignores.
 fn refuse_version(object: &Document) -> Result<(), Failure> {
-    match object.meta("resourceVersion") {
-        "" | "0" => Ok(()),
-        _ => Err(Failure::bare(500, "resourceVersion should not be set on objects to be created")),
+    match object.meta("resourceVersion").parse::<u64>() {
+        Err(_) | Ok(0) => Ok(()),
+        Ok(_) => Err(Failure::bare(500, "resourceVersion should not be set on objects to be created")),
     }
 }
 

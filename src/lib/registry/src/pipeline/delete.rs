@@ -10,6 +10,7 @@ use crate::failure::modified;
 use crate::meta;
 use crate::noop;
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::parse_rfc3339;
 use ferrokube_resource::Definition;
@@ -106,10 +107,13 @@ impl Deletion<'_> {
         let name = self.target.name.as_deref().unwrap_or_default();
         let head = head.ok_or_else(|| Failure::not_found(&resource, name))?;
         let object = view(head, &self.target.served);
+        // Upstream names the kind in this conflict, and the resource only where the kind deletes by itself (namespaces).
+        let by_kind = GroupResource::new(resource.group.as_str(), self.definition().kind.as_str());
+        let named = if self.definition().hooks.has_pending_finalizers(&object) { &resource } else { &by_kind };
         let differs = |what: &str, asked: &Option<String>, stored: &str| match asked {
             Some(asked) if asked != stored => {
                 let why = format!("the {what} in the precondition ({asked}) does not match the {what} in record ({stored})");
-                Err(Failure::conflict(&resource, name, &why))
+                Err(Failure::conflict(named, name, &why))
             }
             _ => Ok(()),
         };

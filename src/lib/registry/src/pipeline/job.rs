@@ -309,7 +309,7 @@ impl<'a> Job<'a> {
         let served = &self.target.served;
         if let (Some(old), Some(head)) = (&draft.old, head)
             && noop::is_same(old, &draft.object)
-            && (self.options.dry_run || codec::is_fresh(self.registry.catalog(), served, head))
+            && (self.options.dry_run || codec::is_fresh(self.registry.catalog(), served, head, old))
         {
             return Ok(Plan::Done(Written { object: Registry::object(head.clone(), served), created }));
         }

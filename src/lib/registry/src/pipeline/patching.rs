@@ -87,6 +87,9 @@ impl Job<'_> {
                     meta::keep_server_annotations(None, &mut object);
                 }
                 strategic_merge(&self.body_shape.schema, &mut object, &body.document).map_err(refused)?;
+                // Upstream merges into a typed object: a kind or version in the patch changes nothing.
+                object.set(&["kind"], self.body_shape.gvk.kind.as_str());
+                object.set(&["apiVersion"], self.body_shape.gvk.api_version());
                 self.strictness(body)
             }
             Patch::Apply(_) => unreachable!("answered above"),
@@ -98,7 +101,8 @@ impl Job<'_> {
     fn fit_result(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, Failure> {
         self.body_shape.fit(object, strictness).map_err(|misfit| {
             let why = match misfit {
-                Misfit::Refused(failure) => return failure,
+                Misfit::Refused(failure) if self.body_shape.custom => return failure,
+                Misfit::Refused(failure) => failure.message,
                 Misfit::Types(why) => why,
                 Misfit::Strict(why) => format!("strict decoding error: {why}"),
             };

@@ -90,7 +90,9 @@ async fn preconditions_and_dry_runs() {
         DeleteOptions { uid: Some("u".to_owned()), ..DeleteOptions::default() },
         DeleteOptions { resource_version: Some("1000".to_owned()), ..DeleteOptions::default() },
     ] {
-        refused(&server.delete_with(CONFIGMAPS, "a", &wrong).await, "Conflict", &[]);
+        let answer = server.delete_with(CONFIGMAPS, "a", &wrong).await;
+        refused(&answer, "Conflict", &[]);
+        assert_eq!(answer.unwrap_err().details.unwrap().kind, "ConfigMap");
     }
     let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
     let (how, _) = shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &dry).await.unwrap());

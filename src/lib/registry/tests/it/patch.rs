@@ -27,7 +27,7 @@ async fn json_patch() {
         (json!([{"op": "test", "path": "/data/k", "value": "v"}]), "Invalid", vec![]),
         (json!([{"op": "add", "path": "/data/~2", "value": "x"}]), "Invalid", vec!["Invalid data[~2]"]),
         (json!([{"op": "replace", "path": "/data", "value": 5}]), "Invalid", vec!["Invalid patch"]),
-        (json!([{"op": "replace", "path": "/kind", "value": "Secret"}]), "BadRequest", vec![]),
+        (json!([{"op": "replace", "path": "/kind", "value": "Secret"}]), "Invalid", vec!["Invalid patch"]),
         (json!([{"op": "replace", "path": "/metadata/name", "value": "b"}]), "BadRequest", vec![]),
         (json!([1]), "BadRequest", vec![]),
     ] {
@@ -70,6 +70,8 @@ async fn merge_and_strategic_patches_are_validated() {
     assert_eq!(context.take_warnings(), ["unknown field \"junk\""]);
     refused(&server.patch(CONFIGMAPS, "a", Patch::Strategic(body(json!({"$patch": "delete"})))).await, "BadRequest", &[]);
     refused(&server.patch(CONFIGMAPS, "a", Patch::Strategic(body(json!({"$patch": "explode"})))).await, "500", &[]);
+    let typed = server.patch(CONFIGMAPS, "a", Patch::Strategic(body(json!({"kind": "Secret", "apiVersion": "v9"})))).await.unwrap();
+    assert_eq!((typed.kind(), typed.api_version()), ("ConfigMap", "v1"));
     let force = WriteOptions { force: true, ..WriteOptions::default() };
     refused(&server.patch_with(CONFIGMAPS, "a", merge(json!({"data": {"s": "1"}})), &force).await, "Invalid", &["Forbidden force"]);
 }

@@ -113,3 +113,21 @@ async fn a_dry_run_answers_with_the_present_version() {
     assert_eq!((shown.str(&["data", "k"]), version(&shown)), (Some("w"), version(&first)));
     assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap(), first);
 }
+
+#[tokio::test]
+async fn a_changed_definition_alone_makes_no_write() {
+    let server = Server::new();
+    let first = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    let mut definition = ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
+    definition.epoch += 1;
+    server.registry.catalog().put(definition.clone().into());
+    assert_eq!(server.put(CONFIGMAPS, "a", configmap("a", "v")).await.unwrap(), first);
+    definition.epoch += 1;
+    definition.versions[0].selectable = vec!["data.k".to_owned()];
+    server.registry.catalog().put(definition.into());
+    // Written before the field was selectable, and found all the same.
+    assert_eq!(names(&server.list(CONFIGMAPS, &selecting("", "data.k=v")).await.unwrap()), ["a"]);
+    let rewritten = server.put(CONFIGMAPS, "a", configmap("a", "v")).await.unwrap();
+    assert!(version(&rewritten) > version(&first), "its selectable fields are stored now");
+    assert_eq!(names(&server.list(CONFIGMAPS, &selecting("", "data.k=v")).await.unwrap()), ["a"]);
+}
