@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 
 /// Either protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// HTTP/1.1
     Http1,
     /// HTTP/2
@@ -26,7 +26,7 @@ enum Sender {
 }
 
 /// One connection; on HTTP/1.1 one request at a time.
-pub struct Connection {
+pub(crate) struct Connection {
     sender: Sender,
     authority: String,
     authorization: Option<String>,
@@ -34,36 +34,36 @@ pub struct Connection {
 
 /// A request to send.
 #[derive(Clone, Default)]
-pub struct Ask {
+pub(crate) struct Ask {
     /// `GET`, ...
-    pub method: &'static str,
+    pub(crate) method: &'static str,
     /// With the query.
-    pub path: String,
+    pub(crate) path: String,
     /// `Accept`; empty for the server's default.
-    pub accept: &'static str,
+    pub(crate) accept: &'static str,
     /// `Content-Type`; empty without a body.
-    pub content_type: &'static str,
+    pub(crate) content_type: &'static str,
     /// Ask for gzip.
-    pub gzip: bool,
+    pub(crate) gzip: bool,
     /// The body.
-    pub body: Bytes,
+    pub(crate) body: Bytes,
 }
 
 impl Ask {
     /// A GET.
-    pub fn get(path: impl Into<String>) -> Self {
+    pub(crate) fn get(path: impl Into<String>) -> Self {
         Self { method: "GET", path: path.into(), ..Self::default() }
     }
 
     /// A write with a JSON body of some type.
-    pub fn write(method: &'static str, path: impl Into<String>, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+    pub(crate) fn write(method: &'static str, path: impl Into<String>, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         Self { method, path: path.into(), content_type, body: body.into(), ..Self::default() }
     }
 }
 
 impl Connection {
     /// Connects.
-    pub async fn open(target: &Target, protocol: Protocol) -> anyhow::Result<Self> {
+    pub(crate) async fn open(target: &Target, protocol: Protocol) -> anyhow::Result<Self> {
         let mut tls = target.tls.clone();
         tls.alpn_protocols = vec![if protocol == Protocol::Http1 { b"http/1.1".to_vec() } else { b"h2".to_vec() }];
         let tcp = TcpStream::connect(&target.authority).await.with_context(|| format!("cannot connect to {}", target.authority))?;
@@ -86,7 +86,7 @@ impl Connection {
     }
 
     /// Sends and gives the response head with its body to read.
-    pub async fn start(&mut self, ask: &Ask) -> anyhow::Result<http::Response<Incoming>> {
+    pub(crate) async fn start(&mut self, ask: &Ask) -> anyhow::Result<http::Response<Incoming>> {
         let mut request = http::Request::builder().method(ask.method);
         request = match &self.sender {
             Sender::Http1(_) => request.uri(&ask.path).header("host", &self.authority),
@@ -114,7 +114,7 @@ impl Connection {
     }
 
     /// Sends, reads the whole answer, and demands a 2xx; gives the body's size.
-    pub async fn send(&mut self, ask: &Ask) -> anyhow::Result<usize> {
+    pub(crate) async fn send(&mut self, ask: &Ask) -> anyhow::Result<usize> {
         let response = self.start(ask).await?;
         let status = response.status();
         let mut body = response.into_body();

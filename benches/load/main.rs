@@ -74,6 +74,11 @@ async fn run(options: Options) -> anyhow::Result<()> {
     let own = if targets.is_empty() {
         let own = target::Own::start().await?;
         targets.push(own.target()?);
+        println!(
+            "start              ferrokube    ready in {} ms from an empty directory, {} KiB resident",
+            own.ready_ms,
+            measure::resident_kib(&targets[0].pids)
+        );
         Some(own)
     } else {
         None

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Scenario -> target -> rounds.
 #[derive(Default)]
-pub struct Results {
+pub(crate) struct Results {
     rounds: BTreeMap<String, Vec<(String, Vec<Sample>)>>,
 }
 
@@ -19,7 +19,7 @@ fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
 
 impl Results {
     /// Adds a round.
-    pub fn add(&mut self, scenario: &str, target: &str, sample: Sample) {
+    pub(crate) fn add(&mut self, scenario: &str, target: &str, sample: Sample) {
         let targets = self.rounds.entry(scenario.to_owned()).or_default();
         match targets.iter_mut().find(|(name, _)| name == target) {
             Some((_, samples)) => samples.push(sample),
@@ -28,7 +28,7 @@ impl Results {
     }
 
     /// One line for each target; with several, ratios to the first.
-    pub fn print(&self, scenario: &str) {
+    pub(crate) fn print(&self, scenario: &str) {
         let Some(targets) = self.rounds.get(scenario) else { return };
         let mut first: Option<(f64, f64)> = None;
         for (name, samples) in targets {
@@ -54,7 +54,7 @@ impl Results {
     }
 
     /// All rounds.
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         let sample = |sample: &Sample| {
             let extra: BTreeMap<&str, f64> = sample.extra.iter().copied().collect();
             json!({"count": sample.count, "wall_ms": sample.wall.as_secs_f64() * 1e3, "cpu_ms_per_op": sample.cpu_ms(), "rate": sample.rate(),

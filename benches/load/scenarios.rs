@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// The scenarios: name and what it is.
-pub const NAMES: &[(&str, &str)] = &[
+pub(crate) const NAMES: &[(&str, &str)] = &[
     ("create", "creates of a 1 KiB ConfigMap, one request at a time on each connection"),
     ("get", "GETs of one object"),
     ("patch-many", "merge patches, each of another object"),
@@ -31,15 +31,15 @@ pub const NAMES: &[(&str, &str)] = &[
 ];
 
 /// How much of everything.
-pub struct Plan {
+pub(crate) struct Plan {
     /// Requests per scenario.
-    pub requests: usize,
+    pub(crate) requests: usize,
     /// Connections.
-    pub connections: usize,
+    pub(crate) connections: usize,
     /// Objects in lists.
-    pub objects: usize,
+    pub(crate) objects: usize,
     /// Watchers.
-    pub watchers: usize,
+    pub(crate) watchers: usize,
 }
 
 const MERGE: &str = "application/merge-patch+json";
@@ -56,7 +56,7 @@ struct Space<'a> {
 }
 
 /// Runs one round.
-pub async fn run(name: &str, target: &Target, plan: &Plan) -> anyhow::Result<Sample> {
+pub(crate) async fn run(name: &str, target: &Target, plan: &Plan) -> anyhow::Result<Sample> {
     let space = Space::make(target).await?;
     let sample = match name {
         "create" => space.creates(plan).await,
@@ -93,10 +93,7 @@ pub async fn run(name: &str, target: &Target, plan: &Plan) -> anyhow::Result<Sam
 
 /// About 1 KiB of data, 1.4 KiB as stored JSON.
 fn config_map(name: &str) -> String {
-    format!(
-        r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","labels":{{"app":"load","tier":"bench"}}}},"data":{{"value":"{}"}}}}"#,
-        "x".repeat(1024)
-    )
+    format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}"}},"data":{{"value":"{}"}}}}"#, "x".repeat(1024))
 }
 
 fn patch(path: String, index: usize) -> Ask {

@@ -13,24 +13,24 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// A running server.
-pub struct Target {
+pub(crate) struct Target {
     /// For the report.
-    pub name: String,
+    pub(crate) name: String,
     /// `host:port`
-    pub authority: String,
+    pub(crate) authority: String,
     /// For certificates.
-    pub server_name: ServerName<'static>,
+    pub(crate) server_name: ServerName<'static>,
     /// Without ALPN; connections add theirs.
-    pub tls: rustls::ClientConfig,
+    pub(crate) tls: rustls::ClientConfig,
     /// `Bearer ...`, when the kubeconfig has a token.
-    pub authorization: Option<String>,
+    pub(crate) authorization: Option<String>,
     /// Whose CPU and memory count.
-    pub pids: Vec<u32>,
+    pub(crate) pids: Vec<u32>,
 }
 
 impl Target {
     /// `NAME=KUBECONFIG,PID[,PID...]`
-    pub fn parse(text: &str) -> anyhow::Result<Self> {
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let (name, rest) = text.split_once('=').context("expected NAME=KUBECONFIG,PID")?;
         let mut words = rest.split(',');
         let path = words.next().unwrap_or_default();
@@ -73,16 +73,16 @@ fn decode(data: Option<&str>, path: Option<&str>) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Our own server, started for the run in a directory of its own.
-pub struct Own {
+pub(crate) struct Own {
     process: Child,
     directory: tempfile::TempDir,
     /// From its ready line.
-    pub ready_ms: f64,
+    pub(crate) ready_ms: f64,
 }
 
 impl Own {
     /// Starts it and waits until it is ready.
-    pub async fn start() -> anyhow::Result<Self> {
+    pub(crate) async fn start() -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let mut process = Command::new(env!("CARGO_BIN_EXE_ferrokube"))
             .args(["all-in-one", "--secure-port", "0", "--data-dir"])
@@ -100,13 +100,13 @@ impl Own {
     }
 
     /// As a target.
-    pub fn target(&self) -> anyhow::Result<Target> {
+    pub(crate) fn target(&self) -> anyhow::Result<Target> {
         let kubeconfig: PathBuf = self.directory.path().join("data/admin.kubeconfig");
         Target::from_kubeconfig("ferrokube", &kubeconfig, vec![self.process.id().context("it ended")?])
     }
 
     /// Ends it.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.process.kill().await?;
         Ok(())
     }
