@@ -1,11 +1,13 @@
 //! The data directory: where it is, whose it is, its format, and that one process has it.
 //!
-//!     version            format number
-//!     lock               held by the process that has the directory; its number is in it
-//!     admin.kubeconfig   the administrator's
-//!     pki/               CA and token keys
-//!     store/             the journal
-//!     audit.log
+//! ```text
+//! version            format number
+//! lock               held by the process that has the directory; its number is in it
+//! admin.kubeconfig   the administrator's
+//! pki/               CA and token keys
+//! store/             the journal
+//! audit.log
+//! ```
 
 use anyhow::{Context, anyhow, bail};
 use ferrokube_serve::files::{self, Access};

@@ -1,6 +1,6 @@
 //! Leader election by a Lease: one of several processes acts, and it stops acting before another may begin.
 //!
-//! The holder renews every [`RETRY`]; a candidate takes a lease over when it has seen the same record for longer than its duration by
+//! The holder renews every two seconds; a candidate takes a lease over when it has seen the same record for longer than its duration by
 //! its own monotonic clock (the holder's wall clock is not believed). A deposed leader's late lease writes fail by resourceVersion.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
