@@ -32,7 +32,7 @@ const fn check(name: &'static str, enter: fn(&Shared, &mut Exchange) -> Result<(
 /// The chain. Order is behavior: what is refused before authentication says nothing about who asks; what comes before the trace is
 /// adopted logs a local id; nothing that costs memory happens before flow control.
 pub(crate) const CHAIN: [Link; 12] = [
-    Link { name: "panic guard", step: Step::Guard, leave: None },
+    Link { name: "panic guard", step: Step::Guard, leave: Some(links::headers::leave) },
     check("limits", links::limits::enter),
     Link { name: "request info", step: Step::Check(links::info::enter), leave: Some(links::info::leave) },
     check("trace headers", links::trace::parse),
@@ -43,7 +43,7 @@ pub(crate) const CHAIN: [Link; 12] = [
     check("initial trace", links::trace::initial),
     check("flow control", links::admit::flow),
     check("authorization", links::admit::authorize),
-    Link { name: "handler", step: Step::Handle, leave: Some(links::headers::leave) },
+    Link { name: "handler", step: Step::Handle, leave: None },
 ];
 
 /// Enters the links up to the handler.
@@ -60,10 +60,9 @@ pub(crate) fn enter(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop
     Ok(())
 }
 
-/// Leaves the links that were entered, last first. The handler's own link is left always: its headers are on every answer.
+/// Leaves the links that were entered, last first.
 pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
-    links::headers::leave(shared, exchange, response);
-    for link in CHAIN[..exchange.entered.min(CHAIN.len() - 1)].iter().rev() {
+    for link in CHAIN[..exchange.entered].iter().rev() {
         if let Some(leave) = link.leave {
             leave(shared, exchange, response);
         }

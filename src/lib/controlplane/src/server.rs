@@ -81,6 +81,9 @@ impl Shared {
             Ok(response) => response,
             Err(Stop::Response(response)) => *response,
             Err(Stop::Failure(failure)) => {
+                if failure.reason == Some(Reason::InternalError) {
+                    ferrokube_trace::in_scope(&exchange.trace, || tracing::error!(why = failure.message, path = exchange.head.uri.path(), "a request failed"));
+                }
                 let response = status::respond(&failure, &self.encoder, &exchange.head.headers);
                 exchange.audit.failure = Some(*failure);
                 response

@@ -23,11 +23,9 @@ use http::header::CONTENT_TYPE;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use tokio::time::Instant;
 
-/// A client that takes no frame for this long is cut off.
-const STALL: Duration = Duration::from_secs(60);
 /// Small events are sent together up to this.
 const FRAME_BYTES: usize = 16 * 1024;
 
@@ -80,7 +78,7 @@ struct Stream {
 impl Stream {
     /// The next frame: one event, or several small ones that are there already.
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
-        if self.handed_out.is_some_and(|then| then.elapsed() > STALL) {
+        if self.handed_out.is_some_and(|then| then.elapsed() > self.shared.limits.stall) {
             return None;
         }
         if self.waiting.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::exchange::Exchange;
 use crate::server::Shared;
-use ferrokube_serve::Response;
+use ferrokube_serve::{CloseConnection, Response};
 use http::HeaderValue;
 use http::header::{CACHE_CONTROL, HeaderName, WARNING};
 
@@ -13,10 +13,11 @@ const MAX_WARNING_BYTES: usize = 16 * 1024;
 
 /// Sets them.
 pub(crate) fn leave(_shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
-    let headers = response.headers_mut();
-    if headers.contains_key(AUDIT_ID) {
-        return;
+    if exchange.head.version == http::Version::HTTP_2 && is_unknown(exchange) {
+        // Whoever does not say who it is gets no connection to reuse (fault 37).
+        response.extensions_mut().insert(CloseConnection);
     }
+    let headers = response.headers_mut();
     headers.insert(AUDIT_ID, exchange.audit_id.clone());
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     let Some(context) = &exchange.context else { return };
@@ -31,6 +32,11 @@ pub(crate) fn leave(_shared: &Shared, exchange: &mut Exchange, response: &mut Re
             headers.append(WARNING, value);
         }
     }
+}
+
+/// Whether the client has shown no credentials that count.
+fn is_unknown(exchange: &Exchange) -> bool {
+    exchange.real_user.name.is_empty() || exchange.real_user.name == super::admit::ANONYMOUS
 }
 
 /// A warning as RFC 9111's predecessor defines it: code 299, no agent, quoted text without control characters.

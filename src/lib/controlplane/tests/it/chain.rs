@@ -93,13 +93,11 @@ async fn too_many_writes_at_once_are_told_when_to_try_again() {
     let request = http::Request::builder().method("POST").uri(CONFIGMAPS).header("authorization", "Bearer admin").body(silent).unwrap();
     let plane = server.plane.clone();
     let waiting = tokio::spawn(async move { plane.call(request).await });
-    let answer = loop {
-        let answer = server.configmap("a").await;
-        if answer.code == 429 {
-            break answer;
-        }
+    while !server.get("/metrics").await.text().contains("request_kind=\"mutating\"} 1") {
         tokio::task::yield_now().await;
-    };
+    }
+    let answer = server.configmap("a").await;
+    assert_eq!(answer.code, 429);
     assert_eq!((answer.reason().as_str(), answer.header("retry-after")), ("TooManyRequests", "1"));
     assert_eq!(server.get(CONFIGMAPS).await.code, 200, "reads are counted apart");
     waiting.abort();

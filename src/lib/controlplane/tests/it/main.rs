@@ -1,5 +1,7 @@
 //! The API server in process, without sockets: requests in, responses out.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod chain;
 mod discovery;
 mod health;
