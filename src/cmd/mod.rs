@@ -62,7 +62,6 @@ const USAGE: u8 = 2;
 
 /// Runs the role that the arguments (with the executable's name) choose.
 pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
-    process::prefer_small_pages();
     let arguments = with_role(arguments);
     let parsed = Cli::command().try_get_matches_from(&arguments).and_then(|matches| Cli::from_arg_matches(&matches));
     let result = match parsed.map(|cli| cli.role) {
