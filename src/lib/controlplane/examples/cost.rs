@@ -67,9 +67,11 @@ async fn measure(what: &str, rounds: usize, mut run: impl AsyncFnMut(usize)) {
 }
 
 async fn send(plane: &ControlPlane, method: &str, path: String, accept: &str, body: String) -> usize {
+    let (path, encoding) = path.strip_suffix("#gzip").map_or((path.as_str(), "identity"), |path| (path, "gzip"));
     let request = Request::builder()
         .method(method)
         .uri(path)
+        .header("accept-encoding", encoding)
         .header("accept", accept)
         .header("content-type", "application/json")
         .header("user-agent", "cost/1.0")
@@ -120,6 +122,14 @@ async fn main() {
     .await;
     measure("list 10,000", 50, async |_| {
         assert!(send(&plane, "GET", all.to_owned(), json, String::new()).await > OBJECTS * 1024);
+    })
+    .await;
+    measure("list 10,000 gzip, first", 1, async |_| {
+        send(&plane, "GET", format!("{all}#gzip"), json, String::new()).await;
+    })
+    .await;
+    measure("list 10,000 gzip", 50, async |_| {
+        send(&plane, "GET", format!("{all}#gzip"), json, String::new()).await;
     })
     .await;
     measure("list 10,000 metadata", 50, async |_| {

@@ -3,6 +3,7 @@
 use crate::bootstrap;
 use crate::discovery::Discovery;
 use crate::encode::Encoder;
+use crate::encode::pieces::Pieces;
 use crate::flow::Flow;
 use crate::health::Health;
 use crate::metrics::Metrics;
@@ -160,6 +161,7 @@ impl Builder {
             openapi: OpenApi::default(),
             health: Health::new(self.steps.iter().map(|(name, _)| name.clone())),
             events: EventCache::default(),
+            pieces: Pieces::default(),
         };
         ControlPlane { shared: Arc::new(shared), steps: Arc::new(Mutex::new(self.steps)) }
     }

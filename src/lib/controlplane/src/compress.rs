@@ -4,14 +4,14 @@ use bytes::Bytes;
 use ferrokube_serve::{Body, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http::HeaderValue;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, VARY};
+use http::{HeaderMap, HeaderValue};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use std::io::{self, Write};
 
 /// Smaller answers are sent as they are.
-const MIN_BYTES: u64 = 128 * 1024;
+pub(crate) const MIN_BYTES: usize = 128 * 1024;
 
 /// Whether an `Accept-Encoding` takes gzip.
 pub(crate) fn accepts(header: &str) -> bool {
@@ -23,7 +23,7 @@ pub(crate) fn accepts(header: &str) -> bool {
 
 /// Compresses an answer that is large and has a known length (a watch has none).
 pub(crate) async fn maybe(response: Response) -> Response {
-    let large = response.body().size_hint().exact().is_some_and(|bytes| bytes >= MIN_BYTES);
+    let large = response.body().size_hint().exact().is_some_and(|bytes| bytes >= MIN_BYTES as u64);
     if !large || !response.status().is_success() || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
     }
@@ -32,9 +32,7 @@ pub(crate) async fn maybe(response: Response) -> Response {
     let compressed = tokio::task::spawn_blocking(move || runtime.block_on(gzip(body))).await.map_err(io::Error::other).flatten();
     match compressed {
         Ok(bytes) => {
-            head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            head.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-            head.headers.remove(CONTENT_LENGTH);
+            mark(&mut head.headers);
             Response::from_parts(head, crate::body::full(bytes))
         }
         Err(error) => {
@@ -42,6 +40,13 @@ pub(crate) async fn maybe(response: Response) -> Response {
             crate::status::text(500, "internal error\n")
         }
     }
+}
+
+/// Says that a body is compressed.
+pub(crate) fn mark(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    headers.remove(CONTENT_LENGTH);
 }
 
 async fn gzip(mut body: Body) -> io::Result<Bytes> {

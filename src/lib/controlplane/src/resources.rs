@@ -8,7 +8,7 @@ use crate::negotiate::{Accepted, Form, Offer, View, Views};
 use crate::options::{self, WriteKind};
 use crate::request_info::{ResourceInfo, no_such_resource};
 use crate::server::Shared;
-use crate::{decode, status, watch};
+use crate::{compress, decode, status, watch};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_auth::{Access, Decision};
@@ -16,6 +16,7 @@ use ferrokube_registry::{Deleted, ListPage, Object, Served, Target, WriteOptions
 use ferrokube_resource::{Scope, Verbs};
 use ferrokube_serve::Response;
 use http::Method;
+use http::header::ACCEPT_ENCODING;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -161,12 +162,28 @@ async fn get(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Resul
     respond(shared, exchange, target, &object, (200, accepted))
 }
 
-async fn list(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, offer(&target.served, Views::List))?;
     let options = options::list(&exchange.query)?;
     let include = include(exchange, accepted)?;
     let page = shared.registry.list(target, &options).await?;
+    if compress::accepts(exchange.header(ACCEPT_ENCODING)) && !matches!(accepted.view, View::Table(_)) {
+        return zip(shared, target, page, accepted).await;
+    }
     Ok(respond_list(shared, exchange, target, page, (accepted, include)))
+}
+
+/// A list for a client that takes gzip; compressing is done off the workers.
+async fn zip(shared: &Arc<Shared>, target: &Target, page: ListPage, accepted: Accepted) -> Result<Response, Stop> {
+    if page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() < compress::MIN_BYTES {
+        return Ok(list::respond(&shared.encoder, &target.served, page, accepted));
+    }
+    let (shared, served) = (Arc::clone(shared), target.served.clone());
+    let work = move || list::zipped(&shared.pieces, &served, &page, accepted).unwrap_or_else(|| list::respond(&shared.encoder, &served, page, accepted));
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        tracing::error!(error = %error, "a list could not be compressed");
+        Failure::internal("the answer could not be compressed").into()
+    })
 }
 
 fn include(exchange: &Exchange, accepted: Accepted) -> Result<Include, Failure> {

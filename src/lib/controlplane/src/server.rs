@@ -3,6 +3,7 @@
 use crate::builder::Limits;
 use crate::discovery::Discovery;
 use crate::encode::Encoder;
+use crate::encode::pieces::Pieces;
 use crate::exchange::{Exchange, Stop};
 use crate::flow::Flow;
 use crate::health::Health;
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) openapi: OpenApi,
     pub(crate) health: Health,
     pub(crate) events: EventCache,
+    pub(crate) pieces: Pieces,
 }
 
 impl Shared {

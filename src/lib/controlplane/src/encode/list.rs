@@ -1,9 +1,10 @@
 //! Lists: items are slices of stored bytes, streamed in frames of some size with the length known beforehand.
 
+use super::pieces::{Pieces, Scope, Source};
 use super::slices::{metadata, partial_head, untyped};
 use super::{Encoder, META, entry_document};
 use crate::negotiate::{Accepted, Form, View};
-use crate::{body, status};
+use crate::{body, compress, status};
 use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::{json, yaml};
@@ -101,6 +102,41 @@ pub(crate) fn respond(encoder: &Encoder, served: &Served, page: ListPage, accept
     }
 }
 
+/// The same compressed, from pieces that are kept; `None` when the list is small, or of a form that has no pieces.
+pub(crate) fn zipped(pieces: &Pieces, served: &Served, page: &ListPage, accepted: Accepted) -> Option<Response> {
+    let shape = shape_of(served, accepted.view);
+    let large = page.items.iter().map(|entry| shape.len(entry)).sum::<usize>() >= compress::MIN_BYTES;
+    let sliced = matches!(shape, Shape::Metadata(_)) || page.items.iter().all(|entry| served.is_direct(entry));
+    if accepted.form != Form::Json || accepted.pretty || !large || !sliced {
+        return None;
+    }
+    let form = match shape {
+        Shape::Untyped | Shape::Whole => 0,
+        Shape::Metadata("v1") => 1,
+        Shape::Metadata(_) => 2,
+    };
+    let head = json_head(served, page, accepted.view);
+    let write = |entry: &Entry, out: &mut Vec<u8>| shape.write(entry, out);
+    let scope = Scope { definition: Arc::clone(&served.definition), form };
+    let frames = pieces.zip(&Source { scope, head: head.as_bytes(), entries: &page.items, tail: TAIL, write });
+    let mut response = status::with_type(200, Form::Json.media_type(), body::frames(frames));
+    compress::mark(response.headers_mut());
+    Some(response)
+}
+
+fn shape_of(served: &Served, view: View) -> Shape {
+    match view {
+        View::MetadataList(version) => Shape::Metadata(version),
+        _ if served.definition.custom => Shape::Whole,
+        _ => Shape::Untyped,
+    }
+}
+
+fn json_head(served: &Served, page: &ListPage, view: View) -> String {
+    let (kind, api_version) = list_type(served, view);
+    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{},\"items\":[", list_meta(page))
+}
+
 fn list_type(served: &Served, view: View) -> (String, String) {
     match view {
         View::MetadataList(version) => ("PartialObjectMetadataList".to_owned(), format!("meta.k8s.io/{version}")),
@@ -109,13 +145,8 @@ fn list_type(served: &Served, view: View) -> (String, String) {
 }
 
 fn json_list(served: &Served, page: ListPage, view: View) -> ListBody {
-    let (kind, api_version) = list_type(served, view);
-    let head = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{},\"items\":[", list_meta(&page));
-    let shape = match view {
-        View::MetadataList(version) => Shape::Metadata(version),
-        _ if served.definition.custom => Shape::Whole,
-        _ => Shape::Untyped,
-    };
+    let head = json_head(served, &page, view);
+    let shape = shape_of(served, view);
     let items: Vec<Item> = page.items.into_iter().map(|entry| item(served, entry, shape)).collect();
     ListBody::new(head, items, shape)
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod jsonpath;
 pub(crate) mod list;
+pub(crate) mod pieces;
 pub(crate) mod pretty;
 pub(crate) mod slices;
 pub(crate) mod table;
