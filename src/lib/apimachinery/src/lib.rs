@@ -5,6 +5,8 @@
 
 pub mod document;
 pub mod field;
+#[cfg(test)]
+mod fuzz;
 pub mod gvk;
 pub mod json;
 pub mod name;

@@ -12,6 +12,8 @@ mod discovery;
 mod encode;
 mod exchange;
 mod flow;
+#[cfg(test)]
+mod fuzz;
 mod handler;
 mod health;
 mod links;

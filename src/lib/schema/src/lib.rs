@@ -5,6 +5,8 @@
 
 pub mod apply;
 pub mod custom;
+#[cfg(test)]
+mod fuzz;
 pub mod openapi;
 pub mod schema;
 pub mod strategic;

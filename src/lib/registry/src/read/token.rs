@@ -94,3 +94,23 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod fuzz {
+    use super::*;
+    use ferrokube_fuzz::{Verdict, run};
+
+    #[test]
+    fn continue_tokens_are_read_or_refused() {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &[1; 32]);
+        let sealed = [Token { revision: Some(7), after: "ns/a".to_owned() }, Token { revision: None, after: String::new() }];
+        let mut seeds: Vec<String> = sealed.iter().map(|token| token.seal(&key, "scope")).collect();
+        seeds.extend(["eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0", "AQ==", "%%%"].map(str::to_owned));
+        run("continue token", &seeds, |input| {
+            let opened = std::str::from_utf8(input).ok().and_then(|text| Token::open(text, &key, "scope"));
+            // Nobody finds another key's signature by chance.
+            assert!(opened.as_ref().is_none_or(|token| sealed.contains(token)), "{opened:?}");
+            Verdict::from(opened.is_some())
+        });
+    }
+}
