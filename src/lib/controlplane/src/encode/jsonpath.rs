@@ -50,9 +50,8 @@ impl JsonPath {
 
     fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
         self.0.iter().fold(vec![root], |found, step| {
-            let mut next: Vec<&'a Value> = found.into_iter().flat_map(|value| step.apply(value)).collect();
-            next.truncate(MAX_NODES);
-            next
+            // Lazily: repeated descents would find every node many times before they are cut.
+            found.into_iter().flat_map(|value| step.apply(value)).take(MAX_NODES).collect()
         })
     }
 }
