@@ -24,7 +24,7 @@ use std::time::Instant;
 ///
 /// The role is the first word, or the name under which the file is called (`apiserver`, `kube-apiserver`, ...).
 #[derive(Debug, Parser)]
-#[command(name = "ferrokube", version, max_term_width = 120, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "ferrokube", version, propagate_version = true, max_term_width = 120, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     role: Role,

@@ -1,12 +1,14 @@
 //! One connection: handshake, protocol by ALPN, requests, drain.
 
-use crate::body::full;
+use crate::body::{empty, full};
 use crate::guard::{Activity, CountedBody, HeadTimeout};
 use crate::peer::Shown;
 use crate::server::{CloseConnection, Handler, Limits, Request, Response, Stats};
 use crate::shutdown::Shutdown;
 use crate::tls::Tls;
-use http::StatusCode;
+use http::header::CONTENT_LENGTH;
+use http::{Method, StatusCode, Version};
+use hyper::body::Body as _;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -169,15 +171,17 @@ impl Service<Request> for Requests {
         let in_flight = self.activity.begin();
         self.shared.stats.requests.fetch_add(1, Ordering::Relaxed);
         request.extensions_mut().insert(self.shown.peer(&self.shared.tls));
+        let is_bodiless = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
         let handler = &self.shared.handler;
         let answer = catch_unwind(AssertUnwindSafe(|| Arc::clone(handler).call(request))).ok();
-        Answering { answer, in_flight: Some(in_flight), shared: Arc::clone(&self.shared), close: Arc::clone(&self.close) }
+        Answering { answer, is_bodiless, in_flight: Some(in_flight), shared: Arc::clone(&self.shared), close: Arc::clone(&self.close) }
     }
 }
 
 /// A handler at work; its panic becomes an answer.
 struct Answering {
     answer: Option<Answer>,
+    is_bodiless: bool,
     in_flight: Option<crate::guard::InFlight>,
     shared: Arc<Shared>,
     close: Arc<Notify>,
@@ -199,6 +203,7 @@ impl Future for Answering {
             None => this.after_panic(),
         };
         this.answer = None;
+        let response = if this.is_bodiless { without_body(response) } else { response };
         if response.extensions().get::<CloseConnection>().is_some() {
             this.close.notify_one();
         }
@@ -217,6 +222,15 @@ impl Answering {
             response
         })
     }
+}
+
+/// The answer to HEAD: the length stays, the body goes. hyper does this for HTTP/1.1 only, and clients take a body as a broken stream.
+fn without_body(response: Response) -> Response {
+    let (mut head, body) = response.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        head.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+    Response::from_parts(head, empty())
 }
 
 /// The pause after the system refused to give us a connection: file handles do not come back faster.

@@ -164,6 +164,21 @@ async fn speaks_both_protocols_as_agreed_in_the_handshake() {
 }
 
 #[tokio::test]
+async fn head_has_a_length_and_no_body_on_both_protocols() {
+    let setup = setup(Limits::default());
+    let head = || http::Request::head("https://localhost/").body(Full::default()).unwrap();
+    let (mut second, _connection) = setup.http2().await;
+    for (response, length) in [
+        (bounded(setup.http1(None).await.send_request(head())).await.unwrap(), "HTTP/1.1".len()),
+        (bounded(second.send_request(head())).await.unwrap(), "HTTP/2.0".len()),
+    ] {
+        assert_eq!(response.headers()["content-length"], length.to_string());
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+    }
+    assert_eq!(text(bounded(second.send_request(get("/"))).await.unwrap()).await, "HTTP/2.0");
+}
+
+#[tokio::test]
 async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
     let setup = setup(Limits::default());
     let peer = async |pair: Option<Pair>| text(setup.http1(pair.as_ref()).await.send_request(get("/peer")).await.unwrap()).await;
