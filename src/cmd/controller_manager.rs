@@ -4,7 +4,7 @@ use super::flags::{FeatureFlags, LogFlags};
 use super::process::{self, Signals};
 use anyhow::{Context, bail};
 use clap::Args;
-use ferrokube_client::Connection;
+use ferrokube_client::{Connection, Timing};
 use ferrokube_controllers::{Config, run as run_controllers};
 use ferrokube_serve::{Handler, Limits, Request, Response, Server, ShutdownTrigger, Tls, full, pki};
 use std::future::Future;
@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// The role's flags.
@@ -27,6 +28,15 @@ pub(crate) struct Flags {
     /// Act only while holding the lease kube-system/kube-controller-manager
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     leader_elect: bool,
+    /// A lease that was not renewed for so long may be taken over
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    leader_elect_lease_duration: Duration,
+    /// The leader gives up after so long without a renewal
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    leader_elect_renew_deadline: Duration,
+    /// Between two attempts to take or renew the lease
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    leader_elect_retry_period: Duration,
     /// CA that is published in every namespace [default: the kubeconfig's]
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
@@ -42,6 +52,12 @@ pub(crate) struct Flags {
     log: LogFlags,
 }
 
+impl Flags {
+    fn timing(&self) -> Timing {
+        Timing { duration: self.leader_elect_lease_duration, deadline: self.leader_elect_renew_deadline, retry: self.leader_elect_retry_period }
+    }
+}
+
 /// Runs until a signal, or until leadership is lost.
 pub(crate) fn run(flags: Flags) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
@@ -51,6 +67,8 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<ExitCode> {
 
 async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
     ferrokube_controllers::check_names(&flags.controllers)?;
+    let timing = flags.timing();
+    timing.check().context("the --leader-elect times do not fit together")?;
     let connection = Connection::from_kubeconfig(&flags.kubeconfig).await?;
     let root_ca = match &flags.root_ca_file {
         Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
@@ -61,7 +79,7 @@ async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
     let server = listen(&flags)?;
     tracing::info!(address = %server.local_address(), "listening for health and metrics");
     let serving = tokio::spawn(server.serve(Arc::new(Health { is_leading }), shutdown.clone()));
-    let config = Config { connection, controllers: flags.controllers, leader_elect: flags.leader_elect, identity: identity(), root_ca: root_ca.into() };
+    let config = Config { connection, controllers: flags.controllers, leader_elect: flags.leader_elect, timing, identity: identity(), root_ca: root_ca.into() };
     let mut signals = Signals::new()?;
     let mut running = tokio::spawn(run_controllers(config, shutdown, leading));
     let outcome = tokio::select! {
@@ -82,6 +100,12 @@ async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
     let _ = serving.await;
     outcome.context("the controllers panicked")??;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `15s`, `1m30s`, `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())
 }
 
 fn listen(flags: &Flags) -> anyhow::Result<Server> {

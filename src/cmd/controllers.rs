@@ -1,7 +1,7 @@
 //! The controllers beside the API server in one process. They speak HTTPS to it like everybody else, as a user of their own.
 
 use super::server::{Companion, Plan};
-use ferrokube_client::{Connection, ConnectionError};
+use ferrokube_client::{Connection, ConnectionError, Timing};
 use ferrokube_controllers::ManagerError;
 use ferrokube_serve::Shutdown;
 use ferrokube_serve::pki::{CONTROLLER_MANAGER, Pki, PkiError};
@@ -56,6 +56,7 @@ async fn run_once(chosen: &[String], pki: &Pki, url: &str, shutdown: &Shutdown) 
         controllers: chosen.to_vec(),
         // The data directory belongs to one process: nobody else can lead.
         leader_elect: false,
+        timing: Timing::default(),
         identity: "all-in-one".to_owned(),
         root_ca: pki.ca_pem().into(),
     };

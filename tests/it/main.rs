@@ -5,6 +5,7 @@ mod apiserver;
 mod audit;
 mod canary;
 mod cli;
+mod controllers;
 mod hostile;
 mod kill9;
 mod kubectl;

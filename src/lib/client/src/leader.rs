@@ -1,6 +1,6 @@
 //! Leader election by a Lease: one of several processes acts, and it stops acting before another may begin.
 //!
-//! The holder renews every two seconds; a candidate takes a lease over when it has seen the same record for longer than its duration by
+//! The holder renews often ([`Timing`]); a candidate takes a lease over when it has seen the same record for longer than its duration by
 //! its own monotonic clock (the holder's wall clock is not believed). A deposed leader's late lease writes fail by resourceVersion.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -10,12 +10,51 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a lease holds without renewal.
-const DURATION: Duration = Duration::from_secs(15);
-/// The holder gives up after this long without a successful renewal: before anybody else may take over.
-const DEADLINE: Duration = Duration::from_secs(10);
-/// Between two attempts to renew or to take over.
-const RETRY: Duration = Duration::from_secs(2);
+/// How long leadership lasts. The default is what upstream's managers use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long a lease holds without renewal; the lease has it in whole seconds.
+    pub duration: Duration,
+    /// The holder gives up after this long without a successful renewal: before anybody else may take over.
+    pub deadline: Duration,
+    /// Between two attempts to renew or to take over.
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { duration: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) }
+    }
+}
+
+impl Timing {
+    /// Whether a holder gives up before another may begin, and tries more than once before that.
+    ///
+    /// # Errors
+    /// [`TimingError`].
+    pub fn check(&self) -> Result<(), TimingError> {
+        match () {
+            () if self.duration.subsec_nanos() != 0 || self.duration.is_zero() => Err(TimingError::Duration),
+            () if self.deadline >= self.duration => Err(TimingError::Deadline),
+            () if self.retry.is_zero() || self.retry.saturating_mul(6) / 5 >= self.deadline => Err(TimingError::Retry),
+            () => Ok(()),
+        }
+    }
+}
+
+/// Times with which two could lead at once, or nobody for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimingError {
+    /// A lease tells its duration in seconds.
+    #[error("the lease duration must be a whole number of seconds, at least 1s")]
+    Duration,
+    /// The holder would go on after another began.
+    #[error("the renew deadline must be shorter than the lease duration")]
+    Deadline,
+    /// One failed renewal would end the leadership.
+    #[error("the retry period must be longer than 0 and, times 1.2, shorter than the renew deadline")]
+    Retry,
+}
 
 /// The lease is lost: everything that was started as leader must stop now.
 #[derive(Debug, thiserror::Error)]
@@ -33,13 +72,28 @@ pub struct Elector {
     namespace: String,
     name: String,
     identity: String,
+    timing: Timing,
     observed: Option<(Lease, Instant)>,
 }
 
 impl Elector {
     /// `identity` must be unique among the candidates.
     pub fn new(client: Client, namespace: &str, name: &str, identity: String) -> Self {
-        Self { leases: Api::namespaced(client, namespace), namespace: namespace.to_owned(), name: name.to_owned(), identity, observed: None }
+        Self {
+            leases: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity,
+            timing: Timing::default(),
+            observed: None,
+        }
+    }
+
+    /// Other times than the default; they must pass [`Timing::check`].
+    #[must_use]
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
+        self
     }
 
     /// Waits until this candidate holds the lease. Cancel safe.
@@ -50,7 +104,7 @@ impl Elector {
                 Ok(false) => {}
                 Err(error) => tracing::debug!(error = %error, "cannot try for the leader lease"),
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(self.timing.retry).await;
         }
     }
 
@@ -58,15 +112,15 @@ impl Elector {
     pub async fn hold(&mut self) -> Lost {
         let mut renewed = Instant::now();
         loop {
-            tokio::time::sleep(RETRY).await;
-            let left = DEADLINE.saturating_sub(renewed.elapsed());
+            tokio::time::sleep(self.timing.retry).await;
+            let left = self.timing.deadline.saturating_sub(renewed.elapsed());
             match tokio::time::timeout(left, self.attempt()).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
                 Ok(Ok(false)) => return self.lost(),
                 Ok(Err(error)) => tracing::warn!(error = %error, "cannot renew the leader lease"),
                 Err(_) => return self.lost(),
             }
-            if renewed.elapsed() >= DEADLINE {
+            if renewed.elapsed() >= self.timing.deadline {
                 return self.lost();
             }
         }
@@ -135,11 +189,32 @@ impl Elector {
         let now = MicroTime(jiff::Timestamp::now());
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(self.timing.duration.as_secs()).ok(),
             acquire_time: if ours { old.acquire_time.clone() } else { Some(now.clone()) },
             renew_time: Some(now),
             lease_transitions: Some(old.lease_transitions.unwrap_or(-1).saturating_add(i32::from(!ours)).max(0)),
             ..LeaseSpec::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_with_which_two_could_lead_are_refused() {
+        let timing = |duration, deadline, retry| Timing {
+            duration: Duration::from_millis(duration),
+            deadline: Duration::from_millis(deadline),
+            retry: Duration::from_millis(retry),
+        };
+        assert_eq!(Timing::default().check(), Ok(()));
+        assert_eq!(timing(2000, 1500, 200).check(), Ok(()));
+        assert_eq!(timing(1500, 1000, 200).check(), Err(TimingError::Duration));
+        assert_eq!(timing(0, 0, 0).check(), Err(TimingError::Duration));
+        assert_eq!(timing(2000, 2000, 200).check(), Err(TimingError::Deadline));
+        assert_eq!(timing(2000, 1200, 1000).check(), Err(TimingError::Retry));
+        assert_eq!(timing(2000, 1200, 0).check(), Err(TimingError::Retry));
     }
 }

@@ -11,5 +11,5 @@ pub mod traced;
 pub use connect::{Connection, ConnectionError};
 pub use discovery::{Discovered, DiscoveredResource};
 pub use identity::ServiceAccountIdentity;
-pub use leader::{Elector, Lost};
+pub use leader::{Elector, Lost, Timing, TimingError};
 pub use traced::traced;

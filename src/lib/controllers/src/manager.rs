@@ -4,7 +4,7 @@ use crate::garbage::Garbage;
 use crate::monitor::{Monitor, Sink};
 use crate::resource_quota::Quotas;
 use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, service_account, token_cleaner};
-use ferrokube_client::{Connection, ConnectionError, Elector, Lost, ServiceAccountIdentity};
+use ferrokube_client::{Connection, ConnectionError, Elector, Lost, ServiceAccountIdentity, Timing};
 use ferrokube_serve::Shutdown;
 use kube::Client;
 use std::collections::BTreeSet;
@@ -50,6 +50,8 @@ pub struct Config {
     pub controllers: Vec<String>,
     /// Act only while holding the lease `kube-system/kube-controller-manager`.
     pub leader_elect: bool,
+    /// How long the lease lasts.
+    pub timing: Timing,
     /// Unique among the managers: the lease's holder.
     pub identity: String,
     /// The PEM text of the CA that verifies the API server, for the root CA publisher.
@@ -77,7 +79,7 @@ pub enum ManagerError {
 pub async fn run(config: Config, shutdown: Shutdown, leading: watch::Sender<bool>) -> Result<(), ManagerError> {
     let chosen = choose(&config.controllers)?;
     let client = config.connection.client()?;
-    let mut elector = Elector::new(client.clone(), NAMESPACE, LEASE, config.identity.clone());
+    let mut elector = Elector::new(client.clone(), NAMESPACE, LEASE, config.identity.clone()).timing(config.timing);
     let stopped = shutdown.begun();
     tokio::pin!(stopped);
     if config.leader_elect {

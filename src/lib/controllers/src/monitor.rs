@@ -128,6 +128,7 @@ pub(crate) fn qualified(resource: &DiscoveredResource) -> String {
     if resource.group.is_empty() { resource.plural.clone() } else { format!("{}.{}", resource.plural, resource.group) }
 }
 
-fn is_watched(resource: &DiscoveredResource) -> bool {
+/// Whether the monitor watches a resource.
+pub(crate) fn is_watched(resource: &DiscoveredResource) -> bool {
     resource.has_verbs(&["get", "list", "watch", "delete"]) && !IGNORED.contains(&qualified(resource).as_str())
 }

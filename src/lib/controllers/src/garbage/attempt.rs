@@ -1,7 +1,7 @@
 //! What is done about a dependent or a dying owner: live reads, then one guarded write.
 
 use super::graph::{Dependent, Dying, FOREGROUND, Graph, ORPHAN, Place, Task};
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, is_watched};
 use crate::queue::Next;
 use crate::rest::{self, Ask, code};
 use ferrokube_client::DiscoveredResource;
@@ -17,6 +17,9 @@ use std::time::Duration;
 const MAX_ABSENT: usize = 10_000;
 /// Between looks at a foreground deletion that waits for dependents (their watch events wake it earlier).
 const RECHECK: Duration = Duration::from_secs(30);
+
+/// Until the next look whether all lists have ended.
+const SETTLE: Duration = Duration::from_millis(50);
 
 /// Why an attempt did not end; it is tried again with back-off.
 #[derive(Debug, thiserror::Error)]
@@ -64,11 +67,18 @@ impl Collector {
                 None => Ok(Next::Done),
             },
             Task::Owner(uid) => match self.graph.dying(&uid) {
+                Some(_) if !self.sees_all() => Ok(Next::After(SETTLE)),
                 Some(dying) if dying.foreground => self.foreground(dying).await,
                 Some(dying) => self.orphan(dying).await,
                 None => Ok(Next::Done),
             },
         }
+    }
+
+    /// After a start, an owner's dependents may not have been listed yet: to let it go then would be to lose them, or to end its wait early.
+    fn sees_all(&self) -> bool {
+        let known = self.monitor.known();
+        self.graph.has_listed(known.resources.iter().filter(|resource| is_watched(resource)))
     }
 
     async fn dependent(&self, dependent: Dependent) -> Result<Next, AttemptError> {

@@ -66,6 +66,8 @@ struct State {
     owned: HashMap<Uid, HashSet<Uid>>,
     dying: HashMap<Uid, Dying>,
     resources: Vec<(Arc<DiscoveredResource>, u32)>,
+    /// Resources that were listed to the end at least once.
+    listed: HashSet<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -93,6 +95,13 @@ impl Graph {
         state.owned.get(uid).into_iter().flatten().filter_map(|dependent| state.dependents.get(dependent)).cloned().collect()
     }
 
+    /// Whether all objects of these resources were seen: only then is it known that an owner has no further dependents.
+    pub(super) fn has_listed<'a>(&self, resources: impl Iterator<Item = &'a DiscoveredResource>) -> bool {
+        let state = self.lock();
+        let mut resources = resources;
+        resources.all(|resource| state.listed.contains(&qualified(resource)))
+    }
+
     pub(super) fn queue(&self, task: Task) {
         self.queue.add(task);
     }
@@ -113,6 +122,7 @@ impl Sink for Graph {
         let mut state = self.lock();
         let index = state.index(resource);
         let list = state.resources[usize::from(index)].1;
+        state.listed.insert(qualified(resource));
         let missed: Vec<Uid> = state.live.iter().filter(|(_, seen)| seen.resource == index && seen.list != list).map(|(uid, _)| uid.clone()).collect();
         let tasks: Vec<Task> = missed.iter().flat_map(|uid| state.remove(uid)).collect();
         drop(state);
@@ -133,6 +143,7 @@ impl Sink for Graph {
         // Not deletions: dependents elsewhere are judged by live reads, which fail while the kind is unknown.
         let mut state = self.lock();
         let index = state.index(resource);
+        state.listed.remove(&qualified(resource));
         let gone: Vec<Uid> = state.live.iter().filter(|(_, seen)| seen.resource == index).map(|(uid, _)| uid.clone()).collect();
         for uid in gone {
             state.remove(&uid);

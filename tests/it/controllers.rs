@@ -1,0 +1,321 @@
+//! The controllers as processes: one of two leads, kill -9 at random loses and spares nothing wrongly, a thousand objects go.
+
+use crate::FERROKUBE;
+use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How often a manager is killed; `FERROKUBE_MANAGER_KILLS=50` is the long form.
+const KILLS: u64 = 6;
+/// Dependents of each owner, and objects in each namespace.
+const WIDTH: usize = 4;
+const THOUSAND: usize = 1000;
+const NAMESPACES: &str = "/api/v1/namespaces";
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
+
+/// A controller-manager process with a log of its own; killed when it is dropped.
+struct Manager {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Manager {
+    fn start(kubeconfig: &Path, log: PathBuf) -> Self {
+        let mut command = Command::new(FERROKUBE);
+        command.arg("controller-manager").arg("--kubeconfig").arg(kubeconfig).args(["--secure-port", "0"]).args([
+            "--leader-elect-lease-duration=2s",
+            "--leader-elect-renew-deadline=1500ms",
+            "--leader-elect-retry-period=200ms",
+        ]);
+        let process = command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        Self { process, log }
+    }
+
+    /// It says so once, and ends when it does not lead any more.
+    fn leads(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none() && self.log().contains("became the leading controller manager")
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Two managers of one server.
+struct Pair {
+    kubeconfig: PathBuf,
+    logs: tempfile::TempDir,
+    started: usize,
+    managers: Vec<Manager>,
+}
+
+impl Pair {
+    fn start(kubeconfig: PathBuf) -> Self {
+        let mut pair = Self { kubeconfig, logs: tempfile::tempdir().unwrap(), started: 0, managers: Vec::new() };
+        pair.managers = vec![pair.another(), pair.another()];
+        pair
+    }
+
+    fn another(&mut self) -> Manager {
+        self.started += 1;
+        Manager::start(&self.kubeconfig, self.logs.path().join(self.started.to_string()))
+    }
+
+    fn replace(&mut self, index: usize) {
+        // Killed first, by the drop, so that there are never three.
+        drop(self.managers.remove(index));
+        let manager = self.another();
+        self.managers.insert(index, manager);
+    }
+
+    /// The index of the one that leads. One that lost the lease (a slow machine) has ended, as it should, and is started again.
+    async fn leader(&mut self, admin: &Client) -> usize {
+        let deadline = Instant::now() + BOUND;
+        loop {
+            for index in 0..self.managers.len() {
+                if let Some(status) = self.managers[index].process.try_wait().unwrap() {
+                    let log = self.managers[index].log();
+                    assert!(log.contains("could not be renewed in time"), "a manager ended by itself: {status}\n{log}");
+                    self.replace(index);
+                }
+            }
+            let leading: Vec<usize> = (0..self.managers.len()).filter(|index| self.managers[*index].leads()).collect();
+            let lease = admin.get(LEASE).await.unwrap();
+            let holder = lease.body["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+            if let [one] = leading[..]
+                && holder.contains(&format!("_{}_", self.managers[one].process.id()))
+            {
+                return one;
+            }
+            assert!(Instant::now() < deadline, "leading: {leading:?}, the lease: {}", lease.text);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// What must be at the end.
+#[derive(Default)]
+struct Expected {
+    /// Configmaps that stay: their uids, and the uids of the owners that they still have.
+    kept: BTreeMap<String, (String, Vec<String>)>,
+    gone: Vec<String>,
+    namespaces: Vec<String>,
+}
+
+fn configmap(name: &str, owners: &[&Value]) -> Value {
+    let owner = |owner: &&Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true});
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners.iter().map(owner).collect::<Vec<_>>()}})
+}
+
+async fn create(admin: &Client, path: &str, object: &Value) -> Value {
+    let answer = admin.post(path, object).await.unwrap();
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    answer.body
+}
+
+async fn delete(admin: &Client, path: &str) {
+    let answer = admin.delete(path).await.unwrap();
+    assert!(matches!(answer.status, 200 | 202), "{}", answer.text);
+}
+
+fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+impl Expected {
+    fn keep(&mut self, object: &Value, owners: &[&Value]) {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        self.kept.insert(name, (uid(object), owners.iter().map(|owner| uid(owner)).collect()));
+    }
+
+    /// An owner with dependents, some of which have a second owner that lives; the owner is deleted by a policy, or stays.
+    async fn tree(&mut self, admin: &Client, number: usize, policy: Option<&str>) {
+        let owner = create(admin, CONFIGMAPS, &configmap(&format!("owner-{number}"), &[])).await;
+        let anchor = create(admin, CONFIGMAPS, &configmap(&format!("anchor-{number}"), &[])).await;
+        self.keep(&anchor, &[]);
+        for index in 0..WIDTH {
+            let single = create(admin, CONFIGMAPS, &configmap(&format!("single-{number}-{index}"), &[&owner])).await;
+            let shared = create(admin, CONFIGMAPS, &configmap(&format!("shared-{number}-{index}"), &[&owner, &anchor])).await;
+            let below = create(admin, CONFIGMAPS, &configmap(&format!("below-{number}-{index}"), &[&single])).await;
+            match policy {
+                None => {
+                    self.keep(&single, &[&owner]);
+                    self.keep(&shared, &[&owner, &anchor]);
+                    self.keep(&below, &[&single]);
+                }
+                Some("Orphan") => {
+                    self.keep(&single, &[]);
+                    self.keep(&shared, &[&anchor]);
+                    self.keep(&below, &[&single]);
+                }
+                Some(_) => {
+                    self.keep(&shared, &[&anchor]);
+                    self.gone.extend([format!("single-{number}-{index}"), format!("below-{number}-{index}")]);
+                }
+            }
+        }
+        match policy {
+            None => self.keep(&owner, &[]),
+            Some(policy) => {
+                self.gone.push(format!("owner-{number}"));
+                delete(admin, &format!("{CONFIGMAPS}/owner-{number}?propagationPolicy={policy}")).await;
+            }
+        }
+    }
+
+    async fn namespace(&mut self, admin: &Client, number: usize) {
+        let name = format!("churn-{number}");
+        create(admin, NAMESPACES, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        let path = format!("{NAMESPACES}/{name}/configmaps");
+        let owner = create(admin, &path, &configmap("owner", &[])).await;
+        for index in 0..WIDTH {
+            create(admin, &path, &configmap(&format!("dependent-{index}"), &[&owner])).await;
+        }
+        delete(admin, &format!("{NAMESPACES}/{name}")).await;
+        self.namespaces.push(name);
+    }
+
+    /// Whether everything is as it should be; what should have stayed and did not never comes back, so it fails at once.
+    async fn seen(&self, admin: &Client) -> Result<(), String> {
+        let list = admin.get(CONFIGMAPS).await.unwrap();
+        let present: BTreeMap<&str, &Value> =
+            list.body["items"].as_array().unwrap().iter().map(|item| (item["metadata"]["name"].as_str().unwrap(), item)).collect();
+        let mut wrong = Vec::new();
+        for (name, (uid, owners)) in &self.kept {
+            let Some(item) = present.get(name.as_str()) else { panic!("{name} is gone: it has a living owner, or none, or was orphaned") };
+            assert_eq!(item["metadata"]["uid"], uid.as_str(), "{item}");
+            assert!(item["metadata"]["deletionTimestamp"].is_null(), "{name} is being deleted: {item}");
+            let left: Vec<&str> = item["metadata"]["ownerReferences"].as_array().into_iter().flatten().filter_map(|owner| owner["uid"].as_str()).collect();
+            if left != *owners {
+                wrong.push(format!("{name} has the owners {left:?}"));
+            }
+        }
+        wrong.extend(self.gone.iter().filter(|name| present.contains_key(name.as_str())).map(|name| format!("{name} is left")));
+        let namespaces = admin.get(NAMESPACES).await.unwrap();
+        let names: Vec<&str> = namespaces.body["items"].as_array().unwrap().iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
+        wrong.extend(self.namespaces.iter().filter(|name| names.contains(&name.as_str())).map(|name| format!("the namespace {name} is left")));
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
+    }
+}
+
+/// Creates and deletes until it is told to stop, and says what must be then.
+async fn churn(admin: Client, stop: Arc<AtomicBool>) -> Expected {
+    let mut expected = Expected::default();
+    let mut number = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for policy in [Some("Background"), Some("Foreground"), Some("Orphan"), None] {
+            expected.tree(&admin, number, policy).await;
+            number += 1;
+        }
+        expected.namespace(&admin, number).await;
+        // To spread the work over all the kills; nothing waits for this.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    expected
+}
+
+/// A small generator: another order of kills each time, and the seed is printed.
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state >> 16
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_managers_killed_at_random_converge() {
+    let kills = std::env::var("FERROKUBE_MANAGER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    let mut state = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64 | 1;
+    println!("seed {state}");
+    let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let mut pair = Pair::start(cluster.kubeconfig());
+    let stop = Arc::new(AtomicBool::new(false));
+    let work = tokio::spawn(churn(admin.clone(), stop.clone()));
+    let mut leaders_killed = 0;
+    for _ in 0..kills {
+        let leader = pair.leader(&admin).await;
+        // Not to wait for anything: to be killed at another point of the work each time.
+        tokio::time::sleep(Duration::from_millis(random(&mut state) % 400)).await;
+        let victim = if random(&mut state) % 3 == 0 { 1 - leader } else { leader };
+        leaders_killed += u64::from(victim == leader);
+        pair.replace(victim);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let expected = work.await.unwrap();
+    wait_until("everything converges", BOUND, || expected.seen(&admin)).await;
+    pair.leader(&admin).await;
+    println!(
+        "{leaders_killed} of {kills} kills hit the leader; {} kept, {} gone, {} namespaces",
+        expected.kept.len(),
+        expected.gone.len(),
+        expected.namespaces.len()
+    );
+    assert!(!expected.gone.is_empty() && !expected.namespaces.is_empty());
+}
+
+/// A namespace with a thousand configmaps, with or without an owner.
+async fn thousand(admin: &Client, namespace: &str, owner: Option<&Value>) {
+    let path = format!("{NAMESPACES}/{namespace}/configmaps");
+    let writers: Vec<_> = (0..8)
+        .map(|writer| {
+            let (admin, path, owner) = (admin.clone(), path.clone(), owner.cloned());
+            tokio::spawn(async move {
+                for index in (writer..THOUSAND).step_by(8) {
+                    let owners: Vec<&Value> = owner.iter().collect();
+                    create(&admin, &path, &configmap(&format!("object-{index}"), &owners)).await;
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_of_a_thousand_and_a_thousand_dependents_go() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    for name in ["full", "trees"] {
+        create(&admin, NAMESPACES, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+    }
+    thousand(&admin, "full", None).await;
+    let started = Instant::now();
+    delete(&admin, &format!("{NAMESPACES}/full")).await;
+    wait_until("the namespace goes", BOUND, async || match admin.get(&format!("{NAMESPACES}/full")).await.unwrap() {
+        answer if answer.status == 404 => Ok(()),
+        answer => Err(answer.text),
+    })
+    .await;
+    println!("a namespace of {THOUSAND} configmaps: {} ms", started.elapsed().as_millis());
+    let path = format!("{NAMESPACES}/trees/configmaps");
+    let owner = create(&admin, &path, &configmap("owner", &[])).await;
+    let bystander = create(&admin, &path, &configmap("bystander", &[])).await;
+    create(&admin, &path, &configmap("spared", &[&bystander])).await;
+    thousand(&admin, "trees", Some(&owner)).await;
+    let started = Instant::now();
+    delete(&admin, &format!("{path}/owner?propagationPolicy=Background")).await;
+    let left = wait_until("the dependents go", BOUND, async || {
+        let list = admin.get(&path).await.unwrap().body;
+        let names: Vec<String> = list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+        if names.iter().any(|name| name.starts_with("object-")) { Err(format!("{} are left", names.len())) } else { Ok(names) }
+    })
+    .await;
+    println!("{THOUSAND} dependents: {} ms", started.elapsed().as_millis());
+    assert!(left.iter().any(|name| name == "bystander") && left.iter().any(|name| name == "spared"), "{left:?}");
+}
