@@ -9,6 +9,7 @@ pub mod field;
 mod fuzz;
 pub mod gvk;
 pub mod json;
+pub mod jsonpath;
 pub mod name;
 pub mod patch;
 pub mod protobuf;

@@ -1,6 +1,7 @@
 //! `ControlPlane::builder()`: everything that a server is made of, handed in by who wires it.
 
 use crate::bootstrap;
+use crate::custom::{Custom, Follower};
 use crate::discovery::Discovery;
 use crate::encode::Encoder;
 use crate::encode::pieces::Pieces;
@@ -10,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::openapi::OpenApi;
 use crate::route::Route;
 use crate::routes::Routes;
-use crate::server::{Front, Shared};
+use crate::server::{Front, Server, Shared};
 use crate::watch::EventCache;
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_auth::audit::AuditLog;
@@ -22,6 +23,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::task::AbortHandle;
 
 /// What a [`Step`] gives back; the text says what went wrong.
 pub type StepFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
@@ -162,8 +164,9 @@ impl Builder {
             health: Health::new(self.steps.iter().map(|(name, _)| name.clone())),
             events: EventCache::default(),
             pieces: Pieces::default(),
+            custom: Custom::default(),
         };
-        ControlPlane { shared: Arc::new(shared), steps: Arc::new(Mutex::new(self.steps)) }
+        ControlPlane { shared: Arc::new(shared), steps: Arc::new(Mutex::new(self.steps)), follower: Arc::default() }
     }
 }
 
@@ -172,6 +175,16 @@ impl Builder {
 pub struct ControlPlane {
     shared: Arc<Shared>,
     steps: Arc<Mutex<Vec<(String, Step)>>>,
+    follower: Arc<Mutex<Option<AbortOnDrop>>>,
+}
+
+/// Ends a loop with its owner.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl ControlPlane {
@@ -196,6 +209,7 @@ impl ControlPlane {
     /// # Errors
     /// [`StartError`]: the process should end.
     pub async fn start(&self) -> Result<(), StartError> {
+        self.serve_custom_resources();
         let steps = std::mem::take(&mut *self.steps.lock().expect("no panic while held"));
         for (name, step) in steps {
             if let Err(why) = step(self.shared.registry.clone()).await {
@@ -206,6 +220,18 @@ impl ControlPlane {
         self.shared.health.start();
         tracing::info!("the API server is ready");
         Ok(())
+    }
+
+    /// Serves the custom resources that there are, and follows their definitions from now on.
+    fn serve_custom_resources(&self) {
+        let mut follower = self.follower.lock().expect("no panic while held");
+        if follower.is_some() {
+            return;
+        }
+        if let Some((state, informer)) = Follower::start(&self.shared.registry, &self.shared.custom) {
+            let task = tokio::spawn(state.run(informer, Server(Arc::clone(&self.shared))));
+            *follower = Some(AbortOnDrop(task.abort_handle()));
+        }
     }
 
     /// What a listener calls.
@@ -238,5 +264,7 @@ impl ControlPlane {
     pub fn begin_shutdown(&self) {
         self.shared.health.stop();
         self.shared.registry.end_watches();
+        // Its writes are statuses, which the next start writes again.
+        self.follower.lock().expect("no panic while held").take();
     }
 }

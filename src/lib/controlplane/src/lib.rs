@@ -7,6 +7,7 @@ mod bootstrap;
 pub mod builder;
 mod chain;
 mod compress;
+mod custom;
 mod decode;
 mod discovery;
 mod encode;

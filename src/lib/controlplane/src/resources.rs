@@ -8,7 +8,7 @@ use crate::negotiate::{Accepted, Form, Offer, View, Views};
 use crate::options::{self, WriteKind};
 use crate::request_info::{ResourceInfo, no_such_resource};
 use crate::server::Shared;
-use crate::{compress, decode, status, watch};
+use crate::{compress, custom, decode, status, watch};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_auth::{Access, Decision};
@@ -230,12 +230,22 @@ fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, object: &O
     Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
 }
 
-fn respond_written(shared: &Shared, exchange: &mut Exchange, target: &Target, written: &Written, accepted: Accepted) -> Result<Response, Stop> {
+async fn respond_written(shared: &Shared, exchange: &mut Exchange, target: &Target, written: &Written, accepted: Accepted) -> Result<Response, Stop> {
+    settle(shared, target, &written.object).await;
     if let Object::Stored(entry) = &written.object {
         exchange.audit.written = Some(Arc::clone(entry));
     }
     let code = if written.created { 201 } else { 200 };
     respond(shared, exchange, target, &written.object, (code, accepted))
+}
+
+/// A definition that was written is served before its writer is told.
+async fn settle(shared: &Shared, target: &Target, object: &Object) {
+    if target.served.definition.group == custom::GROUP
+        && let Object::Stored(entry) = object
+    {
+        shared.custom.settled(entry.revision.0).await;
+    }
 }
 
 /// Reads the body; kept for the audit when it is JSON.
@@ -252,7 +262,7 @@ async fn create(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Re
     let body = decode::object(shared, target, form, &bytes)?;
     keep_request(exchange, form, bytes);
     let written = shared.registry.create(exchange.context(), target, body, &options).await?;
-    respond_written(shared, exchange, target, &written, accepted)
+    respond_written(shared, exchange, target, &written, accepted).await
 }
 
 fn keep_request(exchange: &mut Exchange, form: Form, bytes: Bytes) {
@@ -272,7 +282,7 @@ async fn update(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Re
     let body = decode::object(shared, target, form, &bytes)?;
     keep_request(exchange, form, bytes);
     let written = shared.registry.update(exchange.context(), target, body, &options).await?;
-    respond_written(shared, exchange, target, &written, accepted)
+    respond_written(shared, exchange, target, &written, accepted).await
 }
 
 /// Why the caller may not create the object that it updates or applies.
@@ -305,7 +315,7 @@ async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Res
     let patch = decode::patch(kind, &bytes)?;
     keep_request(exchange, Form::Json, bytes);
     let written = shared.registry.patch(exchange.context(), target, patch, &options).await?;
-    respond_written(shared, exchange, target, &written, accepted)
+    respond_written(shared, exchange, target, &written, accepted).await
 }
 
 async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
@@ -315,6 +325,7 @@ async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Re
         Deleted::Gone(object) | Deleted::AlreadyPending(object) => (object, true),
         Deleted::Pending(object) => (object, false),
     };
+    settle(shared, target, &object).await;
     if gone && !target.served.definition.hooks.returns_deleted() {
         return Ok(deleted(shared, exchange, target, &object));
     }

@@ -1,6 +1,7 @@
 //! The server's state, and one request from its arrival to its answer.
 
 use crate::builder::Limits;
+use crate::custom::Custom;
 use crate::discovery::Discovery;
 use crate::encode::Encoder;
 use crate::encode::pieces::Pieces;
@@ -47,7 +48,17 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     pub(crate) events: EventCache,
     pub(crate) pieces: Pieces,
+    pub(crate) custom: Custom,
 }
+
+impl AsRef<Custom> for Server {
+    fn as_ref(&self) -> &Custom {
+        &self.0.custom
+    }
+}
+
+/// The server's state, for loops that run beside requests.
+pub(crate) struct Server(pub(crate) Arc<Shared>);
 
 impl Shared {
     /// Answers one request; nothing that its handling does can end the server.

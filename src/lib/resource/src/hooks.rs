@@ -93,6 +93,11 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     /// Changes the object when its deletion begins (namespace phase).
     fn deletion_begins(&self, _object: &mut Document) {}
 
+    /// Why no object may be created now (403); `None`: one may. (Custom resources whose definition is being deleted.)
+    fn forbids_create(&self) -> Option<String> {
+        None
+    }
+
     /// Why the object may not be deleted now (403); `None`: it may.
     fn forbids_delete(&self, _object: &Document) -> Option<String> {
         None

@@ -117,7 +117,9 @@ impl Row {
     /// The OpenAPI definition, such as `io.k8s.api.core.v1.ConfigMap`.
     pub fn schema_name(&self) -> String {
         let group = if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or_default() };
-        format!("io.k8s.api.{group}.{}.{}", self.version, self.kind)
+        // This kind comes from a module of its own.
+        let module = if group == "apiextensions" { "apiextensions-apiserver.pkg.apis" } else { "api" };
+        format!("io.k8s.{module}.{group}.{}.{}", self.version, self.kind)
     }
 
     /// The definition, with its schema from the tables.
@@ -164,7 +166,7 @@ impl Row {
             reset: ResetFields::default(),
             columns: Arc::default(),
             selectable: Vec::new(),
-            message: definition.strip_prefix("io.k8s.").map(|rest| format!("k8s.io.{rest}")),
+            message: definition.strip_prefix("io.k8s.").map(|rest| format!("k8s.io.{}", rest.replace('-', "_"))),
         })
     }
 

@@ -1,6 +1,7 @@
 //! The kinds: a file each.
 
 pub(crate) mod configmap;
+pub(crate) mod crd;
 pub(crate) mod csr;
 pub(crate) mod event;
 pub(crate) mod lease;

@@ -1,6 +1,6 @@
 //! The table of generic kinds: a row each, in discovery's order.
 
-use crate::kinds::{configmap, csr, event, lease, namespace, resourcequota, review, role, rolebinding, secret, serviceaccount};
+use crate::kinds::{configmap, crd, csr, event, lease, namespace, resourcequota, review, role, rolebinding, secret, serviceaccount};
 use ferrokube_resource::Verbs;
 use ferrokube_resource::definition::Scope::{self, Cluster, Namespaced};
 use ferrokube_resource::native::{Body, Row};
@@ -31,6 +31,7 @@ pub(crate) const GENERIC: &[Row] = &[
     row(RBAC, ["clusterroles", "clusterrole", "ClusterRole"], Cluster, &[], Verbs::ALL, role::cluster_role),
     row(RBAC, ["rolebindings", "rolebinding", "RoleBinding"], Namespaced, &[], Verbs::ALL, rolebinding::role_binding),
     row(RBAC, ["roles", "role", "Role"], Namespaced, &[], Verbs::ALL, role::role),
+    row("apiextensions.k8s.io", ["customresourcedefinitions", "customresourcedefinition", "CustomResourceDefinition"], Cluster, &["crd", "crds"], Verbs::ALL, crd::body),
     row("coordination.k8s.io", ["leases", "lease", "Lease"], Namespaced, &[], Verbs::ALL, lease::body),
 ];
 

@@ -48,7 +48,7 @@ fn resource(resource: &Resource) -> Value {
         "responseKind": kind(&definition.gvk(resource.version)),
         "scope": if resource.namespaced() { "Namespaced" } else { "Cluster" },
         "singularResource": definition.singular,
-        "verbs": Resource::verbs(definition.verbs),
+        "verbs": Resource::verbs(definition),
     }))
     .expect("an object literal");
     if !definition.short_names.is_empty() {
@@ -61,7 +61,7 @@ fn resource(resource: &Resource) -> Value {
     subresources.sort_by_key(|subresource| subresource.name);
     let subresources: Vec<Value> = subresources
         .into_iter()
-        .map(|subresource| json!({"subresource": subresource.name, "responseKind": kind(&subresource.kind), "verbs": Resource::verbs(subresource.verbs)}))
+        .map(|subresource| json!({"subresource": subresource.name, "responseKind": kind(&subresource.kind), "verbs": Resource::words(subresource.verbs)}))
         .collect();
     if !subresources.is_empty() {
         entry.set(&["subresources"], subresources);

@@ -7,6 +7,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Verbs of custom resources.
+const CUSTOM_ORDER: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+
 /// A group.
 pub(crate) struct Group {
     /// Empty for the core group.
@@ -41,8 +44,17 @@ impl Resource {
         self.definition.scope == Scope::Namespaced
     }
 
-    /// Verbs as words.
-    pub(crate) fn verbs(verbs: Verbs) -> Vec<&'static str> {
+    /// Verbs as words; those of custom resources in the order in which upstream lists them.
+    pub(crate) fn verbs(definition: &Definition) -> Vec<&'static str> {
+        let mut words: Vec<&'static str> = definition.verbs.words().collect();
+        if definition.custom {
+            words.sort_by_key(|word| CUSTOM_ORDER.iter().position(|known| known == word));
+        }
+        words
+    }
+
+    /// Verbs of a subresource as words.
+    pub(crate) fn words(verbs: Verbs) -> Vec<&'static str> {
         verbs.words().collect()
     }
 }
@@ -90,7 +102,9 @@ fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce
 /// Which of two objects was written is told by their kind's storage version: this many bytes of its hash.
 fn storage_hash(definition: &Definition) -> String {
     let gvk = definition.gvk(definition.storage_version);
-    let digest = Sha256::digest(format!("{}/{}/{}", gvk.group, gvk.version, gvk.kind));
+    // Upstream names definitions by the version in which it once stored them, and clients compare.
+    let version = if gvk.group == crate::custom::GROUP { "v1beta1" } else { &gvk.version };
+    let digest = Sha256::digest(format!("{}/{version}/{}", gvk.group, gvk.kind));
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
 }
 

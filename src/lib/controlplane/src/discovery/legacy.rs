@@ -64,7 +64,7 @@ fn main(resource: &Resource) -> Value {
         "singularName": definition.singular,
         "namespaced": resource.namespaced(),
         "kind": definition.kind,
-        "verbs": Resource::verbs(definition.verbs),
+        "verbs": Resource::verbs(definition),
     }));
     if !definition.short_names.is_empty() {
         entry.set(&["shortNames"], definition.short_names.clone());
@@ -85,7 +85,7 @@ fn sub(resource: &Resource, subresource: &Subresource) -> Value {
         "singularName": "",
         "namespaced": resource.namespaced(),
         "kind": subresource.kind.kind,
-        "verbs": Resource::verbs(subresource.verbs),
+        "verbs": Resource::words(subresource.verbs),
     }));
     if subresource.kind.group != definition.group || subresource.kind.version != definition.versions[resource.version].name {
         entry.set(&["group"], subresource.kind.group.as_str());

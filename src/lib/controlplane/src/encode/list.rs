@@ -134,7 +134,12 @@ fn shape_of(served: &Served, view: View) -> Shape {
 
 fn json_head(served: &Served, page: &ListPage, view: View) -> String {
     let (kind, api_version) = list_type(served, view);
-    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{},\"items\":[", list_meta(page))
+    let mut meta = list_meta(page);
+    if served.definition.custom && page.continue_token.is_empty() && !matches!(view, View::MetadataList(_)) {
+        // Upstream's untyped lists have it in any case.
+        meta.insert_str(1, "\"continue\":\"\",");
+    }
+    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":[")
 }
 
 fn list_type(served: &Served, view: View) -> (String, String) {

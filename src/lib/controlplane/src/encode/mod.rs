@@ -1,6 +1,5 @@
 //! Objects into bytes: slices of stored bytes where that is the answer, documents written on demand where it is not.
 
-pub(crate) mod jsonpath;
 pub(crate) mod list;
 pub(crate) mod pieces;
 pub(crate) mod pretty;

@@ -1,9 +1,9 @@
 //! Tables: what kubectl prints. Rows carry cells and, as asked, nothing, the metadata or the whole object.
 
-use super::jsonpath::JsonPath;
 use super::{document_of, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
 use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::jsonpath::JsonPath;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time, yaml};
 use ferrokube_registry::{Object, Served};

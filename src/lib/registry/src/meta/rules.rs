@@ -13,7 +13,7 @@ const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 /// At most so many new finalizers are named.
 const MAX_NAMED: usize = 10;
 /// Finalizers that need no domain.
-const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+const STANDARD_FINALIZERS: [&str; 4] = ["kubernetes", "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
 
 /// Everything that is wrong with an object's metadata by itself.
 pub(crate) fn check_object(definition: &Definition, object: &Document) -> Vec<FieldError> {

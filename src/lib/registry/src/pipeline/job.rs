@@ -171,7 +171,10 @@ impl<'a> Job<'a> {
         let Draft { old, object, .. } = draft;
         match old {
             Some(old) => meta::keep_system_fields(old, object),
-            None => meta::drop_deletion(object),
+            None => {
+                self.check_creatable(object)?;
+                meta::drop_deletion(object);
+            }
         }
         self.keep_reset(old.as_ref(), object);
         let change = self.change(old.as_ref());
@@ -180,6 +183,11 @@ impl<'a> Job<'a> {
         meta::drop_empty_managed_fields(object);
         self.count_generation(old.as_ref(), object);
         self.check(&change, object)
+    }
+
+    fn check_creatable(&self, object: &Document) -> Result<(), Failure> {
+        let why = self.definition().hooks.forbids_create();
+        why.map_or(Ok(()), |why| Err(Failure::forbidden(&self.definition().group_resource(), object.name(), &why)))
     }
 
     fn change<'b>(&'b self, old: Option<&'b Document>) -> Change<'b> {

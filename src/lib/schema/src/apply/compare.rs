@@ -126,7 +126,9 @@ fn branch(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, ski
     }
     let mut below = Difference::default();
     maps(schema, left, right, skip, depth, &mut below);
-    Change { written: assemble(old.is_none(), below.written), removed: assemble(new.is_none(), below.removed) }
+    // Metadata itself is always there.
+    let member = |absent: bool| absent && !skip.is_metadata();
+    Change { written: assemble(member(old.is_none()), below.written), removed: assemble(member(new.is_none()), below.removed) }
 }
 
 fn maps(schema: Option<&Schema>, old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>, skip: &Skip<'_>, depth: usize, out: &mut Difference) {

@@ -51,6 +51,11 @@ impl<'a> Skip<'a> {
         self.paths.iter().any(|path| matches!(path, [only] if *only == name))
     }
 
+    /// Whether it is about the fields of an object's metadata.
+    pub(super) fn is_metadata(&self) -> bool {
+        self.has("resourceVersion") && self.has("managedFields")
+    }
+
     /// What is left out below the field.
     pub(super) fn below(&self, name: &str) -> Self {
         let paths: Vec<&'a [&'a str]> =

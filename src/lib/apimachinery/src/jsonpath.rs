@@ -1,13 +1,13 @@
 //! The JSONPath of printer columns: fields, indexes, wildcards, recursion and simple filters, as kubectl's dialect has them.
 
-use ferrokube_apimachinery::document::Value;
+use crate::document::Value;
 
 /// At most so many nodes are looked at for one cell.
 const MAX_NODES: usize = 10_000;
 
 /// A parsed path.
 #[derive(Debug, PartialEq)]
-pub(crate) struct JsonPath(Vec<Step>);
+pub struct JsonPath(Vec<Step>);
 
 #[derive(Debug, PartialEq)]
 enum Step {
@@ -37,14 +37,14 @@ enum Operator {
 
 impl JsonPath {
     /// Parses `.spec.a`, `{.a[0]}`, `.status.conditions[?(@.type=="Ready")].status`; `None` when malformed.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or(text);
         parse_steps(text.strip_prefix('$').unwrap_or(text), 0)
     }
 
     /// The first value that it leads to.
-    pub(crate) fn first<'a>(&self, root: &'a Value) -> Option<&'a Value> {
+    pub fn first<'a>(&self, root: &'a Value) -> Option<&'a Value> {
         self.find(root).into_iter().next()
     }
 

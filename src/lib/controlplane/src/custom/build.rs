@@ -1,0 +1,171 @@
+//! From a CustomResourceDefinition to the data of a resource.
+
+use super::hooks::CustomHooks;
+use super::names::Names;
+use super::scale::{Paths, Scale};
+use super::{group, plural, text};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::gvk::GroupVersionKind;
+use ferrokube_registry::Catalog;
+use ferrokube_resource::{Column, Definition, Scope, Subresource, Verbs, Version};
+use ferrokube_schema::apply::ResetFields;
+use ferrokube_schema::custom::{Loading, from_json_schema};
+use ferrokube_schema::{Kind, Schema};
+use std::sync::Arc;
+
+/// A definition with its computed part.
+pub(super) struct Built {
+    definition: Arc<Definition>,
+    scale: Option<Scale>,
+}
+
+impl Built {
+    /// Serves it.
+    pub(super) fn put(self, catalog: &Catalog) {
+        let (group, plural) = (self.definition.group.clone(), self.definition.plural.clone());
+        if let Some(scale) = self.scale {
+            catalog.put_virtual(&group, &plural, "scale", Arc::new(scale));
+        }
+        catalog.put(self.definition);
+    }
+}
+
+/// What the versions are made of.
+struct Making<'a> {
+    object: &'a Document,
+    names: &'a Names,
+    metadata: Option<Arc<Schema>>,
+}
+
+/// The data of a definition with these names.
+///
+/// # Errors
+/// A schema is not structural, or there is no storage version.
+pub(super) fn definition(object: &Document, names: &Names, metadata: Option<Arc<Schema>>, since: u64) -> Result<Built, Vec<FieldError>> {
+    let making = Making { object, names, metadata: metadata.clone() };
+    let listed = object.list(&["spec", "versions"]);
+    let versions = listed.iter().enumerate().map(|(index, version)| making.version(index, version)).collect::<Result<Vec<_>, _>>()?;
+    let paths: Vec<Option<Paths>> = listed.iter().map(Paths::of).collect();
+    let scale = paths.iter().any(Option::is_some).then(|| Scale::new(paths, metadata));
+    Ok(Built { definition: Arc::new(making.definition(versions, since)?), scale })
+}
+
+/// A definition under which objects can be removed, whatever its schemas are. It is never served.
+pub(super) fn for_removal(object: &Document, metadata: Option<Arc<Schema>>, since: u64) -> Option<Arc<Definition>> {
+    let names = Names::requested(object);
+    let making = Making { object, names: &names, metadata };
+    let open = Arc::new(Schema { kind: Kind::Object, preserve_unknown: true, ..Schema::default() });
+    let versions = object.list(&["spec", "versions"]).iter().map(|version| making.bare(version, Arc::clone(&open))).collect();
+    making.definition(versions, since).ok().map(Arc::new)
+}
+
+impl Making<'_> {
+    fn definition(&self, versions: Vec<Version>, since: u64) -> Result<Definition, Vec<FieldError>> {
+        let object = self.object;
+        let is_stored = |version: &Value| version.get("storage").and_then(Value::as_bool).unwrap_or(false);
+        let storage_version = object.list(&["spec", "versions"]).iter().position(is_stored);
+        let missing = || vec![FieldError::new(FieldReason::Invalid, "spec.versions", "no version is stored")];
+        let generation = object.get(&["metadata", "generation"]).and_then(Value::as_u64).unwrap_or(1);
+        let names = self.names;
+        Ok(Definition {
+            group: group(object).to_owned(),
+            plural: plural(object).to_owned(),
+            singular: names.singular.clone(),
+            kind: names.kind.clone(),
+            list_kind: names.list_kind.clone(),
+            short_names: names.short_names.clone(),
+            categories: names.categories.clone(),
+            scope: if object.str(&["spec", "scope"]) == Some("Cluster") { Scope::Cluster } else { Scope::Namespaced },
+            verbs: Verbs::ALL,
+            storage_version: storage_version.ok_or_else(missing)?,
+            versions,
+            storage_prefix: Some(format!("{}/{}", group(object), plural(object))),
+            custom: true,
+            epoch: u32::try_from(generation).unwrap_or(u32::MAX),
+            since,
+            hooks: Arc::new(CustomHooks { terminating: object.is_terminating() }),
+        })
+    }
+
+    fn version(&self, index: usize, version: &Value) -> Result<Version, Vec<FieldError>> {
+        let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
+        let name: Arc<str> = self.openapi_name(text(version, "name")).into();
+        let schema = version.get("schema").and_then(|schema| schema.get("openAPIV3Schema")).unwrap_or(&Value::Null);
+        let schema = from_json_schema(schema, &Loading { path: &path, name: Some(name), metadata: self.metadata.clone() })?;
+        let mut made = self.bare(version, Arc::new(schema));
+        self.add_subresources(version, &mut made);
+        Ok(made)
+    }
+
+    /// A version without subresources.
+    fn bare(&self, version: &Value, schema: Arc<Schema>) -> Version {
+        let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
+        Version {
+            name: text(version, "name").to_owned(),
+            served: version.get("served").and_then(Value::as_bool).unwrap_or(false),
+            deprecation: self.deprecation(version),
+            schema,
+            subresources: Vec::new(),
+            reset: ResetFields::default(),
+            columns: columns(version),
+            selectable: selectable.map(|field| text(field, "jsonPath").trim_start_matches('.').to_owned()).collect(),
+            message: None,
+        }
+    }
+
+    /// `com.example.v1.Thing` for a Thing of v1 of example.com.
+    fn openapi_name(&self, version: &str) -> String {
+        let mut parts: Vec<&str> = group(self.object).rsplit('.').collect();
+        parts.extend([version, &self.names.kind]);
+        parts.join(".")
+    }
+
+    fn deprecation(&self, version: &Value) -> Option<String> {
+        if !version.get("deprecated").and_then(Value::as_bool).unwrap_or(false) {
+            return None;
+        }
+        let given = version.get("deprecationWarning").and_then(Value::as_str).map(str::to_owned);
+        Some(given.unwrap_or_else(|| format!("{}/{} {} is deprecated", group(self.object), text(version, "name"), self.names.kind)))
+    }
+
+    fn add_subresources(&self, version: &Value, made: &mut Version) {
+        let has = |name: &str| version.get("subresources").and_then(|subresources| subresources.get(name)).is_some_and(|given| !given.is_null());
+        if has("scale") {
+            let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
+            made.subresources.push(Subresource { name: "scale", kind, verbs: Verbs::GET_PATCH_UPDATE, reset: ResetFields::default() });
+        }
+        if has("status") {
+            let kind = GroupVersionKind::new(group(self.object), made.name.as_str(), self.names.kind.as_str());
+            let others = made.schema.properties.keys().filter(|field| !matches!(&***field, "status" | "kind" | "apiVersion"));
+            let reset = ResetFields { paths: others.map(|field| field.to_string()).collect() };
+            made.subresources.push(Subresource { name: "status", kind, verbs: Verbs::GET_PATCH_UPDATE, reset });
+            made.reset = ResetFields { paths: vec!["status".to_owned()] };
+        }
+    }
+}
+
+fn columns(version: &Value) -> Arc<[Column]> {
+    let name = Column {
+        name: "Name".into(),
+        kind: "string".into(),
+        format: "name".into(),
+        description: "Unique within its namespace or cluster.".into(),
+        priority: 0,
+        json_path: "".into(),
+    };
+    let age = json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "When the object was created."}]);
+    let given = version.get("additionalPrinterColumns").filter(|columns| columns.as_array().is_some_and(|columns| !columns.is_empty())).unwrap_or(&age);
+    let given = given.as_array().map_or(&[][..], Vec::as_slice).iter().map(|column| Column {
+        name: text(column, "name").into(),
+        kind: text(column, "type").into(),
+        format: text(column, "format").into(),
+        description: match text(column, "description") {
+            "" => format!("Custom resource definition column (in JSONPath format): {}", text(column, "jsonPath")).into(),
+            description => description.into(),
+        },
+        priority: column.get("priority").and_then(Value::as_i64).and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0),
+        json_path: text(column, "jsonPath").into(),
+    });
+    std::iter::once(name).chain(given).collect()
+}

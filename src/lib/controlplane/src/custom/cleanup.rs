@@ -1,0 +1,90 @@
+//! Removes the objects of a definition that is being deleted, then lets it go.
+
+use super::{RETRY, status, text};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_registry::catalog::Served;
+use ferrokube_registry::{DeleteOptions, ListOptions, Local, Registry, Target};
+use ferrokube_resource::Definition;
+use ferrokube_storage::Prefix;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Holds a definition until its objects are gone.
+const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// Objects that their own finalizers hold are looked at again so often, whatever happens.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Whether objects must go before the definition.
+pub(super) fn is_due(object: &Document) -> bool {
+    object.is_terminating() && object.list(&["metadata", "finalizers"]).iter().any(|name| name == FINALIZER)
+}
+
+/// Removes everything, however long its finalizers take. Gives the definition's name back.
+pub(super) async fn remove(registry: Registry, client: Local, definition: Arc<Definition>, name: String) -> String {
+    if let Err(failure) = try_remove(&registry, &client, definition, &name).await {
+        tracing::warn!(k8s.name = name, error = %failure, "the objects of a custom resource definition could not be removed yet");
+        tokio::time::sleep(RETRY).await;
+    }
+    name
+}
+
+async fn try_remove(registry: &Registry, client: &Local, definition: Arc<Definition>, name: &str) -> Result<(), Failure> {
+    let version = definition.storage_version;
+    let prefix = Prefix::new(definition.storage_prefix.as_deref().unwrap_or_default()).map_err(|error| Failure::internal(error.to_string()))?;
+    let target = Target { served: Served { definition, version }, namespace: None, name: None, subresource: String::new() };
+    let mut first = true;
+    loop {
+        let snapshot = registry.store().snapshot(&prefix);
+        if snapshot.count(None, None) == 0 {
+            return finish(client, name).await;
+        }
+        if first {
+            progress(client, name, true).await?;
+            first = false;
+        }
+        registry.delete_collection(&Local::context(), &target, &DeleteOptions::default(), &ListOptions::default()).await?;
+        if let Ok(mut cursor) = registry.store().watch(&prefix, registry.store().snapshot(&prefix).revision)
+            && registry.store().snapshot(&prefix).count(None, None) > 0
+        {
+            let _ = tokio::time::timeout(LOOK_AGAIN, cursor.next(256)).await;
+        }
+    }
+}
+
+/// Says in the status how far it is.
+async fn progress(client: &Local, name: &str, running: bool) -> Result<(), Failure> {
+    let Some(mut object) = client.get("", name).await? else { return Ok(()) };
+    let words = if running {
+        ("InstanceDeletionInProgress", "the objects of the definition are being removed")
+    } else {
+        ("InstanceDeletionCompleted", "all objects of the definition are gone")
+    };
+    status::put(&mut object, ("Terminating", running), words, SystemTime::now());
+    forgive(client.update(object, "status").await)
+}
+
+/// A conflict is nothing: the status is for people, and is written again.
+fn forgive(result: Result<Document, Failure>) -> Result<(), Failure> {
+    match result {
+        Err(failure) if !matches!(failure.reason, Some(Reason::Conflict | Reason::NotFound)) => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+async fn finish(client: &Local, name: &str) -> Result<(), Failure> {
+    let Some(mut object) = client.get("", name).await? else { return Ok(()) };
+    if !is_due(&object) {
+        return Ok(());
+    }
+    let mut finalizers = object.list(&["metadata", "finalizers"]).to_vec();
+    finalizers.retain(|name| name != FINALIZER);
+    object.set(&["metadata", "finalizers"], finalizers);
+    let gone = |condition: &Value| text(condition, "type") == "Terminating" && text(condition, "status") == "False";
+    debug_assert!(!object.list(&["status", "conditions"]).iter().any(gone), "it was not finished before");
+    match client.update(object, "").await {
+        // Somebody wrote to it meanwhile: once more.
+        Err(failure) if failure.reason == Some(Reason::Conflict) => Err(failure),
+        other => forgive(other),
+    }
+}

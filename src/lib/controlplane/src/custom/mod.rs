@@ -1,0 +1,288 @@
+//! Custom resources: a loop that follows the CustomResourceDefinitions, says which names they have, serves them, and removes the objects of
+//! those that are deleted.
+//!
+//! A definition is served as soon as its write is acknowledged: the handler waits for the loop ([`Custom::settled`]), which puts definitions into the catalog
+//! before it writes any status.
+
+mod build;
+mod cleanup;
+mod hooks;
+mod names;
+mod scale;
+mod status;
+
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::status::Reason;
+use ferrokube_registry::{Informer, Local, Notice, Registry};
+use ferrokube_schema::Schema;
+use ferrokube_storage::Key;
+use names::{Decided, Names};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// The group of definitions.
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+const PLURAL: &str = "customresourcedefinitions";
+/// A write waits so long for its definition to be served.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Between two tries of a status or a removal that failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What requests need of the loop.
+pub(crate) struct Custom {
+    observed: watch::Sender<u64>,
+}
+
+impl Default for Custom {
+    fn default() -> Self {
+        Self { observed: watch::Sender::new(0) }
+    }
+}
+
+impl Custom {
+    /// Waits until the loop has followed a write of a definition; not for ever, since that write is done in any case.
+    pub(crate) async fn settled(&self, revision: u64) {
+        let mut observed = self.observed.subscribe();
+        let _ = tokio::time::timeout(SETTLE, observed.wait_for(|seen| *seen >= revision)).await;
+    }
+}
+
+/// One definition, as it is now.
+struct Known {
+    object: Arc<Document>,
+    /// The revision that created it.
+    since: u64,
+    /// The names that it has.
+    accepted: Names,
+    decided: Decided,
+    /// What was put into the catalog last.
+    served: Option<Served>,
+    /// Why its objects cannot be served.
+    broken: Option<String>,
+}
+
+/// What tells one state of a served definition from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Served {
+    uid: String,
+    generation: i64,
+    terminating: bool,
+    names: Names,
+}
+
+/// The loop's state.
+pub(crate) struct Follower {
+    registry: Registry,
+    client: Local,
+    metadata: Option<Arc<Schema>>,
+    known: BTreeMap<String, Known>,
+    /// Definitions whose status is to be looked at.
+    dirty: BTreeSet<String>,
+    removing: HashSet<String>,
+    removals: JoinSet<String>,
+}
+
+impl Follower {
+    /// Serves every definition that there is; [`Self::run`] goes on from there. `None` when definitions are not served.
+    pub(crate) fn start(registry: &Registry, custom: &Custom) -> Option<(Self, Informer)> {
+        let client = Local::new(registry, GROUP, "v1", PLURAL)?;
+        let mut informer = Informer::new(registry, GROUP, "v1", PLURAL)?;
+        let metadata = client.served().version().schema.properties.get("metadata").map(|property| Arc::clone(property.schema.shared()));
+        let mut follower = Self {
+            registry: registry.clone(),
+            client,
+            metadata,
+            known: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            removing: HashSet::new(),
+            removals: JoinSet::new(),
+        };
+        follower.observe(vec![Notice::Replaced(informer.snapshot())], custom);
+        Some((follower, informer))
+    }
+
+    /// Follows until the store closes.
+    pub(crate) async fn run(mut self, mut informer: Informer, custom: impl AsRef<Custom>) {
+        loop {
+            self.settle_statuses().await;
+            self.begin_removals();
+            let retry = if self.dirty.is_empty() { Duration::from_secs(3600) } else { RETRY };
+            tokio::select! {
+                notices = informer.next() => match notices {
+                    Some(notices) => self.observe(notices, custom.as_ref()),
+                    None => return,
+                },
+                Some(ended) = self.removals.join_next() => self.removal_ended(ended.ok()),
+                () = tokio::time::sleep(retry) => {}
+            }
+        }
+    }
+
+    fn removal_ended(&mut self, name: Option<String>) {
+        match name {
+            Some(name) => _ = self.removing.remove(&name),
+            // It panicked: which one is not known. All are looked at again.
+            None => self.removing.clear(),
+        }
+    }
+
+    /// Takes notices in, and brings the catalog up to date.
+    fn observe(&mut self, notices: Vec<Notice>, custom: &Custom) {
+        let mut last = 0;
+        let mut groups: BTreeSet<String> = BTreeSet::new();
+        for notice in notices {
+            match notice {
+                Notice::Replaced(all) => {
+                    let names: HashSet<&str> = all.iter().map(|(key, _)| key.name()).collect();
+                    let gone: Vec<String> = self.known.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
+                    gone.iter().for_each(|name| self.remove(name, &mut groups));
+                    last = self.registry.store().revision().0;
+                    all.into_iter().for_each(|(key, object)| self.insert(&key, object, &mut groups));
+                }
+                Notice::Changed(key, object) => {
+                    last = object.meta("resourceVersion").parse().unwrap_or(last);
+                    self.insert(&key, object, &mut groups);
+                }
+                Notice::Removed(key) => {
+                    self.remove(key.name(), &mut groups);
+                    last = self.registry.store().revision().0;
+                }
+            }
+        }
+        groups.iter().for_each(|group| self.accept_names(group));
+        custom.observed.send_if_modified(|seen| {
+            let newer = last > *seen;
+            *seen = last.max(*seen);
+            newer
+        });
+    }
+
+    fn insert(&mut self, key: &Key, object: Arc<Document>, groups: &mut BTreeSet<String>) {
+        let name = key.name().to_owned();
+        let shape = |object: &Document| (object.get(&["metadata", "generation"]).cloned(), object.is_terminating(), object.uid().to_owned());
+        // Most changes are of the status, which decides nothing.
+        if self.known.get(&name).is_none_or(|known| shape(&known.object) != shape(&object)) {
+            groups.insert(group(&object).to_owned());
+        }
+        let stored = self.registry.store().get(key);
+        let since = stored.map_or(0, |entry| entry.create_revision.0);
+        self.dirty.insert(name.clone());
+        match self.known.get_mut(&name) {
+            Some(known) if known.object.uid() == object.uid() => known.object = object,
+            _ => {
+                let accepted = Names::accepted(&object);
+                self.known.insert(name, Known { object, since, accepted, decided: Decided::default(), served: None, broken: None });
+            }
+        }
+    }
+
+    fn remove(&mut self, name: &str, groups: &mut BTreeSet<String>) {
+        let Some(known) = self.known.remove(name) else { return };
+        groups.insert(group(&known.object).to_owned());
+        if known.served.is_some() {
+            self.registry.catalog().remove(group(&known.object), plural(&known.object));
+        }
+        self.dirty.remove(name);
+    }
+
+    /// Decides the names of a group's definitions, in the order of their creation, and serves those that have theirs.
+    fn accept_names(&mut self, group_name: &str) {
+        let mut members: Vec<(u64, String)> =
+            self.known.iter().filter(|(_, known)| group(&known.object) == group_name).map(|(name, known)| (known.since, name.clone())).collect();
+        members.sort_unstable();
+        let mut taken = names::Taken::default();
+        names::natives(self.registry.catalog(), group_name).iter().for_each(|names| taken.take("", names));
+        members.iter().for_each(|(_, name)| taken.take(name, &self.known[name].accepted));
+        for (_, name) in members {
+            let known = self.known.get_mut(&name).expect("collected just above");
+            let decided = names::decide(&name, &Names::requested(&known.object), &known.accepted, &taken);
+            if known.decided != decided {
+                self.dirty.insert(name.clone());
+            }
+            taken.take(&name, &decided.accepted);
+            known.accepted = decided.accepted.clone();
+            known.decided = decided;
+            if known.decided.conflict.is_none() || status::is_established(&known.object) {
+                self.serve(&name);
+            }
+        }
+    }
+
+    /// Puts a definition into the catalog if it is another one than before. A broken one leaves what was served as it was.
+    fn serve(&mut self, name: &str) {
+        let known = self.known.get_mut(name).expect("the caller has it");
+        let object = &known.object;
+        let served = Served {
+            uid: object.uid().to_owned(),
+            generation: object.get(&["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(1),
+            terminating: object.is_terminating(),
+            names: known.accepted.clone(),
+        };
+        if known.served.as_ref() == Some(&served) {
+            return;
+        }
+        match build::definition(object, &known.accepted, self.metadata.clone(), known.since) {
+            Ok(built) => {
+                known.broken = None;
+                known.served = Some(served);
+                built.put(self.registry.catalog());
+            }
+            Err(errors) => {
+                let why = errors.first().map_or_else(|| "it has no version".to_owned(), |error| format!("{}: {}", error.field, error.message));
+                tracing::warn!(k8s.name = name, why, "a custom resource definition cannot be served");
+                known.broken = Some(why);
+            }
+        }
+    }
+
+    /// Writes the statuses that are not as they should be. What fails stays dirty.
+    async fn settle_statuses(&mut self) {
+        for name in std::mem::take(&mut self.dirty) {
+            let Some(wanted) = self.wanted_status(&name) else { continue };
+            match self.client.update(wanted, "status").await {
+                Ok(_) => {}
+                // Somebody else wrote: that comes as a notice.
+                Err(failure) if matches!(failure.reason, Some(Reason::Conflict | Reason::NotFound)) => {}
+                Err(failure) => {
+                    tracing::warn!(k8s.name = name, error = %failure, "the status of a custom resource definition could not be written");
+                    self.dirty.insert(name);
+                }
+            }
+        }
+    }
+
+    /// The definition with the status that it should have; `None` when it has it.
+    fn wanted_status(&self, name: &str) -> Option<Document> {
+        let known = self.known.get(name)?;
+        let view = status::View { object: &known.object, decided: &known.decided, broken: known.broken.as_deref() };
+        view.wanted(std::time::SystemTime::now())
+    }
+
+    /// Begins to remove the objects of definitions that are being deleted.
+    fn begin_removals(&mut self) {
+        let due: Vec<String> =
+            self.known.iter().filter(|(name, known)| cleanup::is_due(&known.object) && !self.removing.contains(*name)).map(|(name, _)| name.clone()).collect();
+        for name in due {
+            let known = &self.known[&name];
+            let Some(definition) = build::for_removal(&known.object, self.metadata.clone(), known.since) else { continue };
+            self.removing.insert(name.clone());
+            self.removals.spawn(cleanup::remove(self.registry.clone(), self.client.clone(), definition, name));
+        }
+    }
+}
+
+fn group(object: &Document) -> &str {
+    object.str(&["spec", "group"]).unwrap_or_default()
+}
+
+fn plural(object: &Document) -> &str {
+    object.str(&["spec", "names", "plural"]).unwrap_or_default()
+}
+
+/// A text field, empty when absent.
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}

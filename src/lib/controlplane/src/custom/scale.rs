@@ -1,0 +1,109 @@
+//! The `scale` subresource of custom resources: replicas by the paths that the definition names.
+
+use super::text;
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_registry::context::RequestContext;
+use ferrokube_registry::{Target, Virtual};
+use ferrokube_schema::Schema;
+use ferrokube_schema::custom::{Loading, from_json_schema};
+use std::sync::Arc;
+
+/// Where one version has its replicas.
+#[derive(Clone, Debug)]
+pub(super) struct Paths {
+    wanted: Vec<String>,
+    actual: Vec<String>,
+    selector: Vec<String>,
+}
+
+impl Paths {
+    /// Of a version; `None` when it has no scale.
+    pub(super) fn of(version: &Value) -> Option<Self> {
+        let scale = version.get("subresources")?.get("scale").filter(|scale| !scale.is_null())?;
+        let path = |field: &str| text(scale, field).split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        Some(Self { wanted: path("specReplicasPath"), actual: path("statusReplicasPath"), selector: path("labelSelectorPath") })
+    }
+}
+
+fn find<'a>(object: &'a Document, path: &[String]) -> Option<&'a Value> {
+    if path.is_empty() {
+        return None;
+    }
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    object.get(&path).filter(|value| !value.is_null())
+}
+
+/// The subresource of all versions.
+pub(super) struct Scale {
+    /// By index of the version.
+    paths: Vec<Option<Paths>>,
+    schema: Arc<Schema>,
+}
+
+impl Scale {
+    pub(super) fn new(paths: Vec<Option<Paths>>, metadata: Option<Arc<Schema>>) -> Self {
+        let count = json!({"type": "integer", "format": "int32"});
+        let schema = json!({"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {"replicas": count}},
+            "status": {"type": "object", "properties": {"replicas": count, "selector": {"type": "string"}}},
+        }});
+        let loading = Loading { path: "", name: Some("io.k8s.api.autoscaling.v1.Scale".into()), metadata };
+        let schema = from_json_schema(&schema, &loading).expect("a literal that is structural");
+        Self { paths, schema: Arc::new(schema) }
+    }
+
+    fn paths(&self, target: &Target) -> Result<&Paths, Failure> {
+        let found = self.paths.get(target.served.version).and_then(Option::as_ref);
+        found.ok_or_else(|| Failure::not_found(&target.served.definition.group_resource(), target.name.as_deref().unwrap_or_default()))
+    }
+}
+
+impl Virtual for Scale {
+    fn create<'a>(&'a self, _context: &'a RequestContext, _target: &'a Target, _object: Document) -> ferrokube_registry::catalog::VirtualFuture<'a> {
+        Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale is not created")) })
+    }
+
+    fn schema(&self) -> Option<Arc<Schema>> {
+        Some(Arc::clone(&self.schema))
+    }
+
+    fn is_projection(&self) -> bool {
+        true
+    }
+
+    fn project(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
+        let paths = self.paths(target)?;
+        let Some(wanted) = find(object, &paths.wanted).and_then(Value::as_i64) else {
+            return Err(Failure::internal(format!("the spec replicas field {:?} does not exist", paths.wanted.join("."))));
+        };
+        let actual = find(object, &paths.actual).and_then(Value::as_i64).unwrap_or(0);
+        let mut shown = Document::from_value(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {}})).expect("an object literal");
+        for field in ["name", "namespace", "uid", "creationTimestamp"] {
+            if !object.meta(field).is_empty() {
+                shown.set(&["metadata", field], object.meta(field));
+            }
+        }
+        shown.set(&["spec"], if wanted == 0 { json!({}) } else { json!({"replicas": wanted}) });
+        shown.set(&["status", "replicas"], actual);
+        if let Some(selector) = find(object, &paths.selector).and_then(Value::as_str).filter(|selector| !selector.is_empty()) {
+            shown.set(&["status", "selector"], selector);
+        }
+        Ok(shown)
+    }
+
+    fn inject(&self, target: &Target, projection: &Document, object: &mut Document) -> Result<(), Failure> {
+        let paths = self.paths(target)?;
+        let wanted = projection.get(&["spec", "replicas"]).and_then(Value::as_i64).unwrap_or(0);
+        if wanted < 0 {
+            let definition = &target.served.definition;
+            let field = format!(".{}", paths.wanted.join("."));
+            let error = FieldError::new(FieldReason::Invalid, field, format!("Invalid value: {wanted}: should be a non-negative integer"));
+            return Err(Failure::invalid(&definition.group, &definition.kind, object.name(), &[error]));
+        }
+        let path: Vec<&str> = paths.wanted.iter().map(String::as_str).collect();
+        object.set(&path, wanted);
+        Ok(())
+    }
+}

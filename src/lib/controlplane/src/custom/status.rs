@@ -1,0 +1,108 @@
+//! The status of a definition: its accepted names and its conditions.
+
+use super::names::Decided;
+use super::text;
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::time::rfc3339_seconds;
+use std::time::SystemTime;
+
+/// Says that a definition in a group of the project's own was looked at by somebody who may.
+const APPROVED: &str = "api-approved.kubernetes.io";
+
+/// What the status follows from.
+pub(super) struct View<'a> {
+    pub(super) object: &'a Document,
+    pub(super) decided: &'a Decided,
+    pub(super) broken: Option<&'a str>,
+}
+
+/// A condition without its time.
+struct Condition<'a> {
+    kind: &'static str,
+    status: bool,
+    reason: &'a str,
+    message: &'a str,
+}
+
+fn condition<'a>(object: &'a Document, kind: &str) -> Option<&'a Value> {
+    object.list(&["status", "conditions"]).iter().find(|condition| text(condition, "type") == kind)
+}
+
+fn is_status(object: &Document, kind: &str, status: &str) -> bool {
+    condition(object, kind).is_some_and(|condition| text(condition, "status") == status)
+}
+
+/// Whether it was established; it stays so.
+pub(super) fn is_established(object: &Document) -> bool {
+    is_status(object, "Established", "True")
+}
+
+impl View<'_> {
+    /// The object with the status that it should have; `None` when it has it.
+    pub(super) fn wanted(&self, now: SystemTime) -> Option<Document> {
+        let mut wanted = self.object.clone();
+        wanted.set(&["status", "acceptedNames"], self.decided.accepted.to_value());
+        let conflict = self.decided.conflict.as_ref();
+        let names = match conflict {
+            Some((reason, message)) => Condition { kind: "NamesAccepted", status: false, reason, message },
+            None => Condition { kind: "NamesAccepted", status: true, reason: "NoConflicts", message: "no conflicts found" },
+        };
+        set(&mut wanted, &names, now);
+        if !is_established(self.object) {
+            let established = match conflict {
+                Some(_) => Condition { kind: "Established", status: false, reason: "NotAccepted", message: "not all names are accepted" },
+                None => Condition { kind: "Established", status: true, reason: "InitialNamesAccepted", message: "the initial names have been accepted" },
+            };
+            set(&mut wanted, &established, now);
+        }
+        match self.broken {
+            Some(why) => set(&mut wanted, &Condition { kind: "NonStructuralSchema", status: true, reason: "Violations", message: why }, now),
+            None => remove(&mut wanted, "NonStructuralSchema"),
+        }
+        if let Some(approval) = approval(self.object) {
+            set(&mut wanted, &approval, now);
+        }
+        (wanted != *self.object).then_some(wanted)
+    }
+}
+
+fn approval(object: &Document) -> Option<Condition<'_>> {
+    let group = super::group(object);
+    let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| group == *domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')));
+    if !protected {
+        return None;
+    }
+    const KIND: &str = "KubernetesAPIApprovalPolicyConformant";
+    Some(match object.annotation(APPROVED).unwrap_or_default() {
+        "" => Condition { kind: KIND, status: false, reason: "MissingAnnotation", message: "protected groups must have the approval annotation" },
+        given if given.starts_with("unapproved") => Condition { kind: KIND, status: false, reason: "UnapprovedAnnotation", message: "not approved" },
+        given if given.starts_with("http") => Condition { kind: KIND, status: true, reason: "ApprovedAnnotation", message: given },
+        _ => Condition { kind: KIND, status: false, reason: "InvalidAnnotation", message: "the approval annotation is no URL" },
+    })
+}
+
+/// Sets a condition; its time changes with its status.
+pub(super) fn put(object: &mut Document, (kind, status): (&'static str, bool), (reason, message): (&str, &str), now: SystemTime) {
+    set(object, &Condition { kind, status, reason, message }, now);
+}
+
+fn set(object: &mut Document, wanted: &Condition<'_>, now: SystemTime) {
+    let status = if wanted.status { "True" } else { "False" };
+    let before = condition(object, wanted.kind).filter(|before| text(before, "status") == status);
+    let time = before.map(|before| text(before, "lastTransitionTime")).filter(|time| !time.is_empty()).map_or_else(|| rfc3339_seconds(now), str::to_owned);
+    let value = json!({"type": wanted.kind, "status": status, "lastTransitionTime": time, "reason": wanted.reason, "message": wanted.message});
+    let mut conditions = object.list(&["status", "conditions"]).to_vec();
+    match conditions.iter_mut().find(|condition| text(condition, "type") == wanted.kind) {
+        Some(slot) => *slot = value,
+        None => conditions.push(value),
+    }
+    object.set(&["status", "conditions"], conditions);
+}
+
+fn remove(object: &mut Document, kind: &str) {
+    if condition(object, kind).is_some() {
+        let mut conditions = object.list(&["status", "conditions"]).to_vec();
+        conditions.retain(|condition| text(condition, "type") != kind);
+        object.set(&["status", "conditions"], conditions);
+    }
+}

@@ -1,0 +1,175 @@
+//! CustomResourceDefinition: a kind that is made at run time. What may be written is decided here; the server's own loop serves it.
+
+mod conversion;
+mod names;
+mod paths;
+mod schemas;
+mod versions;
+
+use crate::checks::{invalid, keep_stored, text};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_resource::native::{Body, Part, Printed};
+use ferrokube_resource::{Change, Hooks, Verbs};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Holds a definition until its objects are gone.
+const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+pub(crate) fn body() -> Body {
+    Body {
+        categories: &["api-extensions"],
+        subresources: &[Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["metadata", "spec"] }],
+        reset: &["status"],
+        columns: const { &[Printed::NAME, Printed::CREATED_AT] },
+        storage: Some("customresourcedefinitions"),
+        hooks: Arc::new(CustomResourceDefinition),
+        ..Body::default()
+    }
+}
+
+#[derive(Debug)]
+struct CustomResourceDefinition;
+
+impl Hooks for CustomResourceDefinition {
+    fn default(&self, _version: &str, object: &mut Document) {
+        let kind = object.str(&["spec", "names", "kind"]).unwrap_or_default().to_owned();
+        for (field, value) in [("singular", kind.to_lowercase()), ("listKind", format!("{kind}List"))] {
+            if !kind.is_empty() && object.str(&["spec", "names", field]).unwrap_or_default().is_empty() {
+                object.set(&["spec", "names", field], value);
+            }
+        }
+        if object.str(&["spec", "conversion", "strategy"]).unwrap_or_default().is_empty() && object.get(&["spec", "conversion"]).is_none() {
+            object.set(&["spec", "conversion"], json!({"strategy": "None"}));
+        }
+        const SERVICE: [&str; 5] = ["spec", "conversion", "webhook", "clientConfig", "service"];
+        if let Some(Value::Object(service)) = object.get_mut(&SERVICE) {
+            service.entry("port").or_insert(Value::from(443));
+        }
+    }
+
+    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        match (change.old, change.subresource) {
+            (None, _) => object.set(&["status"], json!({"acceptedNames": {}})),
+            (Some(old), "status") => return keep_stored(old, object, "spec"),
+            (Some(old), _) => keep_stored(old, object, "status"),
+        }
+        record_storage_version(object);
+    }
+
+    fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let changed = change.old.is_none_or(|old| old.get(&["spec"]) != object.get(&["spec"]));
+        if changed && change.subresource.is_empty() {
+            errors.extend(specification(object));
+        }
+        if let Some(old) = change.old {
+            errors.extend(immutable(old, object));
+        }
+        if changed || change.subresource == "status" {
+            errors.extend(stored_versions(object));
+        }
+        errors
+    }
+
+    fn counts_generation(&self) -> bool {
+        true
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn has_pending_finalizers(&self, object: &Document) -> bool {
+        // The first delete only marks: the objects go before their definition does.
+        !object.is_terminating()
+    }
+
+    fn deletion_begins(&self, object: &mut Document) {
+        object.set(&["metadata", "deletionGracePeriodSeconds"], 0);
+        let mut finalizers = object.list(&["metadata", "finalizers"]).to_vec();
+        if !finalizers.iter().any(|name| name == FINALIZER) {
+            finalizers.push(Value::from(FINALIZER));
+            object.set(&["metadata", "finalizers"], finalizers);
+        }
+        let condition = json!({
+            "type": "Terminating",
+            "status": "True",
+            "lastTransitionTime": object.meta("deletionTimestamp"),
+            "reason": "InstanceDeletionPending",
+            "message": "the definition is deleted as soon as its objects are",
+        });
+        let mut conditions = object.list(&["status", "conditions"]).to_vec();
+        conditions.retain(|condition| text(condition, "type") != "Terminating");
+        conditions.push(condition);
+        object.set(&["status", "conditions"], conditions);
+    }
+
+    fn cells(&self, object: &Document, _now: SystemTime) -> Vec<Value> {
+        vec![Value::from(object.name()), Value::from(object.meta("creationTimestamp"))]
+    }
+}
+
+/// The versions of a definition, as they were given.
+fn versions(object: &Document) -> &[Value] {
+    object.list(&["spec", "versions"])
+}
+
+fn is_true(value: &Value, field: &str) -> bool {
+    value.get(field).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// What was ever stored is remembered: objects may still be in it.
+fn record_storage_version(object: &mut Document) {
+    let Some(name) = versions(object).iter().find(|version| is_true(version, "storage")).map(|version| Value::from(text(version, "name"))) else { return };
+    let mut stored = object.list(&["status", "storedVersions"]).to_vec();
+    if !stored.contains(&name) {
+        stored.push(name);
+        object.set(&["status", "storedVersions"], stored);
+    }
+}
+
+fn specification(object: &Document) -> Vec<FieldError> {
+    let mut errors = names::validate(object);
+    errors.extend(versions::validate(object));
+    errors.extend(schemas::validate(object));
+    errors.extend(paths::validate(object));
+    errors.extend(conversion::validate(object));
+    if is_true(object.get(&["spec"]).unwrap_or(&Value::Null), "preserveUnknownFields") {
+        errors.push(invalid("spec.preserveUnknownFields", "Invalid value: true: must be false"));
+    }
+    errors
+}
+
+/// Names are identity; scope and kind are so once objects may exist.
+fn immutable(old: &Document, object: &Document) -> Vec<FieldError> {
+    let conditions = old.list(&["status", "conditions"]);
+    let established = conditions.iter().any(|condition| text(condition, "type") == "Established" && text(condition, "status") == "True");
+    let always: [&[&str]; 2] = [&["spec", "group"], &["spec", "names", "plural"]];
+    let then: [&[&str]; 2] = [&["spec", "scope"], &["spec", "names", "kind"]];
+    let fields = always.into_iter().chain(then.into_iter().filter(|_| established));
+    fields.filter(|field| old.get(field) != object.get(field)).map(|field| invalid(field.join("."), "field is immutable")).collect()
+}
+
+fn stored_versions(object: &Document) -> Vec<FieldError> {
+    const FIELD: &str = "status.storedVersions";
+    let stored = object.list(&["status", "storedVersions"]);
+    if stored.is_empty() {
+        return vec![invalid(FIELD, "Invalid value: must have at least one stored version")];
+    }
+    let mut errors = Vec::new();
+    let listed = versions(object);
+    for version in listed.iter().filter(|version| is_true(version, "storage")) {
+        let name = text(version, "name");
+        if !stored.iter().any(|stored| stored == name) {
+            errors.push(invalid(FIELD, format!("Invalid value: {name:?}: must have the storage version {name}")));
+        }
+    }
+    for (index, name) in stored.iter().enumerate() {
+        if !listed.iter().any(|version| Some(text(version, "name")) == name.as_str()) {
+            errors.push(invalid(format!("{FIELD}[{index}]"), format!("Invalid value: {name}: must appear in spec.versions")));
+        }
+    }
+    errors
+}

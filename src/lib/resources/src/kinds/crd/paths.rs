@@ -1,0 +1,123 @@
+//! Paths into objects that a definition names: scale, printer columns, selectable fields.
+
+use super::schemas::{load, places};
+use crate::checks::{duplicate, invalid, required, text};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::jsonpath::JsonPath;
+use ferrokube_schema::{Kind, Schema};
+use std::collections::HashSet;
+
+/// At most so many selectable fields.
+const MAX_SELECTABLE: usize = 8;
+const COLUMN_TYPES: [&str; 5] = ["integer", "number", "string", "boolean", "date"];
+const COLUMN_FORMATS: [&str; 9] = ["", "int32", "int64", "float", "double", "byte", "date", "date-time", "password"];
+
+pub(super) fn validate(object: &Document) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (path, subresources) in places(object, "subresources") {
+        if let Some(scale) = subresources.get("scale") {
+            errors.extend(validate_scale(scale, &format!("{path}.scale")));
+        }
+    }
+    for (path, columns) in places(object, "additionalPrinterColumns") {
+        let columns = columns.as_array().map_or(&[][..], Vec::as_slice);
+        errors.extend(columns.iter().enumerate().flat_map(|(index, column)| validate_column(column, &format!("{path}[{index}]"))));
+    }
+    for (path, fields) in places(object, "selectableFields") {
+        errors.extend(validate_selectable(object, fields, &path));
+    }
+    errors
+}
+
+fn validate_scale(scale: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let fields: [(&str, &[&str], bool); 3] =
+        [("specReplicasPath", &[".spec."], true), ("statusReplicasPath", &[".status."], true), ("labelSelectorPath", &[".spec.", ".status."], false)];
+    for (field, roots, needed) in fields {
+        let (place, given) = (format!("{path}.{field}"), text(scale, field));
+        if given.is_empty() {
+            errors.extend(needed.then(|| required(place, "Required value")));
+        } else if simple_path(given).is_none() || !roots.iter().any(|root| given.starts_with(root)) {
+            errors.push(invalid(place, format!("Invalid value: {given:?}: should be a simple path under {}", roots.join(" or "))));
+        }
+    }
+    errors
+}
+
+/// The fields of `.a.b`: nothing but names.
+fn simple_path(text: &str) -> Option<Vec<&str>> {
+    let fields: Vec<&str> = text.strip_prefix('.')?.split('.').collect();
+    let is_name = |field: &&str| !field.is_empty() && !field.contains(['[', ']', '*', '\'', '"', '\\', '(', ')', '@', '?', '{', '}', '$', ' ']);
+    fields.iter().all(is_name).then_some(fields)
+}
+
+fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if text(column, "name").is_empty() {
+        errors.push(required(format!("{path}.name"), "Required value"));
+    }
+    match text(column, "type") {
+        "" => errors.push(required(format!("{path}.type"), format!("Required value: must be one of {}", COLUMN_TYPES.join(", ")))),
+        given if COLUMN_TYPES.contains(&given) => {}
+        given => errors.push(invalid(format!("{path}.type"), format!("Invalid value: {given:?}: must be one of {}", COLUMN_TYPES.join(", ")))),
+    }
+    let format = text(column, "format");
+    if !COLUMN_FORMATS.contains(&format) {
+        errors.push(invalid(format!("{path}.format"), format!("Invalid value: {format:?}: must be one of {}", COLUMN_FORMATS[1..].join(", "))));
+    }
+    match text(column, "jsonPath") {
+        "" => errors.push(required(format!("{path}.JSONPath"), "Required value")),
+        given if is_column_path(given) => {}
+        given => errors.push(invalid(format!("{path}.JSONPath"), format!("Invalid value: {given:?}: is no path"))),
+    }
+    errors
+}
+
+/// Upstream takes these without braces.
+fn is_column_path(text: &str) -> bool {
+    text.starts_with('.') && !text.contains(['{', '}']) && JsonPath::parse(text).is_some()
+}
+
+fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<FieldError> {
+    let fields = fields.as_array().map_or(&[][..], Vec::as_slice);
+    let mut errors = Vec::new();
+    if fields.len() > MAX_SELECTABLE {
+        errors.push(FieldError::new(FieldReason::TooMany, path, format!("Too many: {}: must have at most {MAX_SELECTABLE} items", fields.len())));
+    }
+    // The fields of one version are looked up in its schema, those of all versions in each.
+    let index = path.strip_prefix("spec.versions[").and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
+    let versions = super::versions(object).iter().enumerate().filter(|(at, _)| index.is_none_or(|index| index == *at));
+    let schemas: Vec<Schema> = versions.filter_map(|(_, version)| load(version.get("schema")?.get("openAPIV3Schema")?, "").ok()).collect();
+    let mut seen = HashSet::new();
+    for (index, field) in fields.iter().take(MAX_SELECTABLE).enumerate() {
+        let (place, given) = (format!("{path}[{index}].jsonPath"), text(field, "jsonPath"));
+        if given.is_empty() {
+            errors.push(required(place, "Required value"));
+        } else if !seen.insert(given) {
+            errors.push(duplicate(place, given));
+        } else if !schemas.iter().all(|schema| is_selectable(schema, given)) {
+            errors.push(invalid(place, format!("Invalid value: {given:?}: must be the path of a string, boolean or integer field outside of metadata")));
+        }
+    }
+    errors
+}
+
+fn is_selectable(schema: &Schema, path: &str) -> bool {
+    let Some(fields) = simple_path(path).filter(|fields| !matches!(fields[0], "metadata" | "kind" | "apiVersion")) else { return false };
+    let found = fields.iter().try_fold(schema, |node, field| node.properties.get(*field).map(|property| &*property.schema));
+    found.is_some_and(|node| matches!(node.kind, Kind::String | Kind::Boolean | Kind::Integer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simple_paths() {
+        assert_eq!(simple_path(".spec.a"), Some(vec!["spec", "a"]));
+        for bad in ["spec.a", ".", ".spec..a", ".spec.a[0]", ".a.*"] {
+            assert_eq!(simple_path(bad), None, "{bad}");
+        }
+    }
+}
