@@ -1,6 +1,6 @@
 //! Fuzz targets: everything that a request says beside its body.
 
-use crate::encode::jsonpath::JsonPath;
+use ferrokube_apimachinery::jsonpath::JsonPath;
 use crate::negotiate::{Form, Offer, Views, negotiate};
 use crate::options::{WriteKind, delete, list, watch, write};
 use crate::query::{Query, parse_duration};
