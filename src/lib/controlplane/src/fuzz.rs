@@ -1,12 +1,12 @@
 //! Fuzz targets: everything that a request says beside its body.
 
-use ferrokube_apimachinery::jsonpath::JsonPath;
 use crate::negotiate::{Form, Offer, Views, negotiate};
 use crate::options::{WriteKind, delete, list, watch, write};
 use crate::query::{Query, parse_duration};
 use crate::{compress, request_info};
 use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::json::read;
+use ferrokube_apimachinery::jsonpath::JsonPath;
 use ferrokube_fuzz::{Verdict, run};
 use http::Method;
 use std::time::Duration;
