@@ -23,6 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("controllers", &["client", "serve", "trace", "features"]),
     ("kubelet", &["client", "serve", "trace", "features"]),
     ("timeline", &["trace", "serve"]),
+    ("fuzz", &[]),
     (
         "testkit",
         &[

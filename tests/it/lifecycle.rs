@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -77,7 +78,10 @@ async fn a_second_signal_ends_it_at_once() {
 #[test]
 fn names_of_the_command_line_are_in_the_certificate() {
     let cluster = Launch::new(FERROKUBE).flag("--tls-san=api.example.com,192.0.2.7").start().unwrap();
-    drop(cluster);
+    let address = cluster.url().trim_start_matches("https://").to_owned();
+    let script = format!("openssl s_client -connect {address} </dev/null 2>&1 | openssl x509 -noout -ext subjectAltName");
+    let names = String::from_utf8(Command::new("sh").args(["-c", &script]).output().unwrap().stdout).unwrap();
+    assert!(names.contains("DNS:api.example.com") && names.contains("IP Address:192.0.2.7"), "{names}");
     let refused = Launch::new(FERROKUBE).flag("--tls-san=b\u{e4}d").start().unwrap_err();
     assert!(refused.to_string().contains("cannot stand in a certificate"), "{refused}");
 }
