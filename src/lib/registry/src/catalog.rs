@@ -36,6 +36,13 @@ impl Served {
         self.has_head(&entry.bytes)
     }
 
+    /// [`Self::is_direct`] for many entries: what it compares is made once.
+    pub fn direct(&self) -> impl Fn(&Entry) -> bool + use<> {
+        let epoch = self.definition.custom.then_some(self.definition.epoch);
+        let head = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", self.definition.kind, self.definition.gvk(self.version).api_version());
+        move |entry| epoch.is_none_or(|epoch| entry.sidecar.schema_epoch == epoch) && entry.bytes.starts_with(head.as_bytes())
+    }
+
     /// Whether canonical bytes begin with this kind and apiVersion; nothing is allocated.
     fn has_head(&self, bytes: &[u8]) -> bool {
         let group = self.definition.group.as_str();

@@ -106,7 +106,8 @@ pub(crate) fn respond(encoder: &Encoder, served: &Served, page: ListPage, accept
 pub(crate) fn zipped(pieces: &Pieces, served: &Served, page: &ListPage, accepted: Accepted) -> Option<Response> {
     let shape = shape_of(served, accepted.view);
     let large = page.items.iter().map(|entry| shape.len(entry)).sum::<usize>() >= compress::MIN_BYTES;
-    let sliced = matches!(shape, Shape::Metadata(_)) || page.items.iter().all(|entry| served.is_direct(entry));
+    let is_direct = served.direct();
+    let sliced = matches!(shape, Shape::Metadata(_)) || page.items.iter().all(|entry| is_direct(entry));
     if accepted.form != Form::Json || accepted.pretty || !large || !sliced {
         return None;
     }
@@ -152,12 +153,13 @@ fn list_type(served: &Served, view: View) -> (String, String) {
 fn json_list(served: &Served, page: ListPage, view: View) -> ListBody {
     let head = json_head(served, &page, view);
     let shape = shape_of(served, view);
-    let items: Vec<Item> = page.items.into_iter().map(|entry| item(served, entry, shape)).collect();
+    let is_direct = served.direct();
+    let items: Vec<Item> = page.items.into_iter().map(|entry| item(served, entry, shape, &is_direct)).collect();
     ListBody::new(head, items, shape)
 }
 
-fn item(served: &Served, entry: Arc<Entry>, shape: Shape) -> Item {
-    if matches!(shape, Shape::Metadata(_)) || served.is_direct(&entry) {
+fn item(served: &Served, entry: Arc<Entry>, shape: Shape, is_direct: &impl Fn(&Entry) -> bool) -> Item {
+    if matches!(shape, Shape::Metadata(_)) || is_direct(&entry) {
         return Item::Stored(entry);
     }
     let mut document = entry_document(served, &entry);
