@@ -11,7 +11,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_serve::Response;
 use http::Method;
-use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderName, USER_AGENT};
 use std::sync::Arc;
 
 /// Answers an authorized request.
@@ -92,9 +92,18 @@ async fn route(shared: &Shared, exchange: &mut Exchange, path: &str) -> Result<R
     head.method = exchange.head.method.clone();
     head.uri = exchange.head.uri.clone();
     head.version = exchange.head.version;
+    // Whoever answers knows the user; credentials and claims about identity go no further.
     head.headers = exchange.head.headers.clone();
+    let claims: Vec<HeaderName> = head.headers.keys().filter(|name| is_claim(name)).cloned().collect();
+    for name in claims {
+        head.headers.remove(name);
+    }
     let request = RouteRequest { head, body: exchange.take_body().unwrap_or_else(body::empty), user: exchange.user().clone() };
     route.answer(request).await.map_err(Stop::from)
+}
+
+fn is_claim(name: &HeaderName) -> bool {
+    *name == AUTHORIZATION || name.as_str().starts_with("impersonate-") || name.as_str().starts_with("x-remote-")
 }
 
 /// The paths that there are.

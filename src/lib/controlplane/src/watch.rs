@@ -121,6 +121,10 @@ impl Stream {
             return self.frames.table(kind, &Object::Stored(entry));
         }
         let frames = &self.frames;
+        if self.waiting.len() > CACHED_EVENTS / 8 {
+            // The initial state or a backlog: other watchers are elsewhere, and would lose the recent events to it.
+            return frames.object(encoder, kind, &entry);
+        }
         self.shared.events.get(frames, kind, &entry, || frames.object(encoder, kind, &entry))
     }
 }

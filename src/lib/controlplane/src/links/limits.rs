@@ -3,7 +3,6 @@
 use crate::exchange::{Exchange, Stop};
 use crate::query::{Query, parse_duration};
 use crate::server::Shared;
-use crate::status;
 use ferrokube_apimachinery::status::Failure;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ pub(crate) fn enter(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop
     exchange.audit_id = super::audit::id_of(&exchange.head.headers);
     let raw = exchange.head.uri.query();
     if raw.is_some_and(|raw| raw.len() > MAX_QUERY_BYTES) {
-        return Err(status::text(414, "the query is too long\n").into());
+        return Err(Failure::bad_request(format!("the query is longer than {MAX_QUERY_BYTES} bytes")).into());
     }
     exchange.query = Query::parse(raw);
     exchange.timeout = timeout(exchange.query.text("timeout"), shared.limits.request)?;
