@@ -1,12 +1,15 @@
 //! The metadata of everything that can be deleted: one metadata-only watch for each resource, for all who want to know.
 //!
-//! New resources are found by asking discovery again, every [`REDISCOVER`] and when somebody needs a kind that is not known yet.
+//! New resources are found by asking discovery again, every [`REDISCOVER`], when a custom resource definition
+//! changes and when somebody needs a kind that is not known yet.
 
 use ferrokube_client::{Discovered, DiscoveredResource};
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
+use kube::core::GroupVersionKind;
 use kube::core::metadata::PartialObjectMeta;
+use kube::discovery::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
@@ -63,6 +66,7 @@ impl Monitor {
     /// Watches until dropped.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut tasks: JoinSet<()> = JoinSet::new();
+        tasks.spawn(self.clone().watch_definitions());
         let mut watched: HashMap<String, (DiscoveredResource, AbortHandle)> = HashMap::new();
         loop {
             match Discovered::query(&self.client).await {
@@ -71,6 +75,21 @@ impl Monitor {
             }
             tokio::time::sleep(PAUSE).await;
             let _ = tokio::time::timeout(REDISCOVER, self.wanted.notified()).await;
+        }
+    }
+
+    /// Asks discovery again whenever a custom resource comes, goes or changes.
+    async fn watch_definitions(self: Arc<Self>) {
+        let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let definitions = ApiResource::from_gvk_with_plural(&gvk, "customresourcedefinitions");
+        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.client.clone(), &definitions);
+        let mut events = std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => self.rediscover(),
+                Ok(Event::Init | Event::InitApply(_)) => {}
+                Err(error) => tracing::debug!(error = %error, "the watch of custom resource definitions ended and is begun again"),
+            }
         }
     }
 
