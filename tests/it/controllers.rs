@@ -251,7 +251,7 @@ async fn two_managers_killed_at_random_converge() {
         let leader = pair.leader(&admin).await;
         // Not to wait for anything: to be killed at another point of the work each time.
         tokio::time::sleep(Duration::from_millis(random(&mut state) % 400)).await;
-        let victim = if random(&mut state) % 3 == 0 { 1 - leader } else { leader };
+        let victim = if random(&mut state).is_multiple_of(3) { 1 - leader } else { leader };
         leaders_killed += u64::from(victim == leader);
         pair.replace(victim);
     }
