@@ -6,7 +6,7 @@ pub mod scan;
 mod text;
 mod writer;
 
-use crate::document::{Document, Value};
+use crate::document::{Document, Number, Value};
 
 /// How deep objects and arrays may nest in any body or stored value.
 ///
@@ -50,6 +50,12 @@ pub enum DecodeError {
     /// YAML aliases expand beyond the body's bound.
     #[error("the body's aliases expand to more than {0} nodes")]
     TooManyAliases(usize),
+}
+
+/// A float as a document holds it: without a fraction it is an integer, because Go writes `1.0` as `1` and the next reader sees an integer (so `-0.0` is 0).
+/// `None` for infinities and NaN, which JSON cannot say.
+pub(crate) fn float(float: f64) -> Option<Number> {
+    if float.fract() == 0.0 && float.abs() < 9e18 { Some((float as i64).into()) } else { Number::from_f64(float) }
 }
 
 /// Reads one JSON object.

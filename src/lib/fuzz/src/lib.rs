@@ -1,7 +1,7 @@
 //! Fuzzing inside plain `cargo test`: seeds are mutated for a while, and a failing input is made small and shown.
 //!
-//! Targets are the tests of the modules named `fuzz`. `FUZZ_SECONDS=60 cargo test --workspace --lib fuzz::` gives each a minute (one second without it), and
-//! `FUZZ_SEED` repeats a run. Inputs that a target accepts join the corpus, so that later mutations start deeper.
+//! Targets are the tests of the modules named `fuzz`. `FUZZ_SECONDS=60 cargo test --workspace --lib fuzz::` gives each a minute (one second without it).
+//! A run is repeatable: `FUZZ_SEED` is 1 unless it is set, and `FUZZ_SEED=random` takes the clock's. Inputs that a target accepts join the corpus, so that later mutations start deeper.
 
 mod mutate;
 mod random;
@@ -70,10 +70,12 @@ pub fn run<S: AsRef<[u8]>>(name: &str, seeds: &[S], target: impl Fn(&[u8]) -> Ve
 /// How long, and from which random number.
 fn settings() -> (Duration, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = number("FUZZ_SEED").unwrap_or_else(|| {
+    let seed = if std::env::var("FUZZ_SEED").is_ok_and(|text| text == "random") {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         now.as_secs() ^ u64::from(now.subsec_nanos()) << 20
-    });
+    } else {
+        number("FUZZ_SEED").unwrap_or(1)
+    };
     if std::env::var_os("FUZZ_SECONDS").is_some() {
         // Not by the macro, whose output tests keep to themselves: an overflown stack would take the number with it.
         let _ = writeln!(std::io::stderr(), "{}: FUZZ_SEED={seed}", std::thread::current().name().unwrap_or_default());

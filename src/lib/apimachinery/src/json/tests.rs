@@ -11,7 +11,7 @@ fn value(text: &str) -> Value {
 #[test]
 fn reads_what_serde_json_reads() {
     for text in [
-        r#"{"a":[1,-2,3.5,1e3,true,false,null,"x\n\u0041\ud83d\ude00",{}],"b":{"c":[]}}"#,
+        r#"{"a":[1,-2,3.5,1e-3,true,false,null,"x\n\u0041\ud83d\ude00",{}],"b":{"c":[]}}"#,
         " [ 1 , 2 ] ",
         "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"",
         "18446744073709551615",
@@ -154,6 +154,13 @@ fn scanning_finds_fields() {
 }
 
 #[test]
+fn floats_without_a_fraction_are_integers() {
+    for (text, expected) in [("1.0", json!(1)), ("-0", json!(0)), ("-0.0", json!(0)), ("0e5", json!(0)), ("1e3", json!(1000)), ("-2.50", json!(-2.5)), ("1e19", json!(1e19))] {
+        assert_eq!(read_value(text.as_bytes()).expect("a number"), expected, "{text}");
+    }
+}
+
+#[test]
 fn pretty_is_indented() {
     let text = to_vec_pretty(&json!({"a": [], "b": {}, "c": [1, {"d": "e"}]}));
     let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"e\"\n    }\n  ]\n}";
@@ -167,7 +174,8 @@ pub(crate) fn any_value() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
-        (-1e300..1e300f64).prop_map(Value::from),
+        (-1e300..1e300f64).prop_map(|number| super::float(number).map_or(Value::Null, Value::Number)),
+        (-1e3..1e3f64).prop_map(|number| super::float(number).map_or(Value::Null, Value::Number)),
         any::<String>().prop_map(Value::from),
     ];
     leaf.prop_recursive(5, 48, 6, |inner| {

@@ -13,14 +13,13 @@ pub(super) enum Scalar {
 }
 
 impl Scalar {
-    /// As a JSON value: integral floats become integers (Go writes them without a fraction); infinities and NaN have no JSON form.
+    /// As a JSON value; infinities and NaN have no JSON form.
     pub(super) fn into_value(self) -> Option<Value> {
         Some(match self {
             Self::Null => Value::Null,
             Self::Bool(value) => Value::Bool(value),
             Self::Integer(number) => Value::Number(number),
-            Self::Float(float) if float.fract() == 0.0 && float.abs() < 9e18 => Value::from(float as i64),
-            Self::Float(float) => Value::Number(Number::from_f64(float)?),
+            Self::Float(float) => Value::Number(crate::json::float(float)?),
             Self::String(text) => Value::String(text),
         })
     }
