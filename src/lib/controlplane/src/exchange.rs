@@ -57,6 +57,8 @@ pub(crate) struct Exchange {
     pub(crate) timeout: Duration,
     /// The sender's span, before it is known whether it is trusted.
     pub(crate) claimed: Option<TraceContext>,
+    /// Whether the sender's ids are believed, once that was asked.
+    pub(crate) trusted: Option<bool>,
     /// The ids of this request; local until the sender is known.
     pub(crate) trace: TraceContext,
     /// Who authenticated (also under impersonation).
@@ -89,6 +91,7 @@ impl Exchange {
             audit_id: HeaderValue::from_static(""),
             timeout: Duration::ZERO,
             claimed: None,
+            trusted: None,
             trace: TraceContext::root(),
             real_user: UserInfo::default(),
             method: "",

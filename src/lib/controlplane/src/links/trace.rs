@@ -37,7 +37,7 @@ pub(crate) fn adopt(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop
 /// The initial id, into the same context (KEP-1668: after the span context, in a handler of its own); then the context is complete.
 pub(crate) fn initial(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
     let initial = extract_initial_with(|name| single(&exchange.head.headers, name));
-    if initial.is_some() && may_propagate(shared, exchange) {
+    if initial.is_some() && exchange.trusted.unwrap_or_else(|| may_propagate(shared, exchange)) {
         exchange.trace = exchange.trace.with_initial(initial);
     }
     let agent = exchange.header(http::header::USER_AGENT);

@@ -13,7 +13,7 @@ use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_apimachinery::json as codec;
 use ferrokube_resource::Definition;
 use ferrokube_serve::Response;
-use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -129,6 +129,7 @@ impl OpenApi {
         if asked.is_some_and(|asked| asked != made.hash) {
             let mut response = bare(301);
             let location = format!("/openapi/v3/{path}?hash={}", made.hash);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response.headers_mut().insert(LOCATION, HeaderValue::from_str(&location).unwrap_or(HeaderValue::from_static("/openapi/v3")));
             return Ok(response);
         }
