@@ -155,7 +155,9 @@ fn scanning_finds_fields() {
 
 #[test]
 fn floats_without_a_fraction_are_integers() {
-    for (text, expected) in [("1.0", json!(1)), ("-0", json!(0)), ("-0.0", json!(0)), ("0e5", json!(0)), ("1e3", json!(1000)), ("-2.50", json!(-2.5)), ("1e19", json!(1e19))] {
+    for (text, expected) in
+        [("1.0", json!(1)), ("-0", json!(0)), ("-0.0", json!(0)), ("0e5", json!(0)), ("1e3", json!(1000)), ("-2.50", json!(-2.5)), ("1e19", json!(1e19))]
+    {
         assert_eq!(read_value(text.as_bytes()).expect("a number"), expected, "{text}");
     }
 }

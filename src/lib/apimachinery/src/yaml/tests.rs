@@ -226,7 +226,6 @@ fn writes_block_style() {
     assert_eq!(to_vec(&json!("a")), b"a\n");
 }
 
-
 proptest! {
     #[test]
     fn writing_then_reading_is_identity(value in any_value()) {
