@@ -1,7 +1,8 @@
 //! One connection: handshake, protocol by ALPN, requests, drain.
 
 use crate::body::{empty, full};
-use crate::guard::{Activity, CountedBody, HeadTimeout};
+use crate::broken;
+use crate::guard::{Activity, CountedBody, HeadGuard};
 use crate::peer::Shown;
 use crate::server::{CloseConnection, Handler, Limits, Request, Response, Stats};
 use crate::shutdown::Shutdown;
@@ -72,7 +73,7 @@ async fn requests(shared: &Arc<Shared>, stream: TlsStream<TcpStream>, address: S
         activity: Arc::clone(&activity),
         close: Arc::clone(&close),
     };
-    let io = TokioIo::new(HeadTimeout::new(stream, Arc::clone(&activity), shared.limits.header, is_http2));
+    let io = TokioIo::new(HeadGuard::new(stream, Arc::clone(&activity), shared.limits.header, is_http2));
     let ending = Ending { shared, activity, close };
     if is_http2 {
         ending.drive(http2_builder(&shared.limits).serve_connection(io, service), |connection| connection.graceful_shutdown()).await
@@ -84,7 +85,7 @@ async fn requests(shared: &Arc<Shared>, stream: TlsStream<TcpStream>, address: S
 fn http1_builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
-        // The head's time is kept by `HeadTimeout`, idle time by `Ending`.
+        // The head's time is kept by `HeadGuard`, idle time by `Ending`.
         .header_read_timeout(None)
         .max_headers(limits.headers)
         .max_header_size(limits.header_bytes)
@@ -170,10 +171,15 @@ impl Service<Request> for Requests {
     fn call(&self, mut request: Request) -> Answering {
         let in_flight = self.activity.begin();
         self.shared.stats.requests.fetch_add(1, Ordering::Relaxed);
-        request.extensions_mut().insert(self.shown.peer(&self.shared.tls));
         let is_bodiless = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
-        let handler = &self.shared.handler;
-        let answer = catch_unwind(AssertUnwindSafe(|| Arc::clone(handler).call(request))).ok();
+        let answer = match broken::refused(&request) {
+            Some(response) => Some(Box::pin(std::future::ready(response)) as Answer),
+            None => {
+                request.extensions_mut().insert(self.shown.peer(&self.shared.tls));
+                let handler = &self.shared.handler;
+                catch_unwind(AssertUnwindSafe(|| Arc::clone(handler).call(request))).ok()
+            }
+        };
         Answering { answer, is_bodiless, in_flight: Some(in_flight), shared: Arc::clone(&self.shared), close: Arc::clone(&self.close) }
     }
 }
@@ -208,6 +214,7 @@ impl Future for Answering {
             this.close.notify_one();
         }
         let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
+        in_flight.answered(response.status());
         Poll::Ready(Ok(response.map(|body| CountedBody { body, _in_flight: in_flight })))
     }
 }

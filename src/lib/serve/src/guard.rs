@@ -1,25 +1,31 @@
-//! What one connection is doing, and the byte stream that ends when a request's head takes too long.
+//! What one connection is doing, and the byte stream that watches over the heads of its requests: it ends when one takes too long, and words the
+//! answer to one that is broken.
 //!
 //! hyper's own header timeout also runs while a connection is idle between requests, so it cannot be short without closing connections that clients
 //! are about to use again. Here the time starts with a head's first byte.
 
 use crate::body::Body;
+use crate::broken::{self, KEPT_BYTES};
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// How many requests a connection has begun and ended.
+/// How many requests a connection has begun, answered and ended.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     begun: AtomicU64,
+    answered: AtomicU64,
     ended: AtomicU64,
+    /// What goes over the connection is no longer HTTP.
+    upgraded: AtomicBool,
 }
 
 impl Activity {
@@ -43,6 +49,16 @@ impl Activity {
 /// One request between its head and the end of its answer.
 #[derive(Debug)]
 pub(crate) struct InFlight(Arc<Activity>);
+
+impl InFlight {
+    /// Its handler gave a response.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            self.0.upgraded.store(true, Ordering::Relaxed);
+        }
+        self.0.answered.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
@@ -73,58 +89,118 @@ impl http_body::Body for CountedBody {
     }
 }
 
-/// A byte stream whose reads fail when a head that has begun does not end in time.
-pub(crate) struct HeadTimeout<T> {
+/// How long a connection that ends on a broken head is read on, so that its client gets to see why: unread bytes would reset it.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// A byte stream whose reads fail when a head that has begun does not end in time, and whose own answers to broken heads have a text.
+pub(crate) struct HeadGuard<T> {
     inner: T,
     activity: Arc<Activity>,
     limit: Duration,
-    /// Only until the first request: an idle HTTP/2 connection still reads pings and window updates.
-    first_only: bool,
+    /// HTTP/2: time counts only until the first request (an idle connection still reads pings and window updates), and heads are not looked at.
+    is_http2: bool,
     /// Since when bytes of an unfinished head are there; at the start of a connection since its handshake, so that silence counts too.
     since: Option<Instant>,
     /// Requests begun when `since` was set: more of them mean that the head is complete.
     heads: u64,
     timer: Option<Pin<Box<Sleep>>>,
+    /// The beginning of the unfinished head.
+    head: Vec<u8>,
+    /// Responses of handlers of which something was written.
+    written: u64,
+    replaced: Option<Replaced>,
+    /// Since when the connection only lingers.
+    lingers: Option<Instant>,
 }
 
-impl<T> HeadTimeout<T> {
-    pub(crate) fn new(inner: T, activity: Arc<Activity>, limit: Duration, first_only: bool) -> Self {
-        Self { inner, activity, limit, first_only, since: Some(Instant::now()), heads: 0, timer: None }
+/// An answer that goes out instead of hyper's.
+struct Replaced {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl<T> HeadGuard<T> {
+    pub(crate) fn new(inner: T, activity: Arc<Activity>, limit: Duration, is_http2: bool) -> Self {
+        let since = Some(Instant::now());
+        Self { inner, activity, limit, is_http2, since, heads: 0, timer: None, head: Vec::new(), written: 0, replaced: None, lingers: None }
     }
 
-    fn poll_deadline(&mut self, task: &mut Context<'_>) -> Poll<()> {
-        let Some(since) = self.since else { return Poll::Pending };
-        let deadline = since + self.limit;
+    fn poll_deadline(&mut self, since: Instant, limit: Duration, task: &mut Context<'_>) -> Poll<()> {
+        let deadline = since + limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if timer.deadline() != deadline {
             timer.as_mut().reset(deadline);
         }
         timer.as_mut().poll(task)
     }
+
+    /// Bytes came in.
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.is_http2 || bytes.is_empty() || !self.activity.is_idle() {
+            return;
+        }
+        self.since.get_or_insert_with(Instant::now);
+        let room = KEPT_BYTES - self.head.len();
+        self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    /// Whether these bytes are hyper's own answer to a broken head. Nothing is looked at closely unless no handler's response is being written.
+    fn is_hypers(&self, bytes: &[u8]) -> bool {
+        !self.is_http2
+            && self.activity.answered.load(Ordering::Relaxed) == self.written
+            && broken::is_own_answer(bytes)
+            && !self.activity.upgraded.load(Ordering::Relaxed)
+    }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for HeadTimeout<T> {
+impl<T: AsyncWrite + Unpin> HeadGuard<T> {
+    /// Writes the other answer whole; then says that hyper's was.
+    fn poll_replaced(&mut self, task: &mut Context<'_>, answer: &[u8]) -> Poll<io::Result<usize>> {
+        let head = &self.head;
+        let replaced = self.replaced.get_or_insert_with(|| Replaced { bytes: broken::replacement(answer, head), sent: 0 });
+        while replaced.sent < replaced.bytes.len() {
+            let sent = ready!(Pin::new(&mut self.inner).poll_write(task, &replaced.bytes[replaced.sent..]))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            replaced.sent += sent;
+        }
+        Poll::Ready(Ok(answer.len()))
+    }
+
+    fn note(&mut self, sent: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if sent.is_ready() {
+            self.written = self.activity.answered.load(Ordering::Relaxed);
+        }
+        sent
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for HeadGuard<T> {
     fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buffer.filled().len();
         let begun = this.activity.begun();
         if begun != this.heads {
-            (this.heads, this.since) = (begun, None);
+            (this.heads, this.since, this.head) = (begun, None, Vec::new());
         }
         if let Poll::Ready(result) = Pin::new(&mut this.inner).poll_read(task, buffer) {
-            if buffer.filled().len() > before && this.since.is_none() && !this.first_only && this.activity.is_idle() {
-                this.since = Some(Instant::now());
-            }
+            this.keep(&buffer.filled()[before..]);
             return Poll::Ready(result);
         }
-        ready!(this.poll_deadline(task));
+        let Some(since) = this.since else { return Poll::Pending };
+        ready!(this.poll_deadline(since, this.limit, task));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the request's head did not arrive in time")))
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for HeadTimeout<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HeadGuard<T> {
     fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(task, bytes)
+        if self.is_hypers(bytes) {
+            return self.poll_replaced(task, bytes);
+        }
+        let sent = Pin::new(&mut self.inner).poll_write(task, bytes);
+        self.note(sent)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -132,11 +208,31 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for HeadTimeout<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(task)
+        let this = &mut *self;
+        ready!(Pin::new(&mut this.inner).poll_shutdown(task))?;
+        if this.replaced.is_none() {
+            return Poll::Ready(Ok(()));
+        }
+        let since = *this.lingers.get_or_insert_with(Instant::now);
+        let mut scratch = [0; 4096];
+        while this.poll_deadline(since, LINGER, task).is_pending() {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            let read = ready!(Pin::new(&mut this.inner).poll_read(task, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, task: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(task, slices)
+        if let [whole] = slices
+            && self.is_hypers(whole)
+        {
+            return self.poll_replaced(task, whole);
+        }
+        let sent = Pin::new(&mut self.inner).poll_write_vectored(task, slices);
+        self.note(sent)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -3,6 +3,7 @@
 //! Used by every role that listens. Must never know routes or kinds. Start reading at [`server`].
 
 pub mod body;
+mod broken;
 mod connection;
 pub mod files;
 mod guard;

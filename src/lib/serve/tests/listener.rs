@@ -166,7 +166,7 @@ async fn speaks_both_protocols_as_agreed_in_the_handshake() {
 #[tokio::test]
 async fn head_has_a_length_and_no_body_on_both_protocols() {
     let setup = setup(Limits::default());
-    let head = || http::Request::head("https://localhost/").body(Full::default()).unwrap();
+    let head = || http::Request::head("https://localhost/").header("host", "localhost").body(Full::default()).unwrap();
     let (mut second, _connection) = setup.http2().await;
     for (response, length) in [
         (bounded(setup.http1(None).await.send_request(head())).await.unwrap(), "HTTP/1.1".len()),
@@ -307,7 +307,11 @@ async fn fault_39_heads_that_are_wrong_or_too_large_are_refused() {
         ("\x16\x03\x01\r\n\r\n", "400"),
         ("GET / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n", "400"),
         ("GET / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", "400"),
-        ("GET / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, gzip\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, gzip\r\n\r\n", "501"),
+        ("GET / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501"),
+        ("GET / HTTP/1.1\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n", "400"),
+        ("GET / HTTP/4.0\r\nhost: x\r\n\r\n", "505"),
         ("GET / HTTP/1.1\r\nbad header: x\r\n\r\n", "400"),
         ("GET / HTTP/1.1\r\nhost : x\r\n\r\n", "400"),
         (&many, "431"),
@@ -318,7 +322,29 @@ async fn fault_39_heads_that_are_wrong_or_too_large_are_refused() {
         stream.write_all(head.as_bytes()).await.unwrap();
         let answer = bounded(read_to_end(&mut stream)).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{:?}: {answer}", &head[..head.len().min(80)]);
+        let (fields, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(fields.to_lowercase().contains("content-type: text/plain; charset=utf-8"), "{fields}");
+        assert!(!body.is_empty(), "{fields}");
     }
+}
+
+#[tokio::test]
+async fn fault_39_a_broken_head_after_good_ones_is_answered_and_a_length_beside_chunks_does_not_count() {
+    let setup = setup(Limits::default());
+    let mut stream = setup.connect("http/1.1", None).await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = [0; 15];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    stream.write_all(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: nonsense\r\n\r\n{}").await.unwrap();
+    let rest = bounded(read_to_end(&mut stream)).await;
+    assert!(rest.ends_with("\r\n\r\nUnsupported transfer encoding"), "{rest}");
+
+    let mut stream = setup.connect("http/1.1", None).await;
+    let both = b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
+    stream.write_all(both).await.unwrap();
+    let answer = bounded(read_to_end(&mut stream)).await;
+    assert!(answer.ends_with("hello") && answer.matches("HTTP/1.1 ").count() == 1, "{answer}");
 }
 
 #[tokio::test]
@@ -348,20 +374,24 @@ async fn a_handler_can_close_an_http2_connection() {
 #[tokio::test]
 async fn fault_37_rapid_reset_ends_the_connection() {
     let setup = setup(Limits::default());
-    let (sender, connection) = setup.http2().await;
-    let flood = async {
-        loop {
-            let mut sender = sender.clone();
-            if sender.ready().await.is_err() {
-                return;
-            }
-            // Sent, then dropped before an answer: a reset.
-            let request = sender.send_request(get("/hang"));
-            let _ = tokio::time::timeout(Duration::from_micros(50), request).await;
-        }
-    };
-    bounded(flood).await;
-    let _ = bounded(connection).await;
+    let mut stream = setup.connect("h2", None).await;
+    // Frames by hand, so that each request and its reset arrive together: GET https://localhost/ from the static table, then RST_STREAM (CANCEL).
+    let mut flood = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for id in (1..2000_u32).step_by(2) {
+        let fields = b"\x82\x87\x84\x41\x09localhost";
+        flood.extend_from_slice(&[0, 0, u8::try_from(fields.len()).unwrap(), 1, 5]);
+        flood.extend_from_slice(&id.to_be_bytes());
+        flood.extend_from_slice(fields);
+        flood.extend_from_slice(&[0, 0, 4, 3, 0]);
+        flood.extend_from_slice(&id.to_be_bytes());
+        flood.extend_from_slice(&8_u32.to_be_bytes());
+    }
+    // The server may close before it has read all.
+    let _ = bounded(stream.write_all(&flood)).await;
+    let mut answer = Vec::new();
+    let _ = bounded(stream.read_to_end(&mut answer)).await;
+    let handled = setup.stats.requests.load(Ordering::Relaxed);
+    assert!(handled < 1000, "all {handled} requests were begun");
     assert_eq!(text(setup.http1(None).await.send_request(get("/")).await.unwrap()).await, "HTTP/1.1");
 }
 
