@@ -127,7 +127,7 @@ impl OpenApi {
         let made = off_worker(move || server.openapi.v3_document(&owned, definitions)).await?;
         let asked = exchange.query.get("hash");
         if asked.is_some_and(|asked| asked != made.hash) {
-            let mut response = bare(301);
+            let mut response = status::with_type(301, "application/json", crate::body::empty());
             let location = format!("/openapi/v3/{path}?hash={}", made.hash);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response.headers_mut().insert(LOCATION, HeaderValue::from_str(&location).unwrap_or(HeaderValue::from_static("/openapi/v3")));
