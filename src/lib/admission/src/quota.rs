@@ -1,9 +1,7 @@
 //! ResourceQuota: object counts that creates never exceed, however many run at once.
 //!
-//! A create reads the pending heads of the namespace's quotas, guards them all, and writes the new usage with the object in one transaction: of two
-//! creates that read the same usage, one finds its guard broken and computes again. A transaction changes one object of a resource, so only one quota
-//! (the first by name) takes the new usage; enforcement uses the highest usage that any of them shows, and the controller brings the others up to date.
-//! Deletes are counted back by the controller, too.
+//! A create reads the pending heads of the namespace's quotas, guards all that count it, and writes their new usage with the object in one
+//! transaction: of two creates that read the same usage, one finds its guard broken and computes again. Deletes are counted back by the controller.
 //!
 //! A quota counts only what its `status.hard` names, which is the controller's doing: a fresh quota refuses nothing yet. Scopes select pods and come
 //! with them.
@@ -67,11 +65,6 @@ impl Quota {
         }
         Ok(matched)
     }
-
-    /// How many objects of the kind the namespace holds, for the one kind whose usage cannot be written with the object.
-    fn own_count(&self, namespace: &str) -> i64 {
-        i64::try_from(self.store.snapshot(&self.prefix).count(Some(namespace), None)).unwrap_or(i64::MAX)
-    }
 }
 
 impl Step for Quota {
@@ -91,21 +84,11 @@ impl Step for Quota {
         }
         let names = names(&definition.group, &definition.plural);
         let matched = self.matched(attributes, namespace, &names)?;
-        let is_quota = definition.group.is_empty() && definition.plural == "resourcequotas";
-        let mut used = matched.iter().flat_map(|quota| &quota.counted).map(|(_, _, used)| *used).max().unwrap_or(0);
-        if is_quota {
-            used = used.max(self.own_count(namespace));
-        }
         for quota in &matched {
-            enforce(attributes, quota, used)?;
-        }
-        if is_quota {
-            return Ok(());
+            enforce(attributes, quota)?;
         }
         effects.guards.extend(matched.iter().map(|quota| Guard::At(quota.entry.key.clone(), quota.entry.revision)));
-        if let Some(first) = matched.into_iter().next() {
-            effects.writes.push(charge(first, used.saturating_add(1)));
-        }
+        effects.writes.extend(matched.into_iter().map(charge));
         Ok(())
     }
 }
@@ -165,8 +148,8 @@ fn scaled(text: &str) -> i64 {
     digits.saturating_mul(factor.unwrap_or(0))
 }
 
-fn enforce(attributes: &Attributes<'_>, quota: &Matched, used: i64) -> Result<(), Failure> {
-    let exceeded: Vec<&(String, i64, i64)> = quota.counted.iter().filter(|(_, hard, _)| used >= *hard).collect();
+fn enforce(attributes: &Attributes<'_>, quota: &Matched) -> Result<(), Failure> {
+    let exceeded: Vec<&(String, i64, i64)> = quota.counted.iter().filter(|(_, hard, used)| used >= hard).collect();
     if exceeded.is_empty() {
         return Ok(());
     }
@@ -179,15 +162,15 @@ fn enforce(attributes: &Attributes<'_>, quota: &Matched, used: i64) -> Result<()
         list
     };
     let why =
-        format!("exceeded quota: {}, requested: {}, used: {}, limited: {}", quota.object.name(), list(&|_| 1), list(&|_| used), list(&|counted| counted.1));
+        format!("exceeded quota: {}, requested: {}, used: {}, limited: {}", quota.object.name(), list(&|_| 1), list(&|counted| counted.2), list(&|counted| counted.1));
     Err(forbidden(attributes, &why))
 }
 
 /// The write of a quota's new usage.
-fn charge(quota: Matched, used: i64) -> Write {
+fn charge(quota: Matched) -> Write {
     let Matched { entry, mut object, counted } = quota;
-    for (name, _, _) in counted {
-        object.set(&["status", "used", &name], Value::from(used.to_string()));
+    for (name, _, used) in counted {
+        object.set(&["status", "used", &name], Value::from(used.saturating_add(1).to_string()));
     }
     let (value, layout) = json::write(&object);
     let sidecar = Sidecar { marks: layout.marks(), revision_at: layout.revision_at, comma: layout.comma(), ..entry.sidecar.clone() };

@@ -62,9 +62,10 @@ impl Core {
     pub(crate) fn submit(&self, txn: Txn) -> Result<Accepted, Rejected> {
         let plan = Plan::new(txn, &self.limits, &*self.clock, Revision(self.guess.load(Ordering::Relaxed)))?;
         let mut head = self.head();
+        let was_idle = head.queued().0 == 0;
         let accepted = head.accept(plan, &self.limits, &self.published)?;
         self.guess.store(head.next().0, Ordering::Relaxed);
-        if head.queued().0 == 1 || head.probe {
+        if was_idle || head.probe {
             if self.waiting_since.load(Ordering::Relaxed) == 0 {
                 self.progressed(true);
             }

@@ -22,6 +22,8 @@ pub(crate) struct Job {
     pub(crate) revision: Revision,
     pub(crate) changes: Vec<Change>,
     pub(crate) bytes: usize,
+    /// Accepted together with the next one: both are in one batch.
+    joined: bool,
     ticket: oneshot::Sender<Outcome>,
 }
 
@@ -59,6 +61,16 @@ pub(crate) struct Accepted {
     pub(crate) revision: Revision,
     pub(crate) entries: Vec<Arc<Entry>>,
     pub(crate) outcome: oneshot::Receiver<Outcome>,
+}
+
+/// The queue's part of one transaction.
+struct Jobs {
+    revision: Revision,
+    early: Vec<Job>,
+    last: Job,
+    entries: Vec<Arc<Entry>>,
+    outcome: oneshot::Receiver<Outcome>,
+    puts: bool,
 }
 
 impl Head {
@@ -102,23 +114,40 @@ impl Head {
             return Err(Rejected::Busy);
         }
         self.check(&plan, published)?;
-        let refused = self.full && plan.puts;
-        let revision = self.next;
+        let jobs = self.jobs(plan, published)?;
+        if self.full && jobs.puts {
+            self.probe = true;
+            jobs.early.into_iter().chain([jobs.last]).for_each(|job| job.end(Err(CommitError::DiskFull)));
+        } else {
+            jobs.early.into_iter().for_each(|job| self.enqueue(job));
+            self.enqueue(jobs.last);
+        }
+        Ok(Accepted { revision: jobs.revision, entries: jobs.entries, outcome: jobs.outcome })
+    }
+
+    /// What a transaction becomes in the queue; the queue is as it was.
+    fn jobs(&self, plan: Plan, published: &Published) -> Result<Jobs, Rejected> {
+        let change = |write: Planned, revision| {
+            let previous = self.pending(published, write.key());
+            write.change(revision, previous).map_err(Rejected::Guard)
+        };
+        let revision = Revision(self.next.0 + plan.early.len() as u64);
         let mut changes = Vec::with_capacity(plan.writes.len());
         for write in plan.writes {
-            let previous = self.pending(published, write.key());
-            changes.push(write.change(revision, previous).map_err(Rejected::Guard)?);
+            changes.push(change(write, revision)?);
         }
-        let entries = changes.iter().map(|change| change.event.entry.clone()).collect();
+        let mut entries: Vec<_> = changes.iter().map(|change| change.event.entry.clone()).collect();
+        let mut early = Vec::new();
+        for (at, write) in (self.next.0..).zip(plan.early) {
+            let change = change(write.planned, Revision(at))?;
+            entries.insert(write.index, change.event.entry.clone());
+            // Nobody waits for it: what follows has the ticket.
+            let ticket = oneshot::channel().0;
+            early.push(Job { revision: Revision(at), changes: vec![change], bytes: write.bytes, joined: true, ticket });
+        }
         let (ticket, outcome) = oneshot::channel();
-        let job = Job { revision, changes, bytes: plan.bytes, ticket };
-        if refused {
-            self.probe = true;
-            job.end(Err(CommitError::DiskFull));
-        } else {
-            self.enqueue(job);
-        }
-        Ok(Accepted { revision, entries, outcome })
+        let last = Job { revision, changes, bytes: plan.bytes, joined: false, ticket };
+        Ok(Jobs { revision, early, last, entries, outcome, puts: plan.puts })
     }
 
     fn check(&self, plan: &Plan, published: &Published) -> Result<(), Rejected> {
@@ -146,13 +175,14 @@ impl Head {
 
     /// The next batch, in order; empty when nothing waits.
     pub(crate) fn take(&mut self, batch_bytes: usize) -> Vec<Job> {
-        let (mut bytes, mut count) = (0, 0);
+        let (mut bytes, mut count, mut joined) = (0, 0, false);
         for job in &self.queue {
-            if bytes >= batch_bytes {
+            if bytes >= batch_bytes && !joined {
                 break;
             }
             bytes += job.bytes;
             count += 1;
+            joined = job.joined;
         }
         let batch: Vec<Job> = self.queue.drain(..count).collect();
         self.queue_bytes -= bytes;
@@ -184,8 +214,17 @@ impl Head {
 pub(crate) struct Plan {
     guards: Vec<Guard>,
     writes: Vec<Planned>,
+    early: Vec<Early>,
     bytes: usize,
     puts: bool,
+}
+
+/// A further change of a resource that the transaction changes already.
+struct Early {
+    /// Its place in the transaction.
+    index: usize,
+    planned: Planned,
+    bytes: usize,
 }
 
 enum Planned {
@@ -197,27 +236,38 @@ impl Plan {
     /// Checks the form of a transaction and builds its values with `guess` as their revision.
     pub(crate) fn new(txn: Txn, limits: &Limits, clock: &dyn Clock, guess: Revision) -> Result<Self, Rejected> {
         let Txn { guards, writes } = txn;
-        check_resources(&writes)?;
-        let mut bytes = JOB_OVERHEAD;
-        let mut puts = false;
-        let mut planned = Vec::with_capacity(writes.len());
-        for write in writes {
-            puts |= matches!(write, Write::Put(_));
-            planned.push(Planned::new(write, limits, clock, guess, &mut bytes)?);
+        let others = check_keys(&writes)?;
+        let mut plan = Self { guards, writes: Vec::with_capacity(writes.len()), early: Vec::new(), bytes: JOB_OVERHEAD, puts: false };
+        for (index, write) in writes.into_iter().enumerate() {
+            plan.puts |= matches!(write, Write::Put(_));
+            if others.contains(&index) {
+                let mut bytes = JOB_OVERHEAD;
+                let planned = Planned::new(write, limits, clock, guess, &mut bytes)?;
+                plan.early.push(Early { index, planned, bytes });
+            } else {
+                plan.writes.push(Planned::new(write, limits, clock, guess, &mut plan.bytes)?);
+            }
         }
-        Ok(Self { guards, writes: planned, bytes, puts })
+        Ok(plan)
     }
 }
 
-fn check_resources(writes: &[Write]) -> Result<(), Rejected> {
+/// Which writes are not the first of their resource; no key may be there twice.
+fn check_keys(writes: &[Write]) -> Result<Vec<usize>, Rejected> {
     if writes.is_empty() {
         return Err(Rejected::Invalid("it changes nothing"));
     }
-    let twice = |(index, write): (usize, &Write)| writes[..index].iter().any(|other| other.key().prefix() == write.key().prefix());
-    if writes.iter().enumerate().any(twice) {
-        return Err(Rejected::Invalid("two changes of one resource"));
+    let mut others = Vec::new();
+    for (index, write) in writes.iter().enumerate() {
+        let mut of_resource = writes[..index].iter().filter(|other| other.key().prefix() == write.key().prefix()).peekable();
+        if of_resource.peek().is_some() {
+            others.push(index);
+        }
+        if of_resource.any(|other| other.key() == write.key()) {
+            return Err(Rejected::Invalid("two changes of one key"));
+        }
     }
-    Ok(())
+    Ok(others)
 }
 
 impl Planned {

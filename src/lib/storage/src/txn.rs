@@ -61,7 +61,12 @@ impl Write {
     }
 }
 
-/// Guards and changes that happen together or not at all, at one revision. At most one change per resource, at least one change.
+/// Guards and changes that are accepted together or not at all; at least one change, no key twice.
+///
+/// They have one revision and are one record of the journal, so that also a crash leaves all or nothing of them, with one exception: of several
+/// changes of one resource only the first is among them. The others have revisions of their own, right before, since a watch must be able to resume
+/// after every event that it has seen. They are journaled in the same batch; a crash between may leave some of them without what follows, so that
+/// they should be what can be corrected later (the usage of a quota).
 #[derive(Clone, Debug, Default)]
 pub struct Txn {
     /// All must hold.
@@ -82,7 +87,7 @@ pub enum Rejected {
     /// The store failed or is closing: no more writes.
     #[error("the store takes no more writes: {0}")]
     Closed(String),
-    /// The caller's mistake (no change, two changes of one resource, a splice outside of the value, a value over the limit).
+    /// The caller's mistake (no change, two changes of one key, a splice outside of the value, a value over the limit).
     #[error("not a transaction: {0}")]
     Invalid(&'static str),
 }

@@ -115,18 +115,26 @@ async fn several_quotas_all_hold() {
     write_quota(&store, "b", json!({}), json!({"secrets": "2"}), json!({"secrets": "0"})).await;
     create(&store, "secrets", "x").await.unwrap();
     create(&store, "secrets", "y").await.unwrap();
-    // Only the first takes the usage; the second is enforced by it all the same.
-    assert_eq!((used(&store, "a", "count/secrets"), used(&store, "b", "secrets")), ("2".to_owned(), "0".to_owned()));
+    assert_eq!((used(&store, "a", "count/secrets"), used(&store, "b", "secrets")), ("2".to_owned(), "2".to_owned()));
     let failure = create(&store, "secrets", "z").await.unwrap_err();
     assert!(failure.message.contains("exceeded quota: b"), "{failure}");
 }
 
 #[tokio::test]
-async fn quotas_count_quotas_without_a_second_change_of_the_resource() {
-    let store = with_quota("q", json!({"resourcequotas": "1"}), json!({"resourcequotas": "0"})).await;
+async fn each_quota_goes_by_its_own_usage() {
+    let store = with_quota("a", json!({"count/secrets": "9"}), json!({"count/secrets": "5"})).await;
+    write_quota(&store, "b", json!({}), json!({"secrets": "5"}), json!({"secrets": "4"})).await;
+    create(&store, "secrets", "x").await.unwrap();
+    assert_eq!((used(&store, "a", "count/secrets"), used(&store, "b", "secrets")), ("6".to_owned(), "5".to_owned()));
+}
+
+#[tokio::test]
+async fn quotas_count_quotas() {
+    let store = with_quota("q", json!({"resourcequotas": "1"}), json!({"resourcequotas": "1"})).await;
     assert_eq!(admit(&store, "", "resourcequotas").unwrap_err().code, 403);
     let store = with_quota("q", json!({"resourcequotas": "2"}), json!({"resourcequotas": "1"})).await;
-    assert!(admit(&store, "", "resourcequotas").unwrap().writes.is_empty());
+    create(&store, "resourcequotas", "r").await.unwrap();
+    assert_eq!(used(&store, "q", "resourcequotas"), "2");
 }
 
 #[tokio::test]
@@ -144,7 +152,7 @@ proptest! {
 
     /// However many creates run at once, over however many quotas: exactly as many succeed as the smallest limit allows.
     #[test]
-    fn parallel_creates_never_exceed(limits in prop::collection::vec(0_usize..12, 1..3), creates in 1_usize..40) {
+    fn parallel_creates_never_exceed(limits in prop::collection::vec(0_usize..12, 1..5), creates in 1_usize..40) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
         let limit = *limits.iter().min().unwrap();
         let stored = runtime.block_on(async {
@@ -164,7 +172,9 @@ proptest! {
                 succeeded += usize::from(task.await.unwrap());
             }
             let stored = shared.snapshot(&Prefix::new("secrets").unwrap()).count(Some("n"), None);
-            assert_eq!(used(&shared, "q0", "count/secrets"), stored.to_string());
+            for index in 0..limits.len() {
+                assert_eq!(used(&shared, &format!("q{index}"), "count/secrets"), stored.to_string(), "each quota counts each object once");
+            }
             assert_eq!(succeeded, stored);
             stored
         });

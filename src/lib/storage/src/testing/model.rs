@@ -37,13 +37,20 @@ fn put_text(put: &crate::Put) -> String {
 }
 
 impl Model {
-    /// A transaction happened.
+    /// A transaction happened; further changes of one resource have the revisions right before.
     pub fn record(&mut self, revision: Revision, txn: &Txn) {
         let write = |write: &Write| match write {
             Write::Put(put) => ModelWrite { key: put.key.clone(), text: Some(put_text(put)), deleted: false },
             Write::Delete { key, last } => ModelWrite { key: key.clone(), text: last.as_ref().map(put_text), deleted: true },
         };
-        assert!(self.txns.insert(revision.0, txn.writes.iter().map(write).collect()).is_none(), "revision {revision} was given twice");
+        let is_other = |index: usize| txn.writes[..index].iter().any(|other| other.key().prefix() == txn.writes[index].key().prefix());
+        let (others, main): (Vec<usize>, Vec<usize>) = (0..txn.writes.len()).partition(|index| is_other(*index));
+        let mut at = revision.0 - others.len() as u64;
+        for group in others.into_iter().map(|index| vec![index]).chain([main]) {
+            let writes = group.into_iter().map(|index| write(&txn.writes[index])).collect();
+            assert!(self.txns.insert(at, writes).is_none(), "revision {at} was given twice");
+            at += 1;
+        }
     }
 
     /// What came after a revision did not happen.

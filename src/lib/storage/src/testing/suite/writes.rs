@@ -91,7 +91,7 @@ pub(super) async fn a_delete_shows_its_last_state(bench: Bench) {
 pub(super) async fn what_is_not_a_transaction_is_refused(bench: Bench) {
     let store = &bench.store;
     let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
-    let two = Txn { guards: Vec::new(), writes: vec![Write::Put(put(&a, "1")), Write::Put(put(&b, "1"))] };
+    let two = Txn { guards: Vec::new(), writes: vec![Write::Put(put(&b, "1")), Write::Put(put(&a, "1")), Write::Delete { key: a.clone(), last: None }] };
     let outside =
         Txn { guards: Vec::new(), writes: vec![Write::Put(crate::Put { sidecar: Sidecar { revision_at: 99, ..Sidecar::default() }, ..put(&a, "1") })] };
     let other = Txn { guards: Vec::new(), writes: vec![Write::Delete { key: a.clone(), last: Some(put(&b, "1")) }] };
@@ -100,6 +100,30 @@ pub(super) async fn what_is_not_a_transaction_is_refused(bench: Bench) {
     }
     assert!(matches!(store.submit(delete(&a)), Err(Rejected::Guard(_))), "nothing to delete");
     assert_eq!(store.revision(), Revision(0));
+}
+
+/// Further changes of one resource come first, at revisions of their own; all are accepted or none.
+pub(super) async fn several_changes_of_one_resource_are_several_resume_points(bench: Bench) {
+    let store = &bench.store;
+    let [a, b, c] = ["a", "b", "c"].map(|name| key("quotas", "ns", name));
+    let object = key("configmaps", "ns", "o");
+    let mut model = Model::default();
+    for name in [&a, &b, &c] {
+        let txn = create(name, "0");
+        model.record(commit(store, txn.clone()).await.unwrap().revision, &txn);
+    }
+    let writes = [&object, &a, &b, &c].map(|key| Write::Put(put(key, "1"))).to_vec();
+    let stale = Txn { guards: vec![Guard::At(c.clone(), Revision(2))], writes: writes.clone() };
+    assert!(matches!(store.submit(stale), Err(Rejected::Guard(key)) if key == c));
+    let missing = key("quotas", "ns", "d");
+    let gone = Txn { guards: Vec::new(), writes: [writes.clone(), vec![Write::Delete { key: missing, last: None }]].concat() };
+    assert!(matches!(store.submit(gone), Err(Rejected::Guard(_))), "nothing of it happens");
+    let txn = Txn { guards: vec![Guard::Absent(object.clone()), Guard::At(b.clone(), Revision(2))], writes };
+    let done = commit(store, txn.clone()).await.unwrap();
+    model.record(done.revision, &txn);
+    let written: Vec<(&str, u64)> = done.entries.iter().map(|entry| (entry.key.name(), entry.revision.0)).collect();
+    assert_eq!((done.revision, written), (Revision(6), vec![("o", 6), ("a", 6), ("b", 4), ("c", 5)]), "in the order of the transaction");
+    check_store(store, &model).await;
 }
 
 pub(super) async fn writers_of_one_key_take_turns(bench: Bench) {
