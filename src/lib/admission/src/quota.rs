@@ -161,8 +161,13 @@ fn enforce(attributes: &Attributes<'_>, quota: &Matched) -> Result<(), Failure> 
         }
         list
     };
-    let why =
-        format!("exceeded quota: {}, requested: {}, used: {}, limited: {}", quota.object.name(), list(&|_| 1), list(&|counted| counted.2), list(&|counted| counted.1));
+    let why = format!(
+        "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+        quota.object.name(),
+        list(&|_| 1),
+        list(&|counted| counted.2),
+        list(&|counted| counted.1)
+    );
     Err(forbidden(attributes, &why))
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn refused<B>(head: &Request<B>) -> Option<Response> {
 }
 
 fn fault<B>(head: &Request<B>) -> Option<(StatusCode, &'static str)> {
-    if !has_known_coding(&head.headers()) {
+    if !has_known_coding(head.headers()) {
         return Some(UNSUPPORTED_CODING);
     }
     let mut hosts = head.headers().get_all(HOST).iter();
@@ -151,7 +151,16 @@ mod tests {
             (head.lines().next().unwrap().to_owned(), body.to_owned())
         };
         let bad = ("HTTP/1.1 400 Bad Request".to_owned(), "400 Bad Request".to_owned());
-        for head in ["", "\n", "GARBAGE", "GET / HTTP/1.1\r\nx", "GET / HTTP/1.1\r\ncontent-length: -1\r\n", "GET /a b HTTP/1.1\r\n", "GET / HTTP/9\r\n", "GET / HTTP/1.0\r\ntransfer-encoding: x\r\n"] {
+        for head in [
+            "",
+            "\n",
+            "GARBAGE",
+            "GET / HTTP/1.1\r\nx",
+            "GET / HTTP/1.1\r\ncontent-length: -1\r\n",
+            "GET /a b HTTP/1.1\r\n",
+            "GET / HTTP/9\r\n",
+            "GET / HTTP/1.0\r\ntransfer-encoding: x\r\n",
+        ] {
             assert_eq!(of(head), bad, "{head:?}");
         }
         let other = "505 HTTP Version Not Supported: unsupported protocol version";

@@ -45,11 +45,10 @@ impl Model {
         };
         let is_other = |index: usize| txn.writes[..index].iter().any(|other| other.key().prefix() == txn.writes[index].key().prefix());
         let (others, main): (Vec<usize>, Vec<usize>) = (0..txn.writes.len()).partition(|index| is_other(*index));
-        let mut at = revision.0 - others.len() as u64;
-        for group in others.into_iter().map(|index| vec![index]).chain([main]) {
+        let first = revision.0 - others.len() as u64;
+        for (at, group) in (first..).zip(others.into_iter().map(|index| vec![index]).chain([main])) {
             let writes = group.into_iter().map(|index| write(&txn.writes[index])).collect();
             assert!(self.txns.insert(at, writes).is_none(), "revision {at} was given twice");
-            at += 1;
         }
     }
 
