@@ -93,8 +93,8 @@ impl Admission for Chain {
         Box::pin(std::future::ready(Ok(object)))
     }
 
-    fn stamp(&self, attributes: &Attributes<'_>, object: &mut Document) {
-        trace_stamp::stamp(&self.gates, attributes, object);
+    fn stamp(&self, attributes: &Attributes<'_>, object: &mut Document) -> bool {
+        trace_stamp::stamp(&self.gates, attributes, object)
     }
 
     fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure> {

@@ -2,21 +2,31 @@
 //!
 //! Three cases: a request with an initial id writes all three annotations; a create without one copies the trace id as initial; any other write
 //! keeps the stored initial id. What clients or webhooks put under these keys is replaced by what is stored.
+//!
+//! A delete has no object of its own to write to: its ids go into the last state, where watchers (garbage collection, namespace deletion) find them.
+//! There the family stays what it was: it spans the object's whole life, and its end is part of it.
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::{Attributes, Operation};
+use ferrokube_trace::InitialTraceId;
 use ferrokube_trace::annotation::{ALL, INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 
-/// Writes the annotations; nothing while the gate is off.
-pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) {
+/// Writes the annotations and says whether it did; nothing while the gate is off. The family is noted for the audit event.
+pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) -> bool {
     if !gates.enabled(&LOG_TRACKING) {
-        return;
+        return false;
     }
-    restore(attributes.old, object);
-    if is_stamped(attributes) && !is_bootstrap(attributes, object) {
-        write(attributes, object);
+    if attributes.operation != Operation::Delete {
+        restore(attributes.old, object);
     }
+    let stored: Option<InitialTraceId> = object.annotation(INITIAL_TRACE_ID).and_then(|text| text.parse().ok());
+    let stamped = is_stamped(attributes) && !is_bootstrap(attributes, object);
+    let family = if stamped { write(attributes, stored, object) } else { stored };
+    if let Some(family) = family {
+        attributes.context.note_family(family);
+    }
+    stamped
 }
 
 /// The server itself: nobody's request is behind what it makes at its start, unless it says whose family that belongs to.
@@ -33,7 +43,7 @@ fn is_stamped(attributes: &Attributes<'_>) -> bool {
     let event = definition.plural == "events" && matches!(definition.group.as_str(), "" | "events.k8s.io");
     definition.storage_prefix.is_some()
         && !matches!(target.subresource.as_str(), "status" | "finalize")
-        && matches!(attributes.operation, Operation::Create | Operation::Update)
+        && attributes.operation != Operation::Connect
         && !heartbeat
         && !event
 }
@@ -57,15 +67,18 @@ fn restore(old: Option<&Document>, object: &mut Document) {
     }
 }
 
-fn write(attributes: &Attributes<'_>, object: &mut Document) {
+/// Writes the ids; gives the family that the object is of now.
+fn write(attributes: &Attributes<'_>, stored: Option<InitialTraceId>, object: &mut Document) -> Option<InitialTraceId> {
     let trace = &attributes.context.trace;
     object.set(&["metadata", "annotations", TRACE_ID], &*trace.trace_id.hex());
     object.set(&["metadata", "annotations", SPAN_ID], &*trace.span_id.hex());
     let initial = match attributes.operation {
         Operation::Create => Some(trace.initial.unwrap_or(trace.trace_id)),
+        Operation::Delete if stored.is_some() => None,
         _ => trace.initial,
     };
     if let Some(initial) = initial {
         object.set(&["metadata", "annotations", INITIAL_TRACE_ID], &*initial.hex());
     }
+    initial.or(stored)
 }

@@ -1,13 +1,15 @@
 //! kube-rs as ferrokube's components use it: connections with an identity, the trace ids on every request, leader election.
 //!
-//! Usable by any kube-rs controller. Must never know storage or the API server. Start reading at [`connect`].
+//! Usable by any kube-rs controller: [`tracked`] is all that log tracking needs of one. Must never know storage or the API server. Start reading at [`connect`].
 
+pub mod action;
 pub mod connect;
 pub mod discovery;
 pub mod identity;
 pub mod leader;
 pub mod traced;
 
+pub use action::{Action, add_cause, cause, tracked};
 pub use connect::{Connection, ConnectionError};
 pub use discovery::{Discovered, DiscoveredResource};
 pub use identity::ServiceAccountIdentity;

@@ -3,6 +3,7 @@
 use crate::queue::{Next, Queue};
 use crate::rest::code;
 use crate::watching;
+use ferrokube_client::cause;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -17,9 +18,9 @@ const ALL: &str = "all cluster roles";
 /// Works until dropped.
 pub(crate) async fn run(client: Client) {
     let queue: Queue<&'static str> = Queue::default();
-    let roles: Api<ClusterRole> = Api::all(client);
-    let watch = watching::each(roles.clone(), watcher::Config::default(), |_, _| queue.add(ALL));
-    let work = queue.run("clusterrole-aggregation", 1, move |_| aggregate(roles.clone()));
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let watch = watching::each(roles, watcher::Config::default(), |role, _| queue.add(ALL, cause(&role.metadata)));
+    let work = queue.run("clusterrole-aggregation", 1, move |_, action| aggregate(Api::all(action.client(&client))));
     tokio::join!(watch, work);
 }
 

@@ -3,7 +3,7 @@
 use crate::queue::{Next, Queue};
 use crate::rest::{self, Ask, code};
 use crate::watching;
-use ferrokube_client::{Discovered, DiscoveredResource};
+use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::runtime::watcher;
@@ -23,10 +23,10 @@ pub(crate) async fn run(client: Client) {
     let queue: Queue<String> = Queue::default();
     let watch = watching::each(Api::<Namespace>::all(client.clone()), watcher::Config::default(), |namespace, gone| {
         if !gone && namespace.metadata.deletion_timestamp.is_some() {
-            queue.add(namespace.name_any());
+            queue.add(namespace.name_any(), cause(&namespace.metadata));
         }
     });
-    let work = queue.run("namespace", WORKERS, move |name| reconcile(client.clone(), name));
+    let work = queue.run("namespace", WORKERS, move |name, action| reconcile(action.client(&client), name));
     tokio::join!(watch, work);
 }
 

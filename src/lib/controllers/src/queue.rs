@@ -1,5 +1,8 @@
-//! The work queue of a reconciler: each key once, never two workers on one key, failures back off.
+//! The work queue of a reconciler: each key once, never two workers on one key, failures back off. What woke a key travels with it: its reconcile is an
+//! action in that trace.
 
+use ferrokube_client::{Action, add_cause};
+use ferrokube_trace::{Seam, TraceContext};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -52,29 +55,35 @@ struct State<K> {
     /// Woken while active: due again as soon as the worker ends.
     again: HashSet<K>,
     failures: HashMap<K, u32>,
+    /// What woke a key since it was last taken.
+    causes: HashMap<K, Vec<TraceContext>>,
     number: u64,
 }
 
 impl<K: Key> Default for Queue<K> {
     fn default() -> Self {
-        let state = State { due: BTreeSet::new(), waiting: HashMap::new(), active: HashSet::new(), again: HashSet::new(), failures: HashMap::new(), number: 0 };
+        let (waiting, active, again) = (HashMap::new(), HashSet::new(), HashSet::new());
+        let state = State { due: BTreeSet::new(), waiting, active, again, failures: HashMap::new(), causes: HashMap::new(), number: 0 };
         Self { shared: Arc::new(Shared { state: Mutex::new(state), changed: Notify::new() }) }
     }
 }
 
 impl<K: Key> Queue<K> {
-    /// Queues a key now; does nothing if it waits already, unless it waits for later.
-    pub fn add(&self, key: K) {
-        self.add_at(key, Instant::now());
+    /// Queues a key now, with what woke it; an earlier place in the queue stands.
+    pub fn add(&self, key: K, cause: Option<TraceContext>) {
+        self.add_at(key, cause, Instant::now());
     }
 
     /// Queues a key for later; an earlier time stands.
-    pub fn add_after(&self, key: K, delay: Duration) {
-        self.add_at(key, Instant::now() + delay);
+    pub fn add_after(&self, key: K, cause: Option<TraceContext>, delay: Duration) {
+        self.add_at(key, cause, Instant::now() + delay);
     }
 
-    fn add_at(&self, key: K, when: Instant) {
+    fn add_at(&self, key: K, cause: Option<TraceContext>, when: Instant) {
         let mut state = self.shared.state.lock().expect("no panic while held");
+        if let Some(cause) = cause {
+            add_cause(state.causes.entry(key.clone()).or_default(), cause);
+        }
         if state.active.contains(&key) && when <= Instant::now() {
             state.again.insert(key);
             return;
@@ -96,12 +105,15 @@ impl<K: Key> Queue<K> {
     }
 
     /// Waits for the next due key. Cancel safe.
-    async fn take(&self) -> K {
+    async fn take(&self) -> (K, Vec<TraceContext>) {
         loop {
             let wait = {
                 let mut state = self.shared.state.lock().expect("no panic while held");
                 match state.pop(Instant::now()) {
-                    Ok(key) => return key,
+                    Ok(key) => {
+                        let causes = state.causes.remove(&key).unwrap_or_default();
+                        return (key, causes);
+                    }
                     Err(wait) => wait,
                 }
             };
@@ -114,7 +126,7 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    fn finish<E>(&self, key: K, result: &Result<Next, E>) {
+    fn finish<E>(&self, key: K, causes: Vec<TraceContext>, result: &Result<Next, E>) {
         let mut state = self.shared.state.lock().expect("no panic while held");
         state.active.remove(&key);
         let again = state.again.remove(&key);
@@ -135,6 +147,9 @@ impl<K: Key> Queue<K> {
         // A wake-up during a failed attempt must not defeat the back-off.
         let delay = if again && result.is_ok() { Some(Duration::ZERO) } else { delay };
         if let Some(delay) = delay {
+            if !matches!(result, Ok(Next::Done)) {
+                state.go_on(&key, causes);
+            }
             state.put(key, Instant::now() + delay);
         }
         drop(state);
@@ -144,7 +159,7 @@ impl<K: Key> Queue<K> {
     /// Runs `reconcile` for every key, up to `workers` at a time, until this future is dropped. A panic counts as a failure.
     pub async fn run<F, R, E>(&self, name: &'static str, workers: usize, reconcile: F)
     where
-        F: Fn(K) -> R,
+        F: Fn(K, &Action) -> R,
         R: Future<Output = Result<Next, E>> + Send + 'static,
         E: std::fmt::Display + Send + 'static,
     {
@@ -153,25 +168,44 @@ impl<K: Key> Queue<K> {
             while running.len() >= workers {
                 running.join_next().await;
             }
-            let key = tokio::select! {
-                key = self.take() => key,
+            let (key, causes) = tokio::select! {
+                taken = self.take() => taken,
                 Some(_) = running.join_next() => continue,
             };
-            let task = tokio::spawn(reconcile(key.clone()));
-            let (queue, abort) = (self.clone(), AbortOnDrop(task.abort_handle()));
+            let action = Action::caused_by(causes.clone());
+            let work = reconcile(key.clone(), &action);
+            let (queue, seam_key) = (self.clone(), key.clone());
             running.spawn(async move {
-                let _abort = abort;
-                let result = match task.await {
-                    Ok(result) => result.map_err(|error| error.to_string()),
-                    Err(join) => Err(format!("the reconcile ended: {join}")),
-                };
-                if let Err(error) = &result {
-                    tracing::warn!(controller = name, key = ?key, error = %error, "reconcile failed, will try again");
-                }
-                queue.finish(key, &result);
+                let object = format!("{seam_key:?}");
+                let seam = Seam { name, resource: "", namespace: "", object: &object };
+                let result = action.run(seam, attempt(name, &object, work)).await;
+                queue.finish(key, causes, &result);
             });
         }
     }
+}
+
+/// One reconcile and its log line. A panic becomes a failure: the work is a task of its own, in the same context.
+async fn attempt<R, E>(controller: &'static str, key: &str, work: R) -> Result<Next, String>
+where
+    R: Future<Output = Result<Next, E>> + Send + 'static,
+    E: std::fmt::Display + Send + 'static,
+{
+    let started = Instant::now();
+    let task = match ferrokube_trace::current() {
+        Some(context) => tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::current(), work)),
+        None => tokio::spawn(work),
+    };
+    let _abort = AbortOnDrop(task.abort_handle());
+    let result = match task.await {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(join) => Err(format!("the reconcile ended: {join}")),
+    };
+    match &result {
+        Ok(_) => tracing::debug!(controller, key, took_us = started.elapsed().as_micros(), "reconciled"),
+        Err(error) => tracing::warn!(controller, key, error, "reconcile failed, will try again"),
+    }
+    result
 }
 
 /// Ends a reconcile whose queue is dropped (shutdown, lost leadership).
@@ -184,6 +218,16 @@ impl Drop for AbortOnDrop {
 }
 
 impl<K: Key> State<K> {
+    /// What is done again is still caused by what it was caused by.
+    fn go_on(&mut self, key: &K, mut causes: Vec<TraceContext>) {
+        for newer in self.causes.remove(key).unwrap_or_default() {
+            add_cause(&mut causes, newer);
+        }
+        if !causes.is_empty() {
+            self.causes.insert(key.clone(), causes);
+        }
+    }
+
     fn put(&mut self, key: K, when: Instant) {
         if let Some(&(present, number)) = self.waiting.get(&key) {
             if present <= when {
@@ -219,12 +263,12 @@ mod tests {
         let queue: Queue<u32> = Queue::default();
         let (active, runs) = (Arc::new(Mutex::new(HashSet::new())), Arc::new(Mutex::new(Vec::new())));
         for _ in 0..5 {
-            queue.add(1);
-            queue.add(2);
+            queue.add(1, None);
+            queue.add(2, None);
         }
         let work = {
             let (active, runs) = (active.clone(), runs.clone());
-            move |key: u32| {
+            move |key: u32, _: &Action| {
                 let (active, runs) = (active.clone(), runs.clone());
                 async move {
                     assert!(active.lock().unwrap().insert(key), "two workers on one key");
@@ -245,11 +289,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failures_back_off_and_a_panic_is_a_failure() {
         let queue: Queue<&'static str> = Queue::default();
-        queue.add("bad");
+        let cause = TraceContext::root();
+        queue.add("bad", Some(cause));
         let times = Arc::new(Mutex::new(Vec::new()));
         let work = {
             let times = times.clone();
-            move |_| {
+            move |_, action: &Action| {
+                assert_eq!(action.context().map(|context| context.trace_id), Some(cause.trace_id), "also when it is done again");
                 let times = times.clone();
                 async move {
                     times.lock().unwrap().push(Instant::now());

@@ -4,7 +4,7 @@ use crate::monitor::{Monitor, Sink};
 use crate::queue::{Next, Queue};
 use crate::rest::{self, Ask, code};
 use crate::watching;
-use ferrokube_client::{Discovered, DiscoveredResource};
+use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -37,10 +37,10 @@ impl Sink for Quotas {
     fn applied(&self, _resource: &DiscoveredResource, _metadata: ObjectMeta) {}
 
     fn deleted(&self, _resource: &DiscoveredResource, metadata: ObjectMeta) {
-        let Some(namespace) = metadata.namespace else { return };
+        let Some(namespace) = &metadata.namespace else { return };
         let known = self.known.lock().expect("no panic while held");
-        for key in known.iter().filter(|(within, _)| *within == namespace) {
-            self.queue.add_after(key.clone(), DEBOUNCE);
+        for key in known.iter().filter(|(within, _)| within == namespace) {
+            self.queue.add_after(key.clone(), cause(&metadata), DEBOUNCE);
         }
     }
 }
@@ -54,10 +54,10 @@ pub(crate) async fn run(client: Client, quotas: Arc<Quotas>, monitor: Arc<Monito
             known.remove(&key);
         } else {
             known.insert(key.clone());
-            quotas.queue.add(key);
+            quotas.queue.add(key, cause(&quota.metadata));
         }
     });
-    let work = quotas.queue.run("resourcequota", WORKERS, move |key| reconcile(client.clone(), monitor.clone(), key));
+    let work = quotas.queue.run("resourcequota", WORKERS, move |key, action| reconcile(action.client(&client), monitor.clone(), key));
     tokio::join!(watch, work);
 }
 

@@ -3,6 +3,7 @@
 use crate::queue::{Next, Queue};
 use crate::rest::code;
 use crate::watching;
+use ferrokube_client::cause;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::watcher;
@@ -19,13 +20,13 @@ pub(crate) async fn run(reader: Client, client: Client, ca: Arc<str>) {
     let queue: Queue<String> = Queue::default();
     let namespaces = watching::each(Api::<Namespace>::all(reader.clone()), watcher::Config::default(), |namespace, gone| {
         if !gone && namespace.metadata.deletion_timestamp.is_none() {
-            queue.add(namespace.name_any());
+            queue.add(namespace.name_any(), cause(&namespace.metadata));
         }
     });
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let maps = watching::each(Api::<ConfigMap>::all(reader.clone()), only, |map, _| queue.add(map.namespace().unwrap_or_default()));
-    let work = queue.run("root-ca-certificate-publisher", WORKERS, move |namespace| {
-        let maps = |client: &Client| Api::namespaced(client.clone(), &namespace);
+    let maps = watching::each(Api::<ConfigMap>::all(reader.clone()), only, |map, _| queue.add(map.namespace().unwrap_or_default(), cause(&map.metadata)));
+    let work = queue.run("root-ca-certificate-publisher", WORKERS, move |namespace, action| {
+        let maps = |client: &Client| Api::namespaced(action.client(client), &namespace);
         ensure(maps(&reader), maps(&client), ca.clone())
     });
     tokio::join!(namespaces, maps, work);

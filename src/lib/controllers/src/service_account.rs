@@ -3,6 +3,7 @@
 use crate::queue::{Next, Queue};
 use crate::rest::code;
 use crate::watching;
+use ferrokube_client::cause;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::watcher;
@@ -16,16 +17,16 @@ pub(crate) async fn run(reader: Client, client: Client) {
     let queue: Queue<String> = Queue::default();
     let namespaces = watching::each(Api::<Namespace>::all(reader.clone()), watcher::Config::default(), |namespace, gone| {
         if !gone && namespace.metadata.deletion_timestamp.is_none() {
-            queue.add(namespace.name_any());
+            queue.add(namespace.name_any(), cause(&namespace.metadata));
         }
     });
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
     let accounts = watching::each(Api::<ServiceAccount>::all(reader.clone()), only, |account, gone| {
         if gone {
-            queue.add(account.namespace().unwrap_or_default());
+            queue.add(account.namespace().unwrap_or_default(), cause(&account.metadata));
         }
     });
-    let work = queue.run("serviceaccount", WORKERS, move |namespace| ensure(reader.clone(), client.clone(), namespace));
+    let work = queue.run("serviceaccount", WORKERS, move |namespace, action| ensure(action.client(&reader), action.client(&client), namespace));
     tokio::join!(namespaces, accounts, work);
 }
 

@@ -3,6 +3,7 @@
 use crate::queue::{Next, Queue};
 use crate::rest::code;
 use crate::watching;
+use ferrokube_client::cause;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::watcher;
@@ -15,14 +16,14 @@ const KIND: &str = "bootstrap.kubernetes.io/token";
 /// Works until dropped.
 pub(crate) async fn run(client: Client) {
     let queue: Queue<String> = Queue::default();
-    let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
+    let secrets = |client: Client| -> Api<Secret> { Api::namespaced(client, NAMESPACE) };
     let only = watcher::Config::default().fields(&format!("type={KIND}"));
-    let watch = watching::each(secrets.clone(), only, |secret, gone| {
+    let watch = watching::each(secrets(client.clone()), only, |secret, gone| {
         if !gone {
-            queue.add(secret.name_any());
+            queue.add(secret.name_any(), cause(&secret.metadata));
         }
     });
-    let work = queue.run("token-cleaner", 1, move |name| clean(secrets.clone(), name));
+    let work = queue.run("token-cleaner", 1, move |name, action| clean(secrets(action.client(&client)), name));
     tokio::join!(watch, work);
 }
 

@@ -7,7 +7,7 @@ use crate::request_info::{Refused, RequestInfo};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{RequestContext, UserInfo};
 use ferrokube_serve::{Body, Peer, Response};
-use ferrokube_trace::TraceContext;
+use ferrokube_trace::{InitialTraceId, TraceContext};
 use http::HeaderValue;
 use http::request::Parts;
 use std::sync::{Arc, Mutex};
@@ -115,6 +115,11 @@ impl Exchange {
     /// The context that the pipeline takes.
     pub(crate) fn context(&self) -> &RequestContext {
         self.context.as_ref().expect("the initial-trace link made it before the handler")
+    }
+
+    /// The initial trace id of the object that is written, once that is known.
+    pub(crate) fn family(&self) -> Option<InitialTraceId> {
+        self.context.as_ref()?.family()
     }
 
     /// A header's text; empty when absent or no text.

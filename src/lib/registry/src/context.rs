@@ -1,9 +1,9 @@
 //! What a request is: who asks, about what, in which trace. One value feeds authorization, admission and the storage key.
 
 use crate::catalog::Served;
-use ferrokube_trace::TraceContext;
+use ferrokube_trace::{InitialTraceId, TraceContext};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::SystemTime;
 
 /// An authenticated identity.
@@ -46,12 +46,14 @@ pub struct RequestContext {
     warnings: Mutex<Vec<String>>,
     /// Annotations for the audit event, by plugins.
     audit: Mutex<BTreeMap<String, String>>,
+    /// The family of the object that is written.
+    family: OnceLock<InitialTraceId>,
 }
 
 impl RequestContext {
     /// A context without warnings.
     pub fn new(user: UserInfo, trace: TraceContext, user_agent: String, now: SystemTime) -> Self {
-        Self { user, trace, user_agent, now, warnings: Mutex::default(), audit: Mutex::default() }
+        Self { user, trace, user_agent, now, warnings: Mutex::default(), audit: Mutex::default(), family: OnceLock::new() }
     }
 
     /// Adds a warning for the client; repeated ones and those beyond 50 are dropped.
@@ -66,6 +68,17 @@ impl RequestContext {
     /// Takes the warnings for the answer.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock().expect("no panic while held"))
+    }
+
+    /// Notes the family of the object that this request writes; of several objects (a collection) the first counts.
+    pub fn note_family(&self, family: InitialTraceId) {
+        // A write that starts over comes again, with the same one.
+        let _ = self.family.set(family);
+    }
+
+    /// The initial trace id of the object that this request writes, once that is known.
+    pub fn family(&self) -> Option<InitialTraceId> {
+        self.family.get().copied()
     }
 
     /// Adds an audit annotation.

@@ -98,3 +98,28 @@ async fn off_means_untouched() {
     let object = stamped(&chain, &request(Operation::Create, None, None), given.clone()).await;
     assert_eq!(object, document(given));
 }
+
+#[tokio::test]
+async fn l38_a_delete_marks_the_last_state_and_the_family_stays() {
+    let (chain, stored) = (chain(&store()), TraceId::random());
+    let delete = request(Operation::Delete, None, Some(TraceId::random()));
+    let mut last = document(with_ids(["t", "s", &stored.to_string()]));
+    assert!(chain.stamp(&delete.attributes(), &mut last));
+    let [trace, span] = own(&delete);
+    assert_eq!(ids(&last), [trace, span, Some(stored.to_string())]);
+    assert_eq!(delete.context.family(), Some(stored));
+    let mut lease = request(Operation::Delete, None, None);
+    lease.target = target(&definition("coordination.k8s.io", "leases", Scope::Cluster), None, "a");
+    assert!(!chain.stamp(&lease.attributes(), &mut document(json!({}))));
+}
+
+#[tokio::test]
+async fn the_family_of_a_write_is_known_to_its_audit_event() {
+    let (chain, stored) = (chain(&store()), TraceId::random());
+    let update = request(Operation::Update, Some(with_ids(["t", "s", &stored.to_string()])), None);
+    stamped(&chain, &update, json!({})).await;
+    assert_eq!(update.context.family(), Some(stored));
+    let create = request(Operation::Create, None, None);
+    stamped(&chain, &create, json!({})).await;
+    assert_eq!(create.context.family(), Some(create.context.trace.trace_id));
+}

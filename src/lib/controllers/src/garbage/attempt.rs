@@ -4,7 +4,7 @@ use super::graph::{Dependent, Dying, FOREGROUND, Graph, ORPHAN, Place, Task};
 use crate::monitor::{Monitor, is_watched};
 use crate::queue::Next;
 use crate::rest::{self, Ask, code};
-use ferrokube_client::DiscoveredResource;
+use ferrokube_client::{Action, DiscoveredResource};
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Client;
@@ -43,6 +43,15 @@ pub(super) struct Collector {
     absent: Mutex<HashSet<String>>,
 }
 
+/// One action of a worker: its client carries the action's ids.
+struct Attempt<'a> {
+    client: Client,
+    action: &'a Action,
+    graph: &'a Graph,
+    monitor: &'a Monitor,
+    absent: &'a Mutex<HashSet<String>>,
+}
+
 /// What became of the owners of a dependent.
 #[derive(Default)]
 struct Owners {
@@ -60,7 +69,14 @@ impl Collector {
         Self { client, graph, monitor, absent: Mutex::default() }
     }
 
-    pub(super) async fn work(&self, task: Task) -> Result<Next, AttemptError> {
+    pub(super) async fn work(&self, task: Task, action: &Action) -> Result<Next, AttemptError> {
+        let Self { client, graph, monitor, absent } = self;
+        Attempt { client: action.client(client), action, graph, monitor, absent }.work(task).await
+    }
+}
+
+impl Attempt<'_> {
+    async fn work(&self, task: Task) -> Result<Next, AttemptError> {
         match task {
             Task::Dependent(uid) => match self.graph.dependent(&uid) {
                 Some(dependent) => self.dependent(dependent).await,
@@ -157,7 +173,9 @@ impl Collector {
     async fn delete(&self, dependent: &Dependent, policy: &str) -> Result<Next, AttemptError> {
         let preconditions = json!({"uid": &*dependent.uid, "resourceVersion": dependent.resource_version});
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy, "preconditions": preconditions});
-        let outcome = rest::send(&self.client, Method::DELETE, &path_of(&dependent.place), Ask { metadata_only: true, body: Some(&options) }).await;
+        let path = path_of(&dependent.place);
+        tracing::debug!(controller = "garbage-collector", path, policy, "a dependent has no owner left and is deleted");
+        let outcome = rest::send(&self.client, Method::DELETE, &path, Ask { metadata_only: true, body: Some(&options) }).await;
         match outcome {
             Ok(_) => Ok(Next::Done),
             Err(error) if code(&error) == 404 => Ok(Next::Done),
@@ -194,7 +212,7 @@ impl Collector {
         }
         for dependent in self.graph.owned_by(&dying.uid) {
             if !dependent.terminating {
-                self.graph.queue(Task::Dependent(dependent.uid));
+                self.graph.queue(Task::Dependent(dependent.uid), self.action.context().copied());
             }
         }
         Ok(Next::After(RECHECK))

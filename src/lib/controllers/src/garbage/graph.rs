@@ -2,7 +2,8 @@
 
 use crate::monitor::{Sink, qualified};
 use crate::queue::Queue;
-use ferrokube_client::DiscoveredResource;
+use ferrokube_client::{DiscoveredResource, cause};
+use ferrokube_trace::TraceContext;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -102,8 +103,9 @@ impl Graph {
         resources.all(|resource| state.listed.contains(&qualified(resource)))
     }
 
-    pub(super) fn queue(&self, task: Task) {
-        self.queue.add(task);
+    /// Queues a task because of an action.
+    pub(super) fn queue(&self, task: Task, cause: Option<TraceContext>) {
+        self.queue.add(task, cause);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -126,17 +128,21 @@ impl Sink for Graph {
         let missed: Vec<Uid> = state.live.iter().filter(|(_, seen)| seen.resource == index && seen.list != list).map(|(uid, _)| uid.clone()).collect();
         let tasks: Vec<Task> = missed.iter().flat_map(|uid| state.remove(uid)).collect();
         drop(state);
-        tasks.into_iter().for_each(|task| self.queue.add(task));
+        // Who deleted what was missed cannot be known.
+        tasks.into_iter().for_each(|task| self.queue(task, None));
     }
 
     fn applied(&self, resource: &DiscoveredResource, metadata: ObjectMeta) {
+        let cause = cause(&metadata);
         let tasks = self.lock().apply(resource, metadata);
-        tasks.into_iter().for_each(|task| self.queue.add(task));
+        tasks.into_iter().for_each(|task| self.queue(task, cause));
     }
 
     fn deleted(&self, _resource: &DiscoveredResource, metadata: ObjectMeta) {
+        // The last state carries the ids of the deletion: what follows from it belongs to it.
+        let cause = cause(&metadata);
         let tasks = self.lock().remove(metadata.uid.as_deref().unwrap_or_default());
-        tasks.into_iter().for_each(|task| self.queue.add(task));
+        tasks.into_iter().for_each(|task| self.queue(task, cause));
     }
 
     fn forgotten(&self, resource: &DiscoveredResource) {

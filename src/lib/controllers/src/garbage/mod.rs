@@ -37,9 +37,9 @@ impl Garbage {
     pub(crate) async fn run(self, client: Client, monitor: Arc<Monitor>) {
         let collector = Arc::new(Collector::new(client, self.graph, monitor));
         self.queue
-            .run("garbage-collector", WORKERS, move |task| {
-                let collector = collector.clone();
-                async move { collector.work(task).await }
+            .run("garbage-collector", WORKERS, move |task, action| {
+                let (collector, action) = (collector.clone(), action.clone());
+                async move { collector.work(task, &action).await }
             })
             .await;
     }

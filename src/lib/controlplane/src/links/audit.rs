@@ -151,11 +151,11 @@ pub(crate) const DECISION: &str = "authorization.k8s.io/decision";
 /// And why.
 pub(crate) const REASON: &str = "authorization.k8s.io/reason";
 
-/// The request's ids, and as initial id the one that a created object gets; none while log tracking is off.
+/// The request's ids, and as initial id the family of the object that it writes (of a collection's objects each has its own); none while log tracking is off.
 fn trace_ids(shared: &Shared, exchange: &Exchange) -> Option<TraceIds> {
     let trace = &exchange.trace;
-    let created = (exchange.info.verb == "create" && exchange.audit.written.is_some()).then_some(trace.trace_id);
-    let initial = trace.initial.or(created).map(|id| id.bytes());
+    let written = exchange.family().filter(|_| exchange.info.verb != "deletecollection");
+    let initial = written.or(trace.initial).map(|id| id.bytes());
     shared.gates.enabled(&LOG_TRACKING).then(|| TraceIds { trace: trace.trace_id.bytes(), span: trace.span_id.bytes(), initial })
 }
 

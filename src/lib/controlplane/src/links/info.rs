@@ -25,7 +25,9 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
         return;
     }
     let resource = exchange.info.resource.as_ref();
-    ferrokube_trace::in_scope(&exchange.trace, || {
+    // The family of what was written, also when the request brought none: one id then finds all lines of an object's life.
+    let trace = exchange.trace.with_initial(exchange.trace.initial.or_else(|| exchange.family()));
+    ferrokube_trace::in_scope(&trace, || {
         tracing::debug!(
             verb = &*exchange.info.verb,
             k8s.resource = resource.map_or("", |info| &info.resource),

@@ -4,13 +4,18 @@ use crate::exchange::{Exchange, Stop};
 use crate::server::Shared;
 use ferrokube_auth::{Access, Decision};
 use ferrokube_registry::RequestContext;
-use ferrokube_trace::{TraceContext, extract_initial_with, extract_with};
+use ferrokube_features::LOG_TRACKING;
+use ferrokube_trace::{InitialTraceId, TraceContext, extract_initial_with, extract_with};
 use http::HeaderMap;
 
 /// Who may do this verb on [`PATH`] is believed.
 const VERB: &str = "propagate";
 /// The non-resource path that stands for the caller's trace context.
 const PATH: &str = "/trace-context";
+/// Audit annotation: the `traceparent` of somebody who may not propagate.
+const LINK: &str = "trace.kubernetes.io/link";
+/// Audit annotation: the initial trace id of somebody who may not propagate.
+const REFUSED_INITIAL: &str = "trace.kubernetes.io/refused-initial-trace-id";
 /// At most so much of a User-Agent is kept.
 const MAX_AGENT_BYTES: usize = 1024;
 
@@ -43,8 +48,22 @@ pub(crate) fn initial(shared: &Shared, exchange: &mut Exchange) -> Result<(), St
     let agent = exchange.header(http::header::USER_AGENT);
     let agent = agent[..agent.len().min(MAX_AGENT_BYTES)].to_owned();
     let user = exchange.acting.clone().unwrap_or_else(|| exchange.real_user.clone());
-    exchange.context = Some(RequestContext::new(user, exchange.trace, agent, exchange.now));
+    let context = RequestContext::new(user, exchange.trace, agent, exchange.now);
+    if shared.gates.enabled(&LOG_TRACKING) {
+        note_refused(&context, initial);
+    }
+    exchange.context = Some(context);
     Ok(())
+}
+
+/// What somebody without the right claimed is not believed, but can be seen in the audit log.
+fn note_refused(context: &RequestContext, initial: Option<InitialTraceId>) {
+    if let Some((trace, span)) = context.trace.link {
+        context.annotate_audit(LINK, format!("{trace}-{span}"));
+    }
+    if let Some(initial) = initial.filter(|initial| context.trace.initial != Some(*initial)) {
+        context.annotate_audit(REFUSED_INITIAL, initial.to_string());
+    }
 }
 
 fn may_propagate(shared: &Shared, exchange: &Exchange) -> bool {

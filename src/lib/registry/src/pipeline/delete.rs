@@ -131,10 +131,23 @@ impl Deletion<'_> {
         Ok(effects)
     }
 
-    fn plan(&self, key: &Key, head: &Arc<Entry>, object: Document, effects: Effects) -> Result<Plan<Deleted>, Failure> {
+    fn plan(&self, key: &Key, head: &Arc<Entry>, mut object: Document, effects: Effects) -> Result<Plan<Deleted>, Failure> {
         let served = &self.target.served;
         let stored = || Registry::object(head.clone(), served);
-        let write = match self.verdict(&object) {
+        let verdict = match self.verdict(&object) {
+            // The last state of a plain removal is the stored one with the ids of this request.
+            Verdict::Remove(None) if self.stamp(&mut object) => Verdict::Remove(Some(std::mem::take(&mut object))),
+            Verdict::Remove(Some(mut last)) => {
+                self.stamp(&mut last);
+                Verdict::Remove(Some(last))
+            }
+            Verdict::Mark(mut marked) => {
+                self.stamp(&mut marked);
+                Verdict::Mark(marked)
+            }
+            other => other,
+        };
+        let write = match verdict {
             Verdict::AlreadyPending => return Ok(Plan::Done(Deleted::AlreadyPending(stored()))),
             Verdict::Held => return Ok(Plan::Done(Deleted::Pending(stored()))),
             Verdict::Mark(marked) if noop::is_same(&object, &marked) => return Ok(Plan::Done(Deleted::Pending(stored()))),
@@ -148,6 +161,10 @@ impl Deletion<'_> {
         txn.guards.extend(effects.guards);
         txn.writes.extend(effects.writes);
         Ok(Plan::Commit { txn, answer: write.1 })
+    }
+
+    fn stamp(&self, object: &mut Document) -> bool {
+        self.registry.admission().stamp(&self.attributes(None), object)
     }
 
     fn put(&self, key: &Key, object: &Document) -> Result<Put, Failure> {

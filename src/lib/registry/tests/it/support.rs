@@ -60,11 +60,13 @@ impl Admission for Recorder {
         })
     }
 
-    fn stamp(&self, _attributes: &Attributes<'_>, object: &mut Document) {
-        if self.stamps.load(Ordering::SeqCst) {
+    fn stamp(&self, _attributes: &Attributes<'_>, object: &mut Document) -> bool {
+        let stamps = self.stamps.load(Ordering::SeqCst);
+        if stamps {
             let number = self.stamped.fetch_add(1, Ordering::SeqCst) + 1;
             object.set(&["metadata", "annotations", "trace.kubernetes.io/trace-id"], format!("t{number}"));
         }
+        stamps
     }
 
     fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {

@@ -1,0 +1,150 @@
+//! One reconcile as an action of its own: a new span in the trace of what caused it (KEP-1668, "Controller").
+//!
+//! A controller of somebody else needs one call, [`tracked`]:
+//!
+//! ```no_run
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! # use kube::{Api, Client, ResourceExt, api::PostParams, runtime::controller::Action};
+//! # use std::{sync::Arc, time::Duration};
+//! async fn reconcile(parent: Arc<ConfigMap>, client: Arc<Client>) -> Result<Action, kube::Error> {
+//!     ferrokube_client::tracked(&client, &*parent, |client| async move {
+//!         // Every request of this client carries the ids; so does every log line in here.
+//!         let children: Api<ConfigMap> = Api::namespaced(client, "default");
+//!         children.create(&PostParams::default(), &ConfigMap::default()).await?;
+//!         Ok(Action::requeue(Duration::from_secs(300)))
+//!     })
+//!     .await
+//! }
+//! ```
+//!
+//! The server believes the ids of those whom RBAC lets `propagate` on the path `/trace-context`; others get a trace of their own with a link. Ids travel by
+//! context: never copy the annotations from a parent to its children.
+
+use crate::traced::traced;
+use ferrokube_trace::{Seam, TraceContext, annotation, in_scope, request_span, scoped};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Client, Resource};
+
+/// So many causes of one reconcile are kept; older ones are forgotten.
+pub const MAX_CAUSES: usize = 8;
+
+/// Who wrote an object last: what a reconcile of it is caused by. `None` when the object carries no ids.
+pub fn cause(metadata: &ObjectMeta) -> Option<TraceContext> {
+    let annotations = metadata.annotations.as_ref()?;
+    annotation::read(|name| annotations.get(name).map(String::as_str))
+}
+
+/// Adds a cause to those that wait, the newest last; of one trace only the newest stays.
+pub fn add_cause(causes: &mut Vec<TraceContext>, cause: TraceContext) {
+    causes.retain(|known| known.trace_id != cause.trace_id);
+    if causes.len() >= MAX_CAUSES {
+        causes.remove(0);
+    }
+    causes.push(cause);
+}
+
+/// One reconcile.
+#[derive(Clone, Debug, Default)]
+pub struct Action {
+    context: Option<TraceContext>,
+    links: Vec<TraceContext>,
+}
+
+impl Action {
+    /// Caused by whoever wrote the object last.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        Self::caused_by(cause(metadata).into_iter().collect())
+    }
+
+    /// Caused by several writes, the newest last: it belongs to the newest one's trace, the others become links. Without causes it has no ids.
+    pub fn caused_by(mut causes: Vec<TraceContext>) -> Self {
+        let context = causes.pop().map(|cause| cause.child());
+        Self { context, links: causes }
+    }
+
+    /// Its ids.
+    pub fn context(&self) -> Option<&TraceContext> {
+        self.context.as_ref()
+    }
+
+    /// What else caused it, in other traces.
+    pub fn links(&self) -> &[TraceContext] {
+        &self.links
+    }
+
+    /// A client whose requests carry the ids; it shares the connections of `client`.
+    pub fn client(&self, client: &Client) -> Client {
+        self.context.as_ref().map_or_else(|| client.clone(), |context| traced(client, context))
+    }
+
+    /// Runs the reconcile: its log lines carry the ids. In the traces of its other causes one line (debug) says where the work was done.
+    pub async fn run<F: Future>(&self, seam: Seam<'_>, reconcile: F) -> F::Output {
+        let Some(context) = self.context else { return reconcile.await };
+        for link in &self.links {
+            let (trace_id, span_id) = (context.trace_id, context.span_id);
+            in_scope(link, || tracing::debug!(in_trace_id = %trace_id, in_span_id = %span_id, name = seam.object, "handled together with a later change"));
+        }
+        scoped(context, request_span(&context, &seam), reconcile).await
+    }
+}
+
+/// Runs a reconcile of `object` with a client whose requests carry the object's ids, in a span with them as fields (target `ferrokube::seam`, level
+/// trace), so that log lines of any `tracing` subscriber that shows it carry them too.
+pub async fn tracked<K, F, R>(client: &Client, object: &K, reconcile: F) -> R::Output
+where
+    K: Resource,
+    K::DynamicType: Default,
+    F: FnOnce(Client) -> R,
+    R: Future,
+{
+    let metadata = object.meta();
+    let action = Action::of(metadata);
+    let kind = K::kind(&K::DynamicType::default()).into_owned();
+    let seam = Seam {
+        name: "reconcile",
+        resource: &kind,
+        namespace: metadata.namespace.as_deref().unwrap_or_default(),
+        object: metadata.name.as_deref().unwrap_or_default(),
+    };
+    let traced = action.client(client);
+    action.run(seam, reconcile(traced)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_causes_become_links_and_the_newest_is_the_parent() {
+        let [first, second] = [TraceContext::root(), TraceContext::root()];
+        let mut causes = Vec::new();
+        for cause in [first, second, first.child()] {
+            add_cause(&mut causes, cause);
+        }
+        assert_eq!(causes.len(), 2, "one for each trace");
+        let action = Action::caused_by(causes);
+        assert_eq!(action.context().unwrap().trace_id, first.trace_id);
+        assert_eq!(action.links()[0].trace_id, second.trace_id);
+        assert!(Action::caused_by(Vec::new()).context().is_none());
+        let mut many = Vec::new();
+        for _ in 0..100 {
+            add_cause(&mut many, TraceContext::root());
+        }
+        assert_eq!(many.len(), MAX_CAUSES);
+    }
+
+    #[test]
+    fn l02_l31_a_reconcile_is_a_new_span_in_its_objects_trace_and_family() {
+        let cause = TraceContext::root().with_initial(Some(TraceContext::root().trace_id));
+        let annotations = [
+            (annotation::TRACE_ID, cause.trace_id.to_string()),
+            (annotation::SPAN_ID, cause.span_id.to_string()),
+            (annotation::INITIAL_TRACE_ID, cause.initial.unwrap().to_string()),
+        ];
+        let annotations = annotations.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let action = Action::of(&ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() });
+        let context = action.context().unwrap();
+        assert_eq!((context.trace_id, context.initial, context.parent_span_id), (cause.trace_id, cause.initial, Some(cause.span_id)));
+        assert_ne!(context.span_id, cause.span_id);
+    }
+}
