@@ -48,14 +48,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         }
         None => vec![flags.what.clone()],
     };
-    let mut found = false;
-    let mut output = std::io::stdout().lock();
-    for id in ids {
-        let story = search(&Query { id, logs: logs.clone() })?;
-        found |= !story.is_empty();
-        show(&mut output, &story, flags.json);
-    }
-    Ok(ExitCode::from(if found { 0 } else { NOTHING }))
+    let story = search(&Query { ids, logs })?;
+    show(&mut std::io::stdout().lock(), &story, flags.json);
+    Ok(ExitCode::from(if story.is_empty() { NOTHING } else { 0 }))
 }
 
 /// That nobody reads the output to its end is no failure.

@@ -13,6 +13,7 @@ mod layering;
 mod lifecycle;
 mod sizes;
 mod starved;
+mod trails;
 
 /// The executable under test.
 const FERROKUBE: &str = env!("CARGO_BIN_EXE_ferrokube");

@@ -13,7 +13,7 @@ pub fn text(story: &Story) -> String {
         trace_text(&mut out, trace);
     }
     if story.is_empty() {
-        let _ = writeln!(out, "nothing carries {}", safe(&story.id));
+        let _ = writeln!(out, "nothing carries {}", safe(&story.ids.join(" or ")));
     }
     for (path, why) in &story.failed {
         let _ = writeln!(out, "! {} was not read to its end: {}", safe(&path.to_string_lossy()), safe(why));
@@ -74,7 +74,7 @@ pub fn json(story: &Story) -> Value {
         .iter()
         .map(|trace| json!({"trace_id": trace.trace_id, "initial_trace_id": trace.initial_trace_id, "actions": trace.actions.iter().map(action_json).collect::<Vec<_>>()}))
         .collect();
-    json!({"id": story.id, "traces": traces, "skipped": story.skipped, "failed": failed, "bytes": story.bytes})
+    json!({"ids": story.ids, "traces": traces, "skipped": story.skipped, "failed": failed, "bytes": story.bytes})
 }
 
 fn action_json(action: &Action) -> Value {

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 /// What to look for, and where.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// A trace id or initial trace id (32 hexadecimal digits), or a span id (16).
-    pub id: String,
+    /// Trace ids or initial trace ids (32 hexadecimal digits), or span ids (16).
+    pub ids: Vec<String>,
     /// Log and audit files, or directories of them.
     pub logs: Vec<PathBuf>,
 }
@@ -35,29 +35,32 @@ pub enum SearchError {
 /// Whole traces that one search follows at most; the rest is counted.
 const MAX_TRACES: usize = 1000;
 
-/// Finds every line that carries the id, then every line of the traces that those lines belong to.
+/// Finds every line that carries one of the ids, then every line of the traces that those lines belong to.
 ///
 /// # Errors
 /// [`SearchError`]. Files that fail half-way are reported in the story, never fatal.
 pub fn search(query: &Query) -> Result<Story, SearchError> {
-    let id = query.id.to_ascii_lowercase();
-    if !matches!(id.len(), 16 | 32) || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(SearchError::NotAnId(query.id.clone()));
-    }
+    let ids: Vec<String> = query.ids.iter().map(|id| checked(id)).collect::<Result<_, _>>()?;
     let mut files = BTreeSet::new();
     for path in &query.logs {
         files.extend(scan::files(path).map_err(|source| SearchError::Unreadable { path: path.clone(), source })?);
     }
     let files: Vec<PathBuf> = files.into_iter().collect();
-    let first = scan::scan(&files, std::slice::from_ref(&id));
+    let first = scan::scan(&files, &ids);
     let (entries, _) = entries(&first, &files);
-    let traces: BTreeSet<String> = entries.iter().map(|entry| entry.line.trace_id.clone()).filter(|trace| trace.len() == 32 && *trace != id).collect();
+    let traces: BTreeSet<String> = entries.iter().map(|entry| entry.line.trace_id.clone()).filter(|trace| trace.len() == 32 && !ids.contains(trace)).collect();
     if traces.is_empty() {
-        return Ok(story(id, &files, first));
+        return Ok(story(ids, &files, first));
     }
-    let needles: Vec<String> = std::iter::once(id.clone()).chain(traces.into_iter().take(MAX_TRACES)).collect();
+    let needles: Vec<String> = ids.iter().cloned().chain(traces.into_iter().take(MAX_TRACES)).collect();
     let second = scan::scan(&files, &needles);
-    Ok(story(id, &files, second))
+    Ok(story(ids, &files, second))
+}
+
+fn checked(id: &str) -> Result<String, SearchError> {
+    let lower = id.to_ascii_lowercase();
+    let is_id = matches!(lower.len(), 16 | 32) && lower.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_id { Ok(lower) } else { Err(SearchError::NotAnId(id.to_owned())) }
 }
 
 fn entries(scanned: &Scanned, files: &[PathBuf]) -> (Vec<Entry>, usize) {
@@ -72,10 +75,10 @@ fn entries(scanned: &Scanned, files: &[PathBuf]) -> (Vec<Entry>, usize) {
     (out, skipped)
 }
 
-fn story(id: String, files: &[PathBuf], scanned: Scanned) -> Story {
+fn story(ids: Vec<String>, files: &[PathBuf], scanned: Scanned) -> Story {
     let (entries, skipped) = entries(&scanned, files);
     let failed = scanned.failed.into_iter().map(|(path, error)| (path, error.to_string())).collect();
-    Story::new(id, entries, skipped + scanned.dropped, failed, scanned.bytes)
+    Story::new(ids, entries, skipped + scanned.dropped, failed, scanned.bytes)
 }
 
 /// Who wrote a line: its `component` field, or the file's name up to the first dot; audit events are the API server's.
@@ -101,7 +104,7 @@ mod tests {
                 r#"{{"kind":"Event","auditID":"a","verb":"create","requestURI":"/api/v1/pods","user":{{"username":"alice"}},"responseStatus":{{"code":201}},"requestReceivedTimestamp":"2026-11-21T03:00:00Z","stageTimestamp":"2026-11-21T03:00:00Z","annotations":{{"trace.kubernetes.io/trace-id":"{trace}","trace.kubernetes.io/span-id":"1111111111111111"}}}}"#
             ) + "\n",
         );
-        let story = search(&Query { id: span.to_owned(), logs: vec![directory.path().to_owned()] }).unwrap();
+        let story = search(&Query { ids: vec![span.to_owned()], logs: vec![directory.path().to_owned()] }).unwrap();
         assert_eq!(story.traces.len(), 1);
         assert_eq!(story.traces[0].actions.len(), 2);
         assert!(story.traces[0].actions[0].request.as_ref().is_some_and(|request| request.user == "alice"), "the request comes first: {story:?}");
@@ -110,7 +113,7 @@ mod tests {
     #[test]
     fn what_is_no_id_is_refused() {
         for id in ["", "xyz", "0af7651916cd43dd8448eb211c80319", "g".repeat(32).as_str()] {
-            assert!(matches!(search(&Query { id: id.to_owned(), logs: Vec::new() }), Err(SearchError::NotAnId(_))));
+            assert!(matches!(search(&Query { ids: vec![id.to_owned()], logs: Vec::new() }), Err(SearchError::NotAnId(_))));
         }
     }
 }

@@ -14,11 +14,11 @@ pub struct Entry {
     pub line: Line,
 }
 
-/// Everything about one id.
+/// Everything about some ids.
 #[derive(Debug, Default)]
 pub struct Story {
     /// What was asked for.
-    pub id: String,
+    pub ids: Vec<String>,
     /// By time.
     pub traces: Vec<Trace>,
     /// Lines that could not be read.
@@ -58,7 +58,7 @@ pub struct Action {
 }
 
 impl Story {
-    pub(crate) fn new(id: String, entries: Vec<Entry>, skipped: usize, failed: Vec<(PathBuf, String)>, bytes: u64) -> Self {
+    pub(crate) fn new(ids: Vec<String>, entries: Vec<Entry>, skipped: usize, failed: Vec<(PathBuf, String)>, bytes: u64) -> Self {
         let mut traces: BTreeMap<String, BTreeMap<(String, String), Action>> = BTreeMap::new();
         let mut initials: BTreeMap<String, String> = BTreeMap::new();
         for Entry { component, line } in entries {
@@ -78,7 +78,7 @@ impl Story {
             })
             .collect();
         traces.sort_by_key(|trace| trace.actions.first().and_then(|action| action.begins));
-        Self { id, traces, skipped, failed, bytes }
+        Self { ids, traces, skipped, failed, bytes }
     }
 
     /// Whether nothing was found.
