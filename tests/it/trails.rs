@@ -132,7 +132,10 @@ async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_lo
     assert_ne!(id(&answer, "trace-id"), trace);
     assert_ne!(id(&answer, "initial-trace-id"), trace);
     let text = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
-    let event = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).find(|event| event["objectRef"]["name"] == "forged" && event["responseStatus"]["code"] == 201);
+    let event = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|event| event["objectRef"]["name"] == "forged" && event["responseStatus"]["code"] == 201);
     let event = event.expect("the request is audited");
     assert_eq!(audited(&event, "link"), format!("{trace}-{span}"));
     assert_eq!(audited(&event, "refused-initial-trace-id"), trace);

@@ -3,8 +3,8 @@
 use crate::exchange::{Exchange, Stop};
 use crate::server::Shared;
 use ferrokube_auth::{Access, Decision};
-use ferrokube_registry::RequestContext;
 use ferrokube_features::LOG_TRACKING;
+use ferrokube_registry::RequestContext;
 use ferrokube_trace::{InitialTraceId, TraceContext, extract_initial_with, extract_with};
 use http::HeaderMap;
 
