@@ -55,6 +55,11 @@ impl Ask {
         Self { method: "GET", path: path.into(), ..Self::default() }
     }
 
+    /// A DELETE.
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        Self { method: "DELETE", path: path.into(), ..Self::default() }
+    }
+
     /// A write with a JSON body of some type.
     pub(crate) fn write(method: &'static str, path: impl Into<String>, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         Self { method, path: path.into(), content_type, body: body.into(), ..Self::default() }
@@ -111,6 +116,12 @@ impl Connection {
                 sender.send_request(request).await?
             }
         })
+    }
+
+    /// Sends and gives the whole answer, whatever it is.
+    pub(crate) async fn ask(&mut self, ask: &Ask) -> anyhow::Result<(http::StatusCode, Bytes)> {
+        let response = self.start(ask).await?;
+        Ok((response.status(), response.into_body().collect().await?.to_bytes()))
     }
 
     /// Sends, reads the whole answer, and demands a 2xx; gives the body's size.

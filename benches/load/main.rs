@@ -1,36 +1,67 @@
 //! A load generator for any Kubernetes-style API server: CPU per operation beside rates and latencies.
 //!
 //! ```text
-//! cargo bench --bench load                                  # starts our own server in a temporary directory
-//! cargo bench --bench load -- --target NAME=KUBECONFIG,PID[,PID...] --target PEER=KUBECONFIG,PID --rounds 5 --only create,get --json out.json
+//! cargo bench --bench load                                            # our own server, started in a temporary directory
+//! cargo bench --bench load -- --binary old=/tmp/old --binary new=/tmp/new --only create,get
+//! cargo bench --bench load -- --binary ferrokube=target/release/ferrokube --target PEER=KUBECONFIG,PID,PID --json out.json --page out.html
+//! cargo bench --bench load -- --server PEER=https://127.0.0.1:6443 --kubeconfig KUBECONFIG
+//! cargo bench --bench load -- --curve objects=1000,10000,100000,1000000 --only none
 //! ```
 //!
-//! With several targets the rounds are interleaved (A B A B ...), so that the machine's noise falls on both alike. CPU is what the named
+//! With several servers the rounds are interleaved (A B, B A, A B, ...), so that the machine's noise falls on all alike. CPU is what the named
 //! processes used, from `/proc/PID/task/*/schedstat`; on a small shared machine it binds, while rates only inform.
+//! Start reading at `scenarios` (a file for each family) and `curves`; docs/benchmarks.md says how the figures are to be read.
 
 mod connection;
+mod curves;
 mod measure;
-mod report;
+mod noise;
+mod page;
+mod plot;
+mod process;
+mod results;
 mod scenarios;
+mod space;
+mod stats;
+mod table;
 mod target;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use scenarios::Plan;
+use curves::Wanted;
+use noise::{Machine, Noise};
+use process::{Binary, Own};
+use results::{Results, Round};
+use scenarios::{Plan, Scenario};
+use space::Space;
+use std::path::PathBuf;
+use std::sync::Arc;
 use target::Target;
 
 #[derive(Parser, Debug)]
-#[command(about = "Measures an API server", long_about = None)]
+#[command(name = "load", about = "Measures API servers", long_about = None)]
 struct Options {
-    /// NAME=KUBECONFIG,PID[,PID...]: a running server, and the processes whose CPU and memory count. Without one, our own is started.
+    /// [NAME=]PATH [FLAG...]: a ferrokube to start for the run, in a temporary directory. Without any server, the one that cargo built.
+    #[arg(long)]
+    binary: Vec<String>,
+    /// NAME=KUBECONFIG[,PID...]: a running server, and the processes whose CPU and memory count (else who listens on its port on this machine).
     #[arg(long)]
     target: Vec<String>,
+    /// NAME=URL[,PID...]: a running server by its URL, with the credentials of --kubeconfig.
+    #[arg(long, requires = "kubeconfig")]
+    server: Vec<String>,
+    /// For --server; one for all, or one for each in the same order.
+    #[arg(long)]
+    kubeconfig: Vec<PathBuf>,
     /// Interleaved rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Only these scenarios (comma-separated names or prefixes).
+    /// Only these scenarios (comma-separated names or prefixes; "none" for curves alone).
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// NAME[=SIZE,SIZE...]: how costs grow with size; see --list. On servers of its own where they can be started.
+    #[arg(long)]
+    curve: Vec<String>,
     /// Requests per scenario and round.
     #[arg(long, default_value_t = 2000)]
     requests: usize,
@@ -40,13 +71,22 @@ struct Options {
     /// Objects in the list scenarios.
     #[arg(long, default_value_t = 10_000)]
     objects: usize,
+    /// Objects in the scenarios about memory and restarts.
+    #[arg(long, default_value_t = 100_000)]
+    stored: usize,
     /// Watchers in the watch scenarios.
     #[arg(long, default_value_t = 1000)]
     watchers: usize,
     /// Write everything that was measured here.
     #[arg(long)]
-    json: Option<std::path::PathBuf>,
-    /// List the scenarios.
+    json: Option<PathBuf>,
+    /// Write a page with tables and plots here.
+    #[arg(long)]
+    page: Option<PathBuf>,
+    /// Begin with what an earlier run wrote with --json; with "--only none" to join several and write a page.
+    #[arg(long)]
+    from: Vec<PathBuf>,
+    /// List the scenarios and curves.
     #[arg(long)]
     list: bool,
     /// Given by cargo bench; ignored.
@@ -57,8 +97,11 @@ struct Options {
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     if options.list {
-        for (name, what) in scenarios::NAMES {
-            println!("{name:<18} {what}");
+        for scenario in scenarios::all() {
+            println!("{:<16} {}", scenario.name, scenario.what);
+        }
+        for (name, what, sizes) in curves::ALL {
+            println!("--curve {name:<12} {what}; {sizes:?} unless given");
         }
         return Ok(());
     }
@@ -67,48 +110,122 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn run(options: Options) -> anyhow::Result<()> {
-    let mut targets = Vec::new();
-    for text in &options.target {
-        targets.push(Target::parse(text).with_context(|| format!("--target {text}"))?);
+    let mut results = Results::default();
+    for path in &options.from {
+        let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        results.merge(serde_json::from_slice(&text).with_context(|| format!("{} is no report", path.display()))?);
     }
-    let own = if targets.is_empty() {
-        let own = target::Own::start().await?;
-        targets.push(own.target()?);
-        println!(
-            "start              ferrokube    ready in {} ms from an empty directory, {} KiB resident",
-            own.ready_ms,
-            measure::resident_kib(&targets[0].pids)
-        );
-        Some(own)
-    } else {
-        None
-    };
-    let plan = Plan { requests: options.requests, connections: options.connections, objects: options.objects, watchers: options.watchers };
-    let chosen: Vec<&str> = scenarios::NAMES
-        .iter()
-        .map(|(name, _)| *name)
-        .filter(|name| options.only.is_empty() || options.only.iter().any(|word| name.starts_with(word.as_str())))
-        .collect();
-    if chosen.is_empty() {
-        bail!("no scenario is called {:?}; see --list", options.only);
-    }
-    let mut results = report::Results::default();
-    for name in chosen {
-        for round in 0..options.rounds {
-            for target in &targets {
-                eprint!("\r\x1b[K{name} round {} of {} on {}", round + 1, options.rounds, target.name);
-                let sample = scenarios::run(name, target, &plan).await.with_context(|| format!("{name} on {}", target.name))?;
-                results.add(name, &target.name, sample);
-            }
-        }
-        eprint!("\r\x1b[K");
-        results.print(name);
+    let chosen = chosen(&options.only)?;
+    if !(chosen.is_empty() && options.curve.is_empty()) {
+        let mut measured = Results { machines: vec![Machine::here()], ..Results::default() };
+        measure(&options, &chosen, &mut measured).await?;
+        results.merge(measured);
     }
     if let Some(path) = options.json {
-        std::fs::write(&path, results.to_json()).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n").with_context(|| format!("cannot write {}", path.display()))?;
     }
-    if let Some(own) = own {
+    if let Some(path) = options.page {
+        std::fs::write(&path, page::render(&results)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
+    if only == ["none"] {
+        return Ok(Vec::new());
+    }
+    let wanted = |scenario: &&Scenario| only.is_empty() || only.iter().any(|word| scenario.name.starts_with(word.as_str()));
+    let chosen: Vec<&Scenario> = scenarios::all().filter(wanted).collect();
+    if chosen.is_empty() {
+        bail!("no scenario is called {only:?}; see --list");
+    }
+    Ok(chosen)
+}
+
+async fn measure(options: &Options, chosen: &[&Scenario], results: &mut Results) -> anyhow::Result<()> {
+    let (targets, started) = targets(options).await?;
+    let plan =
+        Plan { requests: options.requests, connections: options.connections, objects: options.objects, stored: options.stored, watchers: options.watchers };
+    for scenario in chosen {
+        for round in 0..options.rounds {
+            rounds(scenario, round, &targets, &plan, results).await?;
+        }
+        eprint!("\r\x1b[K");
+        table::print(results, scenario.name);
+    }
+    for text in &options.curve {
+        let wanted = Wanted::parse(text)?;
+        for target in &targets {
+            results.noise.push(Noise::look());
+            let curve = grow(&wanted, target).await.with_context(|| format!("{text} on {}", target.name))?;
+            eprint!("\r\x1b[K");
+            table::print_curve(&curve);
+            results.curves.push(curve);
+        }
+    }
+    table::print_noise(results);
+    for own in started {
         own.stop().await?;
     }
     Ok(())
+}
+
+/// The servers, and those among them that were started here.
+async fn targets(options: &Options) -> anyhow::Result<(Vec<Arc<Target>>, Vec<Own>)> {
+    let (mut targets, mut started) = (Vec::new(), Vec::new());
+    let mut binaries = options.binary.iter().map(|text| Binary::parse(text).with_context(|| format!("--binary {text}"))).collect::<Result<Vec<_>, _>>()?;
+    if binaries.is_empty() && options.target.is_empty() && options.server.is_empty() {
+        binaries.push(Binary::ours());
+    }
+    for binary in binaries {
+        let own = Own::start(Arc::new(binary)).await?;
+        targets.push(Arc::new(Target::of(&own)?));
+        started.push(own);
+    }
+    for text in &options.target {
+        targets.push(Arc::new(Target::parse(text).with_context(|| format!("--target {text}"))?));
+    }
+    for (index, text) in options.server.iter().enumerate() {
+        let kubeconfig = options.kubeconfig.get(index).or(options.kubeconfig.last()).context("--server needs --kubeconfig")?;
+        targets.push(Arc::new(Target::by_url(text, kubeconfig).with_context(|| format!("--server {text}"))?));
+    }
+    Ok((targets, started))
+}
+
+/// One round on every target; every other one in the opposite order, so that a drift falls on all alike.
+async fn rounds(scenario: &Scenario, round: usize, targets: &[Arc<Target>], plan: &Plan, results: &mut Results) -> anyhow::Result<()> {
+    let mut order: Vec<&Arc<Target>> = targets.iter().filter(|target| !scenario.starts || target.binary.is_some()).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    results.noise.push(Noise::look());
+    let mut measured = Vec::new();
+    for target in order {
+        eprint!("\r\x1b[K{} round {} on {}", scenario.name, round + 1, target.name);
+        let sample = one(scenario, target, plan).await.with_context(|| format!("{} on {}", scenario.name, target.name))?;
+        measured.push((target.name.clone(), Round::from(sample)));
+    }
+    if round % 2 == 1 {
+        measured.reverse();
+    }
+    for (target, round) in measured {
+        results.add(scenario.name, &target, round);
+    }
+    Ok(())
+}
+
+async fn one(scenario: &Scenario, target: &Arc<Target>, plan: &Plan) -> anyhow::Result<measure::Sample> {
+    let space = Space::make(target.clone()).await?;
+    let sample = (scenario.run)(&space, plan).await?;
+    space.remove().await?;
+    Ok(sample)
+}
+
+/// A curve on a server of its own, or on a running one.
+async fn grow(wanted: &Wanted, target: &Arc<Target>) -> anyhow::Result<results::Curve> {
+    let Some(binary) = target.binary.clone() else { return wanted.measure(target.clone()).await };
+    let own = Own::start(binary).await?;
+    let curve = wanted.measure(Arc::new(Target::of(&own)?)).await?;
+    own.stop().await?;
+    Ok(curve)
 }

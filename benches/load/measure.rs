@@ -1,4 +1,4 @@
-//! CPU and memory of processes, and latencies.
+//! CPU and memory of processes, and what one round of a scenario gave.
 
 use std::time::Duration;
 
@@ -7,11 +7,21 @@ pub(crate) fn cpu(pids: &[u32]) -> Duration {
     let mut nanos = 0;
     for pid in pids {
         for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-            nanos += text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+            nanos += on_cpu(&task.path());
         }
     }
     Duration::from_nanos(nanos)
+}
+
+/// CPU time of the calling thread.
+pub(crate) fn own_cpu() -> Duration {
+    Duration::from_nanos(on_cpu(std::path::Path::new("/proc/thread-self")))
+}
+
+/// The first number of `schedstat`: nanoseconds on a CPU. Finer than `stat`, which counts ticks of 10 ms.
+fn on_cpu(task: &std::path::Path) -> u64 {
+    let text = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+    text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 /// Resident memory of processes, in KiB.
@@ -21,6 +31,31 @@ pub(crate) fn resident_kib(pids: &[u32]) -> u64 {
         text.lines().find_map(|line| line.strip_prefix("VmRSS:")).and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
     };
     pids.iter().map(of).sum()
+}
+
+/// The processes of this machine that listen on a TCP port: whose CPU counts when nobody names them.
+pub(crate) fn listeners(port: u16) -> Vec<u32> {
+    let mut inodes = Vec::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let text = std::fs::read_to_string(table).unwrap_or_default();
+        inodes.extend(text.lines().skip(1).filter_map(|line| listening_inode(line, port)));
+    }
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbered = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
+    numbered.filter(|pid| holds_socket(*pid, &inodes)).collect()
+}
+
+fn listening_inode(line: &str, port: u16) -> Option<String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (local, state, inode) = (words.get(1)?, words.get(3)?, words.get(9)?);
+    let own = u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()?;
+    (own == port && *state == "0A").then(|| format!("socket:[{inode}]"))
+}
+
+fn holds_socket(pid: u32, inodes: &[String]) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut links = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    links.any(|link| inodes.iter().any(|inode| link.as_os_str() == inode.as_str()))
 }
 
 /// What one round of one scenario gave.
@@ -35,7 +70,7 @@ pub(crate) struct Sample {
     /// Sorted latencies.
     pub(crate) latencies: Vec<Duration>,
     /// Named figures of the scenario itself, such as `KiB/object`.
-    pub(crate) extra: Vec<(&'static str, f64)>,
+    pub(crate) figures: Vec<(&'static str, f64)>,
 }
 
 impl Sample {

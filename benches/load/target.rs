@@ -1,16 +1,15 @@
-//! Servers to measure: any by kubeconfig, or our own started for the run.
+//! Servers to measure: any by kubeconfig or URL, or binaries that are started for the run.
 
+use crate::measure::listeners;
+use crate::process::{Binary, Own};
 use anyhow::{Context, bail};
 use base64::Engine;
-use kube::config::Kubeconfig;
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use secrecy::ExposeSecret;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use std::path::Path;
+use std::sync::Arc;
 
 /// A running server.
 pub(crate) struct Target {
@@ -26,42 +25,73 @@ pub(crate) struct Target {
     pub(crate) authorization: Option<String>,
     /// Whose CPU and memory count.
     pub(crate) pids: Vec<u32>,
+    /// What was started, when it was: scenarios may start others like it.
+    pub(crate) binary: Option<Arc<Binary>>,
 }
 
 impl Target {
-    /// `NAME=KUBECONFIG,PID[,PID...]`
+    /// `NAME=KUBECONFIG[,PID...]`
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        let (name, rest) = text.split_once('=').context("expected NAME=KUBECONFIG,PID")?;
-        let mut words = rest.split(',');
-        let path = words.next().unwrap_or_default();
-        let pids = words.map(str::parse).collect::<Result<Vec<u32>, _>>().context("a PID is no number")?;
-        Self::from_kubeconfig(name, Path::new(path), pids)
+        let (name, path, pids) = split(text)?;
+        Self::from_kubeconfig(name, Path::new(path), None, pids)
     }
 
-    fn from_kubeconfig(name: &str, path: &Path, pids: Vec<u32>) -> anyhow::Result<Self> {
-        let config = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let cluster = config.clusters.first().and_then(|named| named.cluster.clone()).context("no cluster")?;
-        let user = config.auth_infos.first().and_then(|named| named.auth_info.clone()).context("no user")?;
-        let server = cluster.server.clone().context("no server")?;
-        let authority = server.strip_prefix("https://").context("only https")?.trim_end_matches('/').to_owned();
-        let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host).to_owned();
-        let ca = decode(cluster.certificate_authority_data.as_deref(), cluster.certificate_authority.as_deref())?;
-        let mut roots = rustls::RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&ca) {
-            roots.add(certificate?)?;
-        }
-        let builder = rustls::ClientConfig::builder().with_root_certificates(roots);
-        let tls = match decode(user.client_certificate_data.as_deref(), user.client_certificate.as_deref()) {
-            Ok(chain) => {
-                let key = decode(user.client_key_data.as_ref().map(ExposeSecret::expose_secret), user.client_key.as_deref())?;
-                let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<Vec<_>, _>>()?;
-                builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&key)?)?
-            }
-            Err(_) => builder.with_no_client_auth(),
-        };
-        let authorization = user.token.as_ref().map(|token| format!("Bearer {}", token.expose_secret()));
-        Ok(Self { name: name.to_owned(), authority, server_name: ServerName::try_from(host)?, tls, authorization, pids })
+    /// `NAME=URL[,PID...]`, with the credentials of a kubeconfig.
+    pub(crate) fn by_url(text: &str, kubeconfig: &Path) -> anyhow::Result<Self> {
+        let (name, url, pids) = split(text)?;
+        Self::from_kubeconfig(name, kubeconfig, Some(url), pids)
     }
+
+    /// One that was started here.
+    pub(crate) fn of(own: &Own) -> anyhow::Result<Self> {
+        let mut target = Self::from_kubeconfig(&own.binary.name, &own.kubeconfig(), None, vec![own.pid()?])?;
+        target.binary = Some(own.binary.clone());
+        Ok(target)
+    }
+
+    fn from_kubeconfig(name: &str, path: &Path, url: Option<&str>, pids: Vec<u32>) -> anyhow::Result<Self> {
+        let config = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let (cluster, user) = current(&config).with_context(|| format!("{} names no cluster and user", path.display()))?;
+        let server = url.or(cluster.server.as_deref()).context("no server")?;
+        let authority = server.strip_prefix("https://").context("only https")?.trim_end_matches('/').to_owned();
+        let (host, port) = authority.rsplit_once(':').context("the URL has no port")?;
+        let pids = if pids.is_empty() { listeners(port.parse().context("the port is no number")?) } else { pids };
+        let server_name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
+        let authorization = user.token.as_ref().map(|token| format!("Bearer {}", token.expose_secret()));
+        Ok(Self { name: name.to_owned(), server_name, tls: tls(cluster, user)?, authorization, pids, authority, binary: None })
+    }
+}
+
+fn split(text: &str) -> anyhow::Result<(&str, &str, Vec<u32>)> {
+    let (name, rest) = text.split_once('=').context("expected NAME=WHAT[,PID...]")?;
+    let mut words = rest.split(',');
+    let what = words.next().unwrap_or_default();
+    let pids = words.map(str::parse).collect::<Result<_, _>>().context("a PID is no number")?;
+    Ok((name, what, pids))
+}
+
+/// Those of the current context; without one, the first.
+fn current(config: &Kubeconfig) -> Option<(&Cluster, &AuthInfo)> {
+    let context = config.contexts.iter().find(|named| Some(&named.name) == config.current_context.as_ref()).and_then(|named| named.context.as_ref());
+    let cluster = config.clusters.iter().find(|named| context.is_none_or(|context| context.cluster == named.name))?;
+    let user = context.and_then(|context| context.user.as_ref());
+    let user = config.auth_infos.iter().find(|named| user.is_none_or(|user| *user == named.name))?;
+    Some((cluster.cluster.as_ref()?, user.auth_info.as_ref()?))
+}
+
+fn tls(cluster: &Cluster, user: &AuthInfo) -> anyhow::Result<rustls::ClientConfig> {
+    let ca = decode(cluster.certificate_authority_data.as_deref(), cluster.certificate_authority.as_deref()).context("no certificate authority")?;
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&ca) {
+        roots.add(certificate?)?;
+    }
+    let builder = rustls::ClientConfig::builder().with_root_certificates(roots);
+    let Ok(chain) = decode(user.client_certificate_data.as_deref(), user.client_certificate.as_deref()) else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let key = decode(user.client_key_data.as_ref().map(ExposeSecret::expose_secret), user.client_key.as_deref())?;
+    let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<Vec<_>, _>>()?;
+    Ok(builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&key)?)?)
 }
 
 fn decode(data: Option<&str>, path: Option<&str>) -> anyhow::Result<Vec<u8>> {
@@ -69,45 +99,5 @@ fn decode(data: Option<&str>, path: Option<&str>) -> anyhow::Result<Vec<u8>> {
         (Some(data), _) => Ok(base64::engine::general_purpose::STANDARD.decode(data)?),
         (None, Some(path)) => std::fs::read(path).with_context(|| format!("cannot read {path}")),
         (None, None) => bail!("the kubeconfig has neither data nor a file"),
-    }
-}
-
-/// Our own server, started for the run in a directory of its own.
-pub(crate) struct Own {
-    process: Child,
-    directory: tempfile::TempDir,
-    /// From its ready line.
-    pub(crate) ready_ms: f64,
-}
-
-impl Own {
-    /// Starts it and waits until it is ready.
-    pub(crate) async fn start() -> anyhow::Result<Self> {
-        let directory = tempfile::tempdir()?;
-        let mut process = Command::new(env!("CARGO_BIN_EXE_ferrokube"))
-            .args(["all-in-one", "--secure-port", "0", "--data-dir"])
-            .arg(directory.path().join("data"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
-        let mut lines = BufReader::new(process.stdout.take().context("no stdout")?).lines();
-        let line = tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await.context("not ready in 30 s")??.context("it ended")?;
-        let ready_ms =
-            line.strip_prefix("ready in ").and_then(|rest| rest.split(' ').next()?.parse().ok()).with_context(|| format!("unexpected line {line:?}"))?;
-        Ok(Self { process, directory, ready_ms })
-    }
-
-    /// As a target.
-    pub(crate) fn target(&self) -> anyhow::Result<Target> {
-        let kubeconfig: PathBuf = self.directory.path().join("data/admin.kubeconfig");
-        Target::from_kubeconfig("ferrokube", &kubeconfig, vec![self.process.id().context("it ended")?])
-    }
-
-    /// Ends it.
-    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
-        self.process.kill().await?;
-        Ok(())
     }
 }

@@ -1,0 +1,62 @@
+//! Many CustomResourceDefinitions.
+
+use super::{Figures, figures, progress};
+use crate::connection::Ask;
+use crate::measure::{cpu, resident_kib};
+use crate::scenarios::custom::Definition;
+use crate::space::{JSON, Space};
+use crate::target::Target;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many are made in one go while the time is taken.
+const LAST: usize = 10;
+const PROBES: usize = 500;
+
+/// CPU and time until one more definition takes its first object, and CPU for objects and discovery beside so many.
+pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
+    let idle = resident_kib(&target.pids);
+    let space = Space::make(target.clone()).await?;
+    let mut connection = space.connect().await?;
+    let (mut made, mut points) = (Vec::new(), Vec::new());
+    for size in sizes {
+        while made.len() < size.saturating_sub(LAST) {
+            progress("definitions", made.len());
+            made.push(Definition::make(&space, &mut connection).await?.0);
+        }
+        let (before, first) = (cpu(&target.pids), made.len());
+        let mut took = Duration::ZERO;
+        while made.len() < *size {
+            let (definition, time) = Definition::make(&space, &mut connection).await?;
+            took += time;
+            made.push(definition);
+        }
+        let (used, count) = (cpu(&target.pids).saturating_sub(before), (made.len() - first).max(1) as f64);
+        let (creating, discovery) = probe(&space, &made, *size).await?;
+        points.push((
+            *size,
+            figures([
+                ("make-cpu-ms", used.as_secs_f64() * 1e3 / count),
+                ("first-object-ms", took.as_secs_f64() * 1e3 / count),
+                ("create-cpu-ms", creating),
+                ("discovery-cpu-ms", discovery),
+                ("KiB/definition", resident_kib(&target.pids).saturating_sub(idle) as f64 / *size as f64),
+            ]),
+        ));
+    }
+    for definition in &made {
+        definition.remove(&mut connection).await?;
+    }
+    Ok(points)
+}
+
+/// Objects of the last one, and the aggregated discovery document.
+async fn probe(space: &Space, made: &[Definition], size: usize) -> anyhow::Result<(f64, f64)> {
+    let Some(last) = made.last() else { return Ok((f64::NAN, f64::NAN)) };
+    let (path, whole) = (last.path(space), last.object("NAME"));
+    let create = move |index: usize| Ask::write("POST", path.clone(), JSON, whole.replace("NAME", &format!("s{size}-{index}")));
+    let creating = space.load(PROBES, 16, create).await?;
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let discovery = space.load(10, 1, move |_| Ask { accept, ..Ask::get("/apis") }).await?;
+    Ok((creating.cpu_ms(), discovery.cpu_ms()))
+}

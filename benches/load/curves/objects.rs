@@ -1,0 +1,87 @@
+//! Many stored objects.
+
+use super::{Figures, figures, progress};
+use crate::connection::Ask;
+use crate::measure::{Sample, cpu, resident_kib};
+use crate::scenarios::watch::fan_out;
+use crate::space::{MERGE, Space};
+use crate::target::Target;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Operations of each kind at each size.
+const PROBES: usize = 2000;
+const PAGES: usize = 20;
+
+/// CPU per operation with so many objects in one namespace.
+pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
+    let idle = resident_kib(&target.pids);
+    let space = Space::make(target.clone()).await?;
+    let (mut made, mut points) = (0, Vec::new());
+    for size in sizes {
+        progress("objects", *size);
+        let filling = space.fill_range(made..*size, 16).await?;
+        made = *size;
+        let resident = resident_kib(&target.pids).saturating_sub(idle) as f64 / *size as f64;
+        let mut figures = figures([
+            ("KiB/object", resident),
+            ("fill-cpu-ms", filling.cpu_ms()),
+            ("create-cpu-ms", create(&space, *size).await?.cpu_ms()),
+            ("get-cpu-ms", get(&space, *size).await?.cpu_ms()),
+            ("patch-cpu-ms", patch(&space, *size).await?.cpu_ms()),
+            ("page-cpu-ms", page(&space).await?.cpu_ms()),
+        ]);
+        figures.insert("page-middle-cpu-ms".to_owned(), middle_page(&space, *size).await?);
+        let other = Space::make(target.clone()).await?;
+        figures.insert("event-us".to_owned(), fan_out(&other, crate::connection::Protocol::Http2, 100).await?.cpu_ms() * 1e3);
+        other.remove().await?;
+        points.push((*size, figures));
+    }
+    let begun = (Instant::now(), cpu(&target.pids));
+    space.remove().await?;
+    let used = cpu(&target.pids).saturating_sub(begun.1).as_secs_f64();
+    if let Some((size, figures)) = points.last_mut() {
+        figures.insert("delete-all-cpu-ms".to_owned(), used * 1e3 / *size as f64);
+        figures.insert("delete-all-s".to_owned(), begun.0.elapsed().as_secs_f64());
+    }
+    Ok(points)
+}
+
+/// Creates some, which are deleted again.
+async fn create(space: &Space, size: usize) -> anyhow::Result<Sample> {
+    let sample = space.fill_range(size..size + PROBES, 16).await?;
+    let paths = space.objects();
+    space.load(PROBES, 16, move |index| Ask::delete(format!("{paths}/o{}", size + index))).await?;
+    Ok(sample)
+}
+
+/// Of objects all over the name space.
+fn spread(index: usize, size: usize) -> usize {
+    index.wrapping_mul(7919) % size
+}
+
+async fn get(space: &Space, size: usize) -> anyhow::Result<Sample> {
+    let paths = space.objects();
+    space.load(PROBES, 16, move |index| Ask::get(format!("{paths}/o{}", spread(index, size)))).await
+}
+
+async fn patch(space: &Space, size: usize) -> anyhow::Result<Sample> {
+    let paths = space.objects();
+    let body = move |index: usize| format!(r#"{{"data":{{"count":"{index}-{size}"}}}}"#);
+    space.load(PROBES, 16, move |index| Ask::write("PATCH", format!("{paths}/o{}", spread(index, size)), MERGE, body(index))).await
+}
+
+async fn page(space: &Space) -> anyhow::Result<Sample> {
+    let path = format!("{}?limit=500", space.objects());
+    space.load(PAGES, 1, move |_| Ask::get(path.clone())).await
+}
+
+/// A page that begins behind a few thousand objects, at the revision of the first one.
+async fn middle_page(space: &Space, size: usize) -> anyhow::Result<f64> {
+    let mut connection = space.connect().await?;
+    let (_, body) = connection.ask(&Ask::get(format!("{}?limit={}", space.objects(), (size / 2).min(5000)))).await?;
+    let text = String::from_utf8_lossy(&body[..body.len().min(2000)]);
+    let Some(token) = text.split_once("\"continue\":\"").and_then(|(_, rest)| rest.split('"').next()).map(str::to_owned) else { return Ok(f64::NAN) };
+    let path = format!("{}?limit=500&continue={token}", space.objects());
+    Ok(space.load(PAGES, 1, move |_| Ask::get(path.clone())).await?.cpu_ms())
+}

@@ -1,0 +1,76 @@
+//! The machine and its noise: what a reader needs to judge the figures.
+
+use crate::measure::own_cpu;
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// Where a run happened.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// As `/proc/cpuinfo` names it.
+    pub(crate) cpu: String,
+    /// How many.
+    pub(crate) cores: usize,
+    /// As `/proc/version` says.
+    pub(crate) kernel: String,
+    /// Seconds since 1970, at the start.
+    pub(crate) unix_seconds: u64,
+    /// How the load generator was called.
+    pub(crate) command: String,
+}
+
+impl Machine {
+    /// This one, now.
+    pub(crate) fn here() -> Self {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = info.lines().find_map(|line| line.strip_prefix("model name")).map_or("unknown", |rest| rest.trim_start_matches(['\t', ' ', ':']));
+        let version = std::fs::read_to_string("/proc/version").unwrap_or_default();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Self {
+            cpu: cpu.to_owned(),
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            kernel: version.split(' ').nth(2).unwrap_or("unknown").to_owned(),
+            unix_seconds: now,
+            command: std::env::args().skip(1).filter(|word| word != "--bench").collect::<Vec<_>>().join(" "),
+        }
+    }
+}
+
+/// One look at the noise.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Noise {
+    /// The load average of the last minute: our own work is in it, too.
+    pub(crate) load: f64,
+    /// CPU milliseconds of a fixed piece of work: how much slower a core is while its caches and its other half are in use.
+    pub(crate) loop_cpu_ms: f64,
+    /// Wall time of the same work divided by its CPU time: 1.0 on a machine where nobody else wants the core.
+    pub(crate) waiting: f64,
+}
+
+impl Noise {
+    /// Looks: costs a few milliseconds.
+    pub(crate) fn look() -> Self {
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let (before, begun) = (own_cpu(), Instant::now());
+        std::hint::black_box(work());
+        let (used, wall) = (own_cpu().saturating_sub(before).as_secs_f64(), begun.elapsed().as_secs_f64());
+        Self {
+            load: load.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0),
+            loop_cpu_ms: used * 1e3,
+            waiting: if used > 0.0 { wall / used } else { 1.0 },
+        }
+    }
+}
+
+/// About 10 ms of arithmetic over 256 KiB: feels the clock rate, the second thread of the core and the shared cache.
+fn work() -> u64 {
+    let mut cells: Vec<u64> = (0..32_768).collect();
+    let mut mixed = 1u64;
+    for turn in 0..100 {
+        for cell in &mut cells {
+            mixed = (mixed ^ *cell).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(turn % 63);
+            *cell = mixed;
+        }
+    }
+    mixed
+}

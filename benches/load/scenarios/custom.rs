@@ -1,0 +1,149 @@
+//! Custom resources: objects of 20 fields and 1.1 KB, and how soon a new definition takes its first object.
+
+use super::{Measuring, Plan, Scenario};
+use crate::connection::{Ask, Connection};
+use crate::measure::{Sample, cpu};
+use crate::space::{JSON, MERGE, Space, unique};
+use anyhow::{bail, ensure};
+use std::time::{Duration, Instant};
+
+const GROUP: &str = "load.example.com";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario { name: "custom-first", what: "a new CustomResourceDefinition: until its first object is stored", starts: false, run: first },
+    Scenario { name: "custom-create", what: "creates of a custom object with 20 fields, 1.1 KB", starts: false, run: creates },
+    Scenario { name: "custom-patch", what: "merge patches of such objects, each of another", starts: false, run: patches },
+    Scenario { name: "custom-list", what: "LIST of --objects such objects", starts: false, run: list },
+];
+
+/// A definition that was made for a measurement.
+pub(crate) struct Definition {
+    plural: String,
+}
+
+impl Definition {
+    /// Creates it and waits until it takes an object, which it deletes again; says how long that took.
+    pub(crate) async fn make(space: &Space, connection: &mut Connection) -> anyhow::Result<(Self, Duration)> {
+        let definition = Self { plural: unique().replace('-', "x") };
+        let begun = Instant::now();
+        connection.send(&Ask::write("POST", DEFINITIONS, JSON, definition.manifest())).await?;
+        let probe = Ask::write("POST", definition.path(space), JSON, definition.object("probe"));
+        loop {
+            let (status, body) = connection.ask(&probe).await?;
+            if status.is_success() {
+                break;
+            }
+            // What is not served yet is not found; everything else would stay so.
+            ensure!(status == http::StatusCode::NOT_FOUND, "the first object was answered with {status}: {}", String::from_utf8_lossy(&body));
+            if begun.elapsed() > Duration::from_secs(60) {
+                bail!("no object was taken within 60 s");
+            }
+        }
+        let took = begun.elapsed();
+        connection.send(&Ask::delete(format!("{}/probe", definition.path(space)))).await?;
+        Ok((definition, took))
+    }
+
+    /// Deletes it, and with it its objects.
+    pub(crate) async fn remove(&self, connection: &mut Connection) -> anyhow::Result<()> {
+        connection.send(&Ask::delete(format!("{DEFINITIONS}/{}.{GROUP}", self.plural))).await.map(drop)
+    }
+
+    /// Path of its objects.
+    pub(crate) fn path(&self, space: &Space) -> String {
+        format!("/apis/{GROUP}/v1/namespaces/{}/{}", space.name, self.plural)
+    }
+
+    fn kind(&self) -> String {
+        format!("L{}", &self.plural[1..])
+    }
+
+    fn manifest(&self) -> String {
+        let (plural, kind) = (&self.plural, self.kind());
+        let fields: Vec<String> = (0..20).map(|index| format!("\"{}\":{}", field(index), schema(index))).collect();
+        format!(
+            r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{{"name":"{plural}.{GROUP}"}},"spec":{{"group":"{GROUP}","scope":"Namespaced","names":{{"plural":"{plural}","singular":"{plural}","kind":"{kind}","listKind":"{kind}List"}},"versions":[{{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{{"type":"object","properties":{{"spec":{{"type":"object","required":["field0"],"properties":{{{}}}}}}}}}}}}}]}}}}"#,
+            fields.join(",")
+        )
+    }
+
+    /// An object of 1.1 KB.
+    pub(crate) fn object(&self, name: &str) -> String {
+        let fields: Vec<String> = (0..20).map(|index| format!("\"{}\":{}", field(index), value(index))).collect();
+        let kind = self.kind();
+        format!(r#"{{"apiVersion":"{GROUP}/v1","kind":"{kind}","metadata":{{"name":"{name}"}},"spec":{{{}}}}}"#, fields.join(","))
+    }
+}
+
+fn field(index: usize) -> String {
+    format!("field{index}")
+}
+
+/// Text, numbers, an enumeration, lists and objects in turn.
+fn schema(index: usize) -> &'static str {
+    match index % 5 {
+        0 => r#"{"type":"string","minLength":1,"maxLength":200}"#,
+        1 => r#"{"type":"integer","minimum":0,"maximum":100000}"#,
+        2 => r#"{"type":"string","enum":["red","green","blue"]}"#,
+        3 => r#"{"type":"array","items":{"type":"string"},"maxItems":8}"#,
+        _ => r#"{"type":"object","properties":{"host":{"type":"string"},"port":{"type":"integer"},"on":{"type":"boolean"}}}"#,
+    }
+}
+
+fn value(index: usize) -> String {
+    match index % 5 {
+        0 => format!("\"{}\"", "t".repeat(100)),
+        1 => format!("{}", 1000 + index),
+        2 => "\"green\"".to_owned(),
+        3 => r#"["one","two","three"]"#.to_owned(),
+        _ => format!(r#"{{"host":"node-{index}.example.com","port":8443,"on":true}}"#),
+    }
+}
+
+fn first<'a>(space: &'a Space, _: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        let mut connection = space.connect().await?;
+        let before = cpu(&space.target.pids);
+        let (definition, took) = Definition::make(space, &mut connection).await?;
+        let cpu = cpu(&space.target.pids).saturating_sub(before);
+        definition.remove(&mut connection).await?;
+        Ok(Sample { count: 1, wall: took, cpu, latencies: vec![took], figures: Vec::new() })
+    })
+}
+
+/// Runs with a definition that has so many objects.
+async fn with_objects(space: &Space, count: usize, connections: usize) -> anyhow::Result<(Definition, Sample)> {
+    let (definition, _) = Definition::make(space, &mut space.connect().await?).await?;
+    let (path, whole) = (definition.path(space), definition.object("NAME"));
+    let sample = space.load(count, connections, move |index| Ask::write("POST", path.clone(), JSON, whole.replace("NAME", &format!("o{index}")))).await?;
+    Ok((definition, sample))
+}
+
+fn creates<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        let (definition, sample) = with_objects(space, plan.requests, plan.connections).await?;
+        definition.remove(&mut space.connect().await?).await?;
+        Ok(sample)
+    })
+}
+
+fn patches<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        let (definition, _) = with_objects(space, plan.requests, plan.connections).await?;
+        let path = definition.path(space);
+        let ask = move |index: usize| Ask::write("PATCH", format!("{path}/o{index}"), MERGE, format!(r#"{{"spec":{{"field1":{index}}}}}"#));
+        let sample = space.load(plan.requests, plan.connections, ask).await?;
+        definition.remove(&mut space.connect().await?).await?;
+        Ok(sample)
+    })
+}
+
+fn list<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        let (definition, _) = with_objects(space, plan.objects, plan.connections).await?;
+        let sample = super::list::repeat(space, Ask::get(definition.path(space))).await?;
+        definition.remove(&mut space.connect().await?).await?;
+        Ok(sample)
+    })
+}

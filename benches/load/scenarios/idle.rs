@@ -1,0 +1,35 @@
+//! A server that nobody asks.
+
+use super::{Measuring, Plan, Scenario};
+use crate::connection::Ask;
+use crate::measure::{Sample, cpu, resident_kib};
+use crate::space::Space;
+use anyhow::ensure;
+use std::time::{Duration, Instant};
+
+const WINDOW: Duration = Duration::from_secs(5);
+
+pub(crate) const ALL: &[Scenario] = &[Scenario { name: "idle", what: "CPU share of a core and syncs of the disk while nobody asks", starts: false, run: idle }];
+
+fn idle<'a>(space: &'a Space, _: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        let pids = &space.target.pids;
+        ensure!(!pids.is_empty(), "the idle scenario needs PIDs");
+        let syncs = syncs(space).await?;
+        let (before, begun) = (cpu(pids), Instant::now());
+        tokio::time::sleep(WINDOW).await;
+        let (used, wall) = (cpu(pids).saturating_sub(before), begun.elapsed());
+        let mut figures = vec![("percent-of-a-core", used.as_secs_f64() / wall.as_secs_f64() * 100.0), ("MB", resident_kib(pids) as f64 / 1024.0)];
+        if let (Some(before), Some(after)) = (syncs, self::syncs(space).await?) {
+            figures.push(("syncs/s", (after - before) / wall.as_secs_f64()));
+        }
+        Ok(Sample { count: 1, wall, cpu: used, figures, ..Sample::default() })
+    })
+}
+
+/// From the server's metrics; a server with another store does not have them.
+async fn syncs(space: &Space) -> anyhow::Result<Option<f64>> {
+    let (_, body) = space.connect().await?.ask(&Ask::get("/metrics")).await?;
+    let text = String::from_utf8_lossy(&body);
+    Ok(text.lines().find_map(|line| line.strip_prefix("ferrokube_store_syncs ")?.trim().parse().ok()))
+}

@@ -1,0 +1,34 @@
+//! Merge patches: of many objects, and of one that everybody wants.
+
+use super::{Measuring, Plan, Scenario};
+use crate::connection::Ask;
+use crate::space::{MERGE, Space};
+
+/// Clients of the one object.
+const CROWD: usize = 64;
+
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario { name: "patch-many", what: "merge patches, each of another object", starts: false, run: many },
+    Scenario { name: "patch-hot", what: "merge patches of one object by 64 clients", starts: false, run: hot },
+];
+
+/// A patch that changes the object.
+pub(crate) fn patch(path: String, index: usize) -> Ask {
+    Ask::write("PATCH", path, MERGE, format!(r#"{{"data":{{"count":"{index}"}}}}"#))
+}
+
+fn many<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        space.fill(plan.requests).await?;
+        let paths = space.objects();
+        space.load(plan.requests, plan.connections, move |index| patch(format!("{paths}/o{index}"), index)).await
+    })
+}
+
+fn hot<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        space.fill(1).await?;
+        let path = space.object(0);
+        space.load(plan.requests, CROWD, move |index| patch(path.clone(), index)).await
+    })
+}

@@ -1,0 +1,45 @@
+//! Starts: from nothing, and with many objects.
+
+use super::{Measuring, Plan, Scenario};
+use crate::measure::{Sample, cpu, resident_kib};
+use crate::process::{Binary, Own};
+use crate::space::Space;
+use crate::target::Target;
+use anyhow::Context;
+use std::sync::Arc;
+
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario { name: "start", what: "start to ready in an empty directory", starts: true, run: start },
+    Scenario { name: "restart", what: "start to ready with --stored objects of 1 KiB", starts: true, run: restart },
+];
+
+/// What the target was started from.
+pub(super) fn binary(space: &Space) -> anyhow::Result<Arc<Binary>> {
+    space.target.binary.clone().context("only for binaries")
+}
+
+fn start<'a>(space: &'a Space, _: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        let own = Own::start(binary(space)?).await?;
+        let sample = sample(&own)?;
+        own.stop().await?;
+        Ok(sample)
+    })
+}
+
+fn restart<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        let own = Own::start(binary(space)?).await?;
+        Space::make(Arc::new(Target::of(&own)?)).await?.fill(plan.stored).await?;
+        let own = own.restart().await?;
+        let sample = sample(&own)?;
+        own.stop().await?;
+        Ok(sample)
+    })
+}
+
+fn sample(own: &Own) -> anyhow::Result<Sample> {
+    let pids = [own.pid()?];
+    let figures = vec![("MB-ready", resident_kib(&pids) as f64 / 1024.0)];
+    Ok(Sample { count: 1, wall: own.ready, cpu: cpu(&pids), latencies: vec![own.ready], figures })
+}

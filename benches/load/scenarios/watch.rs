@@ -1,0 +1,143 @@
+//! Events to many watchers of one object: CPU for each delivered event, when the last of them has it, and what a watch holds.
+
+use super::patch::patch;
+use super::{Measuring, Plan, Scenario};
+use crate::connection::{Ask, Connection, Protocol};
+use crate::measure::{Sample, cpu, resident_kib};
+use crate::space::Space;
+use anyhow::{Context, ensure};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+const EVENTS: usize = 20;
+/// Watches on one connection of HTTP/2: what client-go opens at most.
+const STREAMS: usize = 100;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario {
+        name: "watch-h1",
+        what: "events to --watchers watchers, a connection each",
+        starts: false,
+        run: |space, plan| watches(space, plan, Protocol::Http1),
+    },
+    Scenario {
+        name: "watch-h2",
+        what: "events to --watchers watchers, 100 on a connection",
+        starts: false,
+        run: |space, plan| watches(space, plan, Protocol::Http2),
+    },
+];
+
+fn watches<'a>(space: &'a Space, plan: &'a Plan, protocol: Protocol) -> Measuring<'a> {
+    Box::pin(fan_out(space, protocol, plan.watchers))
+}
+
+/// One round with so many watchers.
+pub(crate) async fn fan_out(space: &Space, protocol: Protocol, watchers: usize) -> anyhow::Result<Sample> {
+    space.fill(1).await?;
+    let pids = &space.target.pids;
+    let before_memory = resident_kib(pids);
+    let crowd = Crowd::open(space, protocol, watchers).await?;
+    let held = resident_kib(pids).saturating_sub(before_memory);
+    let mut writer = space.connect().await?;
+    let (before, begun) = (cpu(pids), Instant::now());
+    let mut latencies = Vec::new();
+    for event in 0..EVENTS {
+        let goal = crowd.expect_from_all();
+        let sent = crowd.seen.begun.elapsed();
+        writer.send(&patch(space.object(0), event)).await?;
+        latencies.push(crowd.last(goal).await?.saturating_sub(sent));
+    }
+    let (wall, cpu) = (begun.elapsed(), cpu(pids).saturating_sub(before));
+    latencies.sort_unstable();
+    let count = EVENTS * crowd.watchers;
+    let figures = vec![("KiB/watch", held as f64 / crowd.watchers as f64), ("us/event", cpu.as_secs_f64() * 1e6 / count as f64)];
+    Ok(Sample { count, wall, cpu, latencies, figures })
+}
+
+/// What the watchers have in common.
+struct Seen {
+    begun: Instant,
+    lines: AtomicUsize,
+    goal: AtomicUsize,
+    /// Nanoseconds from `begun` to the line that reached the goal.
+    reached: AtomicU64,
+    wake: Notify,
+}
+
+impl Seen {
+    fn add(&self, lines: usize) {
+        let before = self.lines.fetch_add(lines, Ordering::AcqRel);
+        let goal = self.goal.load(Ordering::Acquire);
+        if before < goal && before + lines >= goal {
+            self.reached.store(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// Open watches and their readers.
+struct Crowd {
+    watchers: usize,
+    seen: Arc<Seen>,
+    _readers: JoinSet<()>,
+    _connections: Vec<Connection>,
+}
+
+impl Crowd {
+    /// Opens them all and waits until each has its first event.
+    async fn open(space: &Space, protocol: Protocol, watchers: usize) -> anyhow::Result<Self> {
+        let on_one = if protocol == Protocol::Http1 { 1 } else { STREAMS.min(watchers) };
+        let connections = watchers.div_ceil(on_one);
+        let watchers = connections * on_one;
+        let lines = (AtomicUsize::new(0), AtomicUsize::new(watchers));
+        let seen = Arc::new(Seen { begun: Instant::now(), lines: lines.0, goal: lines.1, reached: AtomicU64::new(0), wake: Notify::new() });
+        let ask = Ask::get(format!("{}?watch=true&resourceVersion=0", space.objects()));
+        let (mut readers, mut open) = (JoinSet::new(), Vec::new());
+        for _ in 0..connections {
+            let mut connection = Connection::open(&space.target, protocol).await?;
+            for _ in 0..on_one {
+                let response = connection.start(&ask).await?;
+                ensure!(response.status().is_success(), "a watch was answered with {}", response.status());
+                readers.spawn(read(response.into_body(), seen.clone()));
+            }
+            open.push(connection);
+        }
+        let crowd = Self { watchers, seen, _readers: readers, _connections: open };
+        crowd.last(watchers).await.context("not all watchers got the first event")?;
+        Ok(crowd)
+    }
+
+    /// Each is to get one more event.
+    fn expect_from_all(&self) -> usize {
+        let goal = self.seen.lines.load(Ordering::Acquire) + self.watchers;
+        self.seen.goal.store(goal, Ordering::Release);
+        goal
+    }
+
+    /// When the last one had it.
+    async fn last(&self, goal: usize) -> anyhow::Result<Duration> {
+        let all = async {
+            while self.seen.lines.load(Ordering::Acquire) < goal {
+                self.seen.wake.notified().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, all).await.context("not all watchers got an event")?;
+        Ok(Duration::from_nanos(self.seen.reached.load(Ordering::Acquire)))
+    }
+}
+
+async fn read(mut body: Incoming, seen: Arc<Seen>) {
+    while let Some(Ok(frame)) = body.frame().await {
+        let lines = frame.data_ref().map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
+        if lines > 0 {
+            seen.add(lines);
+        }
+    }
+}

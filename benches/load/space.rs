@@ -1,0 +1,112 @@
+//! A namespace that a scenario works in, and the ways to keep a server busy.
+
+use crate::connection::{Ask, Connection, Protocol};
+use crate::measure::{Sample, cpu};
+use crate::target::Target;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Merge patches.
+pub(crate) const MERGE: &str = "application/merge-patch+json";
+/// Bodies.
+pub(crate) const JSON: &str = "application/json";
+
+/// A namespace of a target.
+pub(crate) struct Space {
+    /// Where.
+    pub(crate) target: Arc<Target>,
+    /// Its name.
+    pub(crate) name: String,
+}
+
+/// About 1 KiB of data, 1.4 KiB as stored JSON.
+pub(crate) fn config_map(name: &str) -> String {
+    format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}"}},"data":{{"value":"{}"}}}}"#, "x".repeat(1024))
+}
+
+/// A name that no other run uses.
+pub(crate) fn unique() -> String {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    format!("load-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Space {
+    /// Makes the namespace.
+    pub(crate) async fn make(target: Arc<Target>) -> anyhow::Result<Self> {
+        let name = unique();
+        let mut connection = Connection::open(&target, Protocol::Http1).await?;
+        let body = format!(r#"{{"kind":"Namespace","apiVersion":"v1","metadata":{{"name":"{name}"}}}}"#);
+        connection.send(&Ask::write("POST", "/api/v1/namespaces", JSON, body)).await?;
+        Ok(Self { target, name })
+    }
+
+    /// Deletes the objects and the namespace; does not wait for controllers.
+    pub(crate) async fn remove(&self) -> anyhow::Result<()> {
+        let mut connection = self.connect().await?;
+        connection.send(&Ask::delete(self.objects())).await?;
+        connection.send(&Ask::delete(format!("/api/v1/namespaces/{}", self.name))).await?;
+        Ok(())
+    }
+
+    /// A connection of HTTP/1.1.
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+        Connection::open(&self.target, Protocol::Http1).await
+    }
+
+    /// Path of the ConfigMaps.
+    pub(crate) fn objects(&self) -> String {
+        format!("/api/v1/namespaces/{}/configmaps", self.name)
+    }
+
+    /// Path of one that [`Self::fill`] makes.
+    pub(crate) fn object(&self, index: usize) -> String {
+        format!("{}/o{index}", self.objects())
+    }
+
+    /// Creates `count` ConfigMaps of 1 KiB from 16 connections.
+    pub(crate) async fn fill(&self, count: usize) -> anyhow::Result<Sample> {
+        self.fill_range(0..count, 16).await
+    }
+
+    /// Creates ConfigMaps with these numbers.
+    pub(crate) async fn fill_range(&self, numbers: std::ops::Range<usize>, connections: usize) -> anyhow::Result<Sample> {
+        let (path, first) = (self.objects(), numbers.start);
+        let ask = move |index: usize| Ask::write("POST", path.clone(), JSON, config_map(&format!("o{}", first + index)));
+        self.load(numbers.len(), connections, ask).await
+    }
+
+    /// `count` requests over so many connections, each with one request at a time.
+    pub(crate) async fn load(&self, count: usize, connections: usize, ask: impl Fn(usize) -> Ask + Send + Sync + 'static) -> anyhow::Result<Sample> {
+        let (ask, next) = (Arc::new(ask), Arc::new(AtomicUsize::new(0)));
+        let mut open = Vec::new();
+        for _ in 0..connections.min(count) {
+            open.push(self.connect().await?);
+        }
+        let (before, begun) = (cpu(&self.target.pids), Instant::now());
+        let mut tasks: JoinSet<anyhow::Result<Vec<Duration>>> = JoinSet::new();
+        for mut connection in open {
+            let (ask, next) = (ask.clone(), next.clone());
+            tasks.spawn(async move {
+                let mut latencies = Vec::new();
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count {
+                        return Ok(latencies);
+                    }
+                    let started = Instant::now();
+                    connection.send(&ask(index)).await?;
+                    latencies.push(started.elapsed());
+                }
+            });
+        }
+        let mut latencies = Vec::with_capacity(count);
+        while let Some(done) = tasks.join_next().await {
+            latencies.extend(done??);
+        }
+        let sample = Sample { count, wall: begun.elapsed(), cpu: cpu(&self.target.pids).saturating_sub(before), ..Sample::default() };
+        latencies.sort_unstable();
+        Ok(Sample { latencies, ..sample })
+    }
+}
