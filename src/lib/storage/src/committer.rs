@@ -29,6 +29,9 @@ pub(crate) trait Sink: Send {
 
     /// Whether puts may be accepted: asked after each batch, and when a put was refused (`probe`).
     fn has_space(&mut self, probe: bool) -> bool;
+
+    /// Nothing was written for a while: buffers that only a burst needs may go.
+    fn rest(&mut self) {}
 }
 
 /// The journal of the memory engine.
@@ -67,6 +70,7 @@ enum Work {
     Batch(Vec<Job>),
     Probe,
     Due,
+    Trim,
     End,
 }
 
@@ -78,6 +82,10 @@ impl Committer<'_> {
                 Work::Batch(batch) => self.commit(batch)?,
                 Work::Probe => self.look_for_space(true),
                 Work::Due => self.delete_due(),
+                Work::Trim => {
+                    self.core.published.trim(clock::monotonic_ms(&*self.core.clock));
+                    self.sink.rest();
+                }
                 Work::End => return Ok(()),
             }
         }
@@ -100,10 +108,15 @@ impl Committer<'_> {
                 return Work::End;
             }
             head.tick = false;
-            let wait = self.expiry.wait(clock::monotonic_ms(&*core.clock));
-            if wait == Some(Duration::ZERO) {
+            let now_ms = clock::monotonic_ms(&*core.clock);
+            let (due, trim) = (self.expiry.wait(now_ms), core.published.trim_in(now_ms));
+            if due == Some(Duration::ZERO) {
                 return Work::Due;
             }
+            if trim == Some(Duration::ZERO) {
+                return Work::Trim;
+            }
+            let wait = due.into_iter().chain(trim).min();
             head = match wait {
                 None => core.work.wait(head).unwrap_or_else(std::sync::PoisonError::into_inner),
                 Some(wait) => core.work.wait_timeout(head, wait).unwrap_or_else(std::sync::PoisonError::into_inner).0,
@@ -134,7 +147,7 @@ impl Committer<'_> {
         let core = self.core;
         let last = batch.last().map_or(core.published.revision(), |job| job.revision);
         let changes = || batch.iter().flat_map(|job| &job.changes);
-        let touched = core.published.publish(changes(), last);
+        let touched = core.published.publish(changes(), last, clock::monotonic_ms(&*core.clock));
         core.head().settle(&batch);
         self.note_deadlines(changes());
         core.counters.published(batch.len());

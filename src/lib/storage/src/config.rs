@@ -5,6 +5,7 @@ use crate::journal::io::{Disk, Io};
 use crate::journal::transform::{Identity, Transformer};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where durable bytes go.
 #[derive(Clone, Debug)]
@@ -20,7 +21,8 @@ pub enum Engine {
 pub struct Config {
     /// The engine.
     pub engine: Engine,
-    /// Bytes of history kept in memory over all resources; older events are read from the journal, or gone (memory engine).
+    /// The most bytes of history kept in memory over all resources (less is kept while little happens: [`Limits::quiet_history_bytes`]); older events are
+    /// read from the journal, or gone (memory engine).
     pub history_bytes: usize,
 }
 
@@ -76,11 +78,16 @@ pub struct Limits {
     pub value_bytes: usize,
     /// Events of a resource between two kept snapshots: the most that a list at an older revision replays.
     pub replay_events: usize,
+    /// Of events older than [`Self::young`], so many bytes stay in memory (or a quarter of what is stored, if that is more), when a journal has them, too.
+    /// Lists at an older revision and continued lists need them in memory.
+    pub quiet_history_bytes: usize,
+    /// Events that are younger stay in memory in any case, within [`Config::history_bytes`]: watchers are about to read them, lists are continued there.
+    pub young: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { queue_txns: 8192, queue_bytes: 64 << 20, batch_bytes: 8 << 20, value_bytes: 32 << 20, replay_events: 16384 }
+        Self { queue_txns: 8192, queue_bytes: 64 << 20, batch_bytes: 8 << 20, value_bytes: 32 << 20, replay_events: 16384, quiet_history_bytes: 4 << 20, young: Duration::from_secs(5) }
     }
 }
 

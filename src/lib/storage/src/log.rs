@@ -101,6 +101,13 @@ impl Log {
         self.asked.push_back((revision, map));
     }
 
+    /// Gives back room that events no longer need.
+    pub(crate) fn shrink(&mut self) {
+        if self.events.capacity() > 4 * self.events.len() {
+            self.events.shrink_to(2 * self.events.len());
+        }
+    }
+
     /// How many events are held.
     pub(crate) fn len(&self) -> usize {
         self.events.len()

@@ -16,6 +16,7 @@ use arc_swap::ArcSwap;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockWriteGuard};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// What an event costs beside its bytes, roughly: the entry, its key, its place in the log.
@@ -77,6 +78,19 @@ struct Retained {
     revision: Revision,
     resource: Arc<Resource>,
     cost: usize,
+    /// When it was published, in milliseconds of the clock; 0: before this process.
+    at_ms: u64,
+}
+
+/// How much history stays in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    /// Never more bytes than this.
+    pub(crate) most: usize,
+    /// Of events that are older than `young_ms`, no more than this, or a quarter of what is present if that is more: the journal has them, too.
+    pub(crate) quiet: usize,
+    /// See `quiet`.
+    pub(crate) young_ms: u64,
 }
 
 /// All resources.
@@ -90,7 +104,7 @@ pub(crate) struct Published {
     live_bytes: AtomicU64,
     retention: Mutex<Retention>,
     retained_bytes: AtomicUsize,
-    history_bytes: usize,
+    bounds: Bounds,
     replay_events: usize,
     moved: Notify,
     closed: AtomicBool,
@@ -98,7 +112,7 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    pub(crate) fn new(history_bytes: usize, replay_events: usize) -> Self {
+    pub(crate) fn new(bounds: Bounds, replay_events: usize) -> Self {
         Self {
             resources: ArcSwap::default(),
             making: Mutex::default(),
@@ -108,7 +122,7 @@ impl Published {
             live_bytes: AtomicU64::new(0),
             retention: Mutex::default(),
             retained_bytes: AtomicUsize::new(0),
-            history_bytes,
+            bounds,
             replay_events: replay_events.max(1),
             moved: Notify::new(),
             closed: AtomicBool::new(false),
@@ -181,8 +195,8 @@ impl Published {
         sync::read(&resource.state).map.get(key).cloned()
     }
 
-    /// Makes a batch visible; `revision` is its last one. Returns the resources to wake.
-    pub(crate) fn publish<'a>(&self, changes: impl Iterator<Item = &'a Change>, revision: Revision) -> Vec<Arc<Resource>> {
+    /// Makes a batch visible; `revision` is its last one, `now_ms` the time. Returns the resources to wake.
+    pub(crate) fn publish<'a>(&self, changes: impl Iterator<Item = &'a Change>, revision: Revision, now_ms: u64) -> Vec<Arc<Resource>> {
         let touched = self.by_resource(changes);
         let mut retention = sync::lock(&self.retention);
         let mut states: Vec<RwLockWriteGuard<'_, State>> = touched.iter().map(|touched| sync::write(&touched.resource.state)).collect();
@@ -193,7 +207,7 @@ impl Published {
         }
         self.revision.store(revision.0, Ordering::Release);
         drop(states);
-        self.account(&mut retention, &touched);
+        self.account(&mut retention, &touched, now_ms);
         drop(retention);
         touched.into_iter().map(|touched| touched.resource).collect()
     }
@@ -210,20 +224,20 @@ impl Published {
         touched
     }
 
-    fn account(&self, retention: &mut Retention, touched: &[Touched<'_>]) {
+    fn account(&self, retention: &mut Retention, touched: &[Touched<'_>], now_ms: u64) {
         let mut live = 0i64;
         let mut added: Vec<Retained> = Vec::new();
         for Touched { resource, changes } in touched {
             for Change { event, .. } in changes {
                 live += growth(event);
-                added.push(Retained { revision: event.revision(), resource: resource.clone(), cost: cost(event) });
+                added.push(Retained { revision: event.revision(), resource: resource.clone(), cost: cost(event), at_ms: now_ms });
             }
         }
         added.sort_by_key(|retained| retained.revision);
         retention.bytes += added.iter().map(|retained| retained.cost).sum::<usize>();
         retention.queue.extend(added);
         self.live_bytes.fetch_add(live.cast_unsigned(), Ordering::Relaxed);
-        self.evict(retention);
+        self.evict(retention, now_ms);
     }
 
     /// Drops events from the front of the history while `more` says so.
@@ -269,22 +283,47 @@ impl Published {
     /// Keeps an event that was read back.
     pub(crate) fn retain(&self, retention: &mut Retention, resource: Arc<Resource>, event: &Event) {
         retention.bytes += cost(event);
-        retention.queue.push_back(Retained { revision: event.revision(), resource, cost: cost(event) });
+        retention.queue.push_back(Retained { revision: event.revision(), resource, cost: cost(event), at_ms: 0 });
         // Not after each: dropping takes a lock for each resource.
         if retention.queue.len().is_multiple_of(REFILL_EVENTS) {
-            self.evict(retention);
+            self.evict_while(retention, |retention, _| retention.bytes > self.bounds.most);
         }
     }
 
     /// It is filled.
     pub(crate) fn filled(&self, retention: &mut Retention, revision: Revision, live_bytes: u64) {
-        self.evict(retention);
-        self.revision.store(revision.0, Ordering::Release);
         self.live_bytes.store(live_bytes, Ordering::Relaxed);
+        self.evict(retention, u64::MAX);
+        self.revision.store(revision.0, Ordering::Release);
     }
 
-    fn evict(&self, retention: &mut Retention) {
-        self.evict_while(retention, |retention, _| retention.bytes > self.history_bytes);
+    fn evict(&self, retention: &mut Retention, now_ms: u64) {
+        let (most, quiet) = (self.bounds.most, self.quiet_bytes());
+        let old = |front: &Retained| front.at_ms.saturating_add(self.bounds.young_ms) <= now_ms;
+        self.evict_while(retention, |retention, front| retention.bytes > most || (retention.bytes > quiet && old(front)));
+    }
+
+    /// What may stay of events that are no longer young. All of them without an archive: nobody else has them.
+    fn quiet_bytes(&self) -> usize {
+        let live = usize::try_from(self.live_bytes()).unwrap_or(usize::MAX);
+        if self.archive.get().is_some() { self.bounds.quiet.max(live / 4).min(self.bounds.most) } else { self.bounds.most }
+    }
+
+    /// How long until [`Self::trim`] has something to do; `None`: not before the next event.
+    pub(crate) fn trim_in(&self, now_ms: u64) -> Option<Duration> {
+        let retention = sync::lock(&self.retention);
+        let front = retention.queue.front().filter(|_| retention.bytes > self.quiet_bytes())?;
+        Some(Duration::from_millis(front.at_ms.saturating_add(self.bounds.young_ms).saturating_sub(now_ms)))
+    }
+
+    /// Drops what is no longer young and more than need stay, and the room that was made for it.
+    pub(crate) fn trim(&self, now_ms: u64) {
+        let mut retention = sync::lock(&self.retention);
+        self.evict(&mut retention, now_ms);
+        retention.queue.shrink_to(0);
+        for resource in self.resources().values() {
+            sync::write(&resource.state).log.shrink();
+        }
     }
 
     /// Wakes the watchers of these resources, and who waits for the revision.

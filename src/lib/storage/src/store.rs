@@ -10,7 +10,7 @@ use crate::expiry::Expiry;
 use crate::head::{Accepted, Outcome};
 use crate::journal::{Journal, Restore, Setup};
 use crate::key::{Key, Prefix, Revision};
-use crate::published::Published;
+use crate::published::{Bounds, Published};
 use crate::refill::Refill;
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
@@ -108,7 +108,7 @@ impl Store {
     /// # Errors
     /// [`OpenError`].
     pub fn open_with(config: Config, parts: Parts) -> Result<Self, OpenError> {
-        let published = Arc::new(Published::new(config.history_bytes, parts.limits.replay_events));
+        let published = Arc::new(Published::new(bounds(&config, &parts), parts.limits.replay_events));
         let counters = Arc::new(Counters::default());
         let mut expiry = Expiry::default();
         let sink: Box<dyn Sink> = match config.engine {
@@ -213,6 +213,11 @@ impl Store {
         self.0.core.refuse("the store is closed");
         self.0.core.ended().await;
     }
+}
+
+fn bounds(config: &Config, parts: &Parts) -> Bounds {
+    let most = config.history_bytes;
+    Bounds { most, quiet: parts.limits.quiet_history_bytes.min(most), young_ms: clock::millis(parts.limits.young) }
 }
 
 fn open_journal(dir: PathBuf, parts: &Parts, published: &Arc<Published>, counters: &Arc<Counters>, expiry: &mut Expiry) -> Result<Journal, OpenError> {

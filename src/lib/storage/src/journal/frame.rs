@@ -139,6 +139,11 @@ impl FrameWriter {
         (self.ops, self.first, self.last) = (0, 0, 0);
     }
 
+    /// Gives its memory back; only between frames.
+    pub(crate) fn rest(&mut self) {
+        self.buffer = Vec::new();
+    }
+
     /// Begins the frame that ends a base: it has no ops, but says how many there were.
     pub(crate) fn begin_footer(&mut self, revision: u64, ops: u64) {
         self.begin();

@@ -188,6 +188,10 @@ impl Sink for Journal {
         }
     }
 
+    fn rest(&mut self) {
+        self.writer.rest();
+    }
+
     fn has_space(&mut self, probe: bool) -> bool {
         let look = probe || self.space.full || self.space.unchecked >= SPACE_CHECK_BYTES;
         if !look {
