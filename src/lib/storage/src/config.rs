@@ -87,7 +87,15 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { queue_txns: 8192, queue_bytes: 64 << 20, batch_bytes: 8 << 20, value_bytes: 32 << 20, replay_events: 16384, quiet_history_bytes: 4 << 20, young: Duration::from_secs(5) }
+        Self {
+            queue_txns: 8192,
+            queue_bytes: 64 << 20,
+            batch_bytes: 8 << 20,
+            value_bytes: 32 << 20,
+            replay_events: 16384,
+            quiet_history_bytes: 4 << 20,
+            young: Duration::from_secs(5),
+        }
     }
 }
 
