@@ -52,10 +52,25 @@ pub enum DecodeError {
     TooManyAliases(usize),
 }
 
-/// A float as a document holds it: without a fraction it is an integer, because Go writes `1.0` as `1` and the next reader sees an integer (so `-0.0` is 0).
-/// `None` for infinities and NaN, which JSON cannot say.
+/// A float as Go's round trip leaves it where no type is known (YAML, custom objects): `1.0` is written as `1`, and the next reader sees an integer (so
+/// `-0.0` is 0). The JSON reader keeps the difference, since a typed integer refuses `1.0`. `None` for infinities and NaN, which JSON cannot say.
 pub(crate) fn float(float: f64) -> Option<Number> {
     if float.fract() == 0.0 && float.abs() < 9e18 { Some((float as i64).into()) } else { Number::from_f64(float) }
+}
+
+/// Makes integers of all floats without a fraction: see [`float`].
+pub fn round_trip_floats(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            if let Some(whole) = number.as_f64().and_then(float) {
+                *number = whole;
+            }
+        }
+        // No deeper than what was read: `MAX_DEPTH`.
+        Value::Array(items) => items.iter_mut().for_each(round_trip_floats),
+        Value::Object(fields) => fields.values_mut().for_each(round_trip_floats),
+        _ => {}
+    }
 }
 
 /// Reads one JSON object.

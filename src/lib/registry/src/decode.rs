@@ -5,6 +5,7 @@ use crate::context::{FieldValidation, RequestContext, Target};
 use crate::failure::invalid;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
+use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_schema::{Schema, validate};
 use std::sync::Arc;
@@ -72,8 +73,9 @@ impl Shape {
     }
 
     /// JSON types of everything, or of a custom object's metadata only: the rest of it is validated (422) instead of decoded (400).
-    pub(crate) fn check_types(&self, object: Document) -> Result<Document, Misfit> {
+    pub(crate) fn check_types(&self, mut object: Document) -> Result<Document, Misfit> {
         if self.custom {
+            object.fields_mut().values_mut().for_each(json::round_trip_floats);
             if let (Some(property), Some(metadata)) = (self.schema.properties.get("metadata"), object.get(&["metadata"])) {
                 validate::check_types(&property.schema, metadata).map_err(Misfit::Types)?;
             }

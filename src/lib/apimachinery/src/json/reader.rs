@@ -178,7 +178,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Integers stay exact within 64 bits; everything else is a [`super::float`].
+    /// Integers stay exact within 64 bits; everything else is a float, which must be finite.
     fn number(&mut self) -> Result<Number, Fault> {
         let start = self.at;
         let is_integer = self.number_syntax()?;
@@ -191,7 +191,7 @@ impl Reader<'_> {
                 return Ok(integer.into());
             }
         }
-        text.parse().ok().and_then(super::float).ok_or_else(|| self.syntax("a number that is out of range"))
+        text.parse().ok().and_then(Number::from_f64).ok_or_else(|| self.syntax("a number that is out of range"))
     }
 
     /// Walks over a number; says whether it is an integer.
