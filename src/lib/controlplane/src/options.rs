@@ -47,6 +47,8 @@ pub(crate) fn watch(query: &Query, jitter: u64) -> Result<WatchOptions, Failure>
     let list = list(query)?;
     let timeout = match query.integer("timeoutSeconds")? {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(MAX_WATCH),
+        // Over before it begins, as upstream's deadline in the past makes it: a watch that answers and ends.
+        Some(seconds) if seconds < 0 => Duration::ZERO,
         _ => MIN_WATCH + Duration::from_secs(jitter % MIN_WATCH.as_secs()),
     };
     Ok(WatchOptions { list, bookmarks: query.flag("allowWatchBookmarks") == Some(true), timeout })

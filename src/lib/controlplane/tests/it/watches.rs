@@ -137,6 +137,19 @@ async fn a_watch_ends_at_its_timeout() {
     assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(5), "{took:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn fault_41_a_watch_whose_timeout_is_in_the_past_ends_at_once_and_absurd_ones_are_bounded() {
+    let server = Server::new().await;
+    server.configmap("a").await;
+    let began = tokio::time::Instant::now();
+    for query in ["timeoutSeconds=-1", "timeoutSeconds=-9223372036854775808"] {
+        let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&resourceVersion={}&{query}", version(&server).await), &[]).await;
+        assert_eq!(lines.next().await, None);
+    }
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(server.get(&format!("{CONFIGMAPS}?watch=1&timeoutSeconds=9223372036854775808")).await.code, 400);
+}
+
 #[tokio::test]
 async fn fault_18_a_reader_that_stalls_is_cut_off() {
     let stall = Duration::from_millis(100);
