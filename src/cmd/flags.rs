@@ -88,6 +88,9 @@ pub(crate) struct ServerFlags {
     /// Which kinds are served
     #[arg(long, value_enum, default_value_t = Profile::Generic)]
     pub(crate) profile: Profile,
+    /// API versions that are served only on request: coordination.k8s.io/v1beta1=true, api/beta=true, api/all=true
+    #[arg(long, value_name = "GROUP/VERSION=BOOL,...", value_delimiter = ',')]
+    pub(crate) runtime_config: Vec<String>,
     /// Static tokens: lines of token,user,uid,"group,..."
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
@@ -157,10 +160,10 @@ pub(crate) struct NamesakeFlags {
     /// Issuer of service account tokens
     #[arg(long, value_name = "URL", default_value = DEFAULT_ISSUER)]
     pub(crate) service_account_issuer: String,
-    /// Keys (public or private) that verify service account tokens; several times for several [default: the signing key]
+    /// Keys (public or private) that verify service account tokens; several times for several; read again when they change [default: the signing key]
     #[arg(long, value_name = "FILE")]
     pub(crate) service_account_key_file: Vec<PathBuf>,
-    /// Key (ES256) that signs service account tokens [default: pki/sa.key in the data directory]
+    /// Key (ES256) that signs service account tokens; read again when it changes [default: pki/sa.key in the data directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) service_account_signing_key_file: Option<PathBuf>,
     /// Audiences of the server [default: the issuer]

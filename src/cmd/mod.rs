@@ -9,6 +9,7 @@ mod controllers;
 mod data_dir;
 mod flags;
 mod process;
+mod runtime_config;
 mod server;
 mod trace;
 

@@ -1,7 +1,7 @@
 //! `apiserver` as a process of its own, with its namesake's flags.
 
 use crate::FERROKUBE;
-use ferrokube_testkit::{Client, Launch, raw};
+use ferrokube_testkit::{BOUND, Client, Launch, raw, wait_until};
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::json;
@@ -104,4 +104,52 @@ async fn service_account_tokens_have_the_issuer_and_audience_of_the_flags() {
     let any = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*"))]);
     let keys = anonymous.send(anonymous.request(Method::GET, "/openid/v1/jwks").headers(any)).await.unwrap();
     assert_eq!(keys.body["keys"].as_array().map(Vec::len), Some(1), "{}", keys.text);
+}
+
+/// Fault 51: a token is as good as its key, and keys change without a restart.
+#[tokio::test]
+async fn fault_51_token_keys_rotate_and_old_tokens_live_as_long_as_their_key_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    for name in ["one", "two"] {
+        openssl(path, &format!("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out {name}.key"));
+        openssl(path, &format!("pkey -in {name}.key -pubout -out {name}.pub"));
+    }
+    let read = |name: &str| fs::read(path.join(name)).unwrap();
+    // As anybody does who wants no half-written file to be seen.
+    let replace = |name: &str, bytes: &[u8]| {
+        let next = path.join("next");
+        fs::write(&next, bytes).unwrap();
+        fs::set_permissions(&next, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::rename(next, path.join(name)).unwrap();
+    };
+    replace("signing.key", &read("one.key"));
+    replace("all.pub", &[read("one.pub"), read("two.pub")].concat());
+    let launch = Launch::new(FERROKUBE).role("apiserver").flag(format!("--service-account-signing-key-file={}", path.join("signing.key").display()));
+    let cluster = launch.flag(format!("--service-account-key-file={}", path.join("all.pub").display())).start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    assert_eq!(admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status, 201);
+    let issue = async || {
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let answer = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &request).await.unwrap();
+        answer.body["status"]["token"].as_str().unwrap().to_owned()
+    };
+    let status = async |token: &str| cluster.with_token(token).unwrap().get("/api").await.unwrap().status;
+    let head = |token: &str| token.split('.').next().unwrap().to_owned();
+    let old = issue().await;
+    assert_eq!(status(&old).await, 200);
+
+    replace("signing.key", &read("two.key"));
+    let new = wait_until("the new key signs", BOUND, || async { Some(issue().await).filter(|token| head(token) != head(&old)).ok_or_else(String::new) }).await;
+    assert_eq!((status(&old).await, status(&new).await), (200, 200), "both keys are there");
+
+    replace("all.pub", b"nonsense");
+    wait_until("what cannot be used is said", BOUND, || async { cluster.log().contains("cannot reload").then_some(()).ok_or_else(|| cluster.log()) }).await;
+    assert_eq!((status(&old).await, status(&new).await), (200, 200), "and changes nothing");
+
+    replace("all.pub", &read("two.pub"));
+    wait_until("the old key is gone", BOUND, || async { (status(&old).await == 401).then_some(()).ok_or_else(|| cluster.log()) }).await;
+    assert_eq!(status(&new).await, 200);
+    assert!(!cluster.log().contains("PRIVATE"), "no key is logged");
 }

@@ -2,6 +2,7 @@
 
 mod listener;
 mod rights;
+mod token_keys;
 mod wiring;
 
 use super::data_dir::DataDir;
@@ -59,10 +60,11 @@ async fn serve(plan: &Plan<'_>, companion: Option<&dyn Companion>, started: Inst
     let mut signals = Signals::new()?;
     let (pki, store) = open(plan)?;
     let listener = Listener::bind(plan, &pki)?;
-    let wiring::Server { control_plane, audit } = wiring::build(plan, &pki, &store)?;
+    let wiring::Server { control_plane, audit, tokens, keys: (key_files, pem) } = wiring::build(plan, &pki, &store)?;
     let url = listener.url();
     let mut tasks = JoinSet::new();
     let (trigger, shutdown) = ShutdownTrigger::new();
+    tasks.spawn(key_files.watch(tokens, pem, shutdown.clone()));
     let kubeconfig = plan.directory.join("admin.kubeconfig");
     let serving = listener.start(control_plane.handler(), pki.clone(), &kubeconfig, &shutdown, &mut tasks)?;
     let mut running = Running { control_plane, store, audit, trigger, serving, tasks };

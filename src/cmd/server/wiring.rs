@@ -2,7 +2,9 @@
 
 use super::Plan;
 use super::rights::Rights;
+use super::token_keys::{KeyFiles, Pem};
 use crate::cmd::flags::Storage;
+use crate::cmd::runtime_config;
 use anyhow::{Context, anyhow};
 use ferrokube_admission::Chain;
 use ferrokube_auth::audit::{self, AuditLog, OnFailure, Policy, Rotation};
@@ -22,6 +24,9 @@ use std::time::Duration;
 pub(super) struct Server {
     pub(super) control_plane: ControlPlane,
     pub(super) audit: AuditLog,
+    /// Of service accounts, and what their keys were read from.
+    pub(super) tokens: ServiceAccountTokens,
+    pub(super) keys: (KeyFiles, Pem),
 }
 
 /// Wires the crates as the plan says.
@@ -30,7 +35,13 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
         catalog.put(definition);
     }
-    let tokens = service_account_tokens(plan, pki, store)?;
+    for row in runtime_config::on_request(&plan.flags.runtime_config)? {
+        let definition = row.definition(ferrokube_resources::tables()).map_err(|missing| anyhow!("there is no schema of {missing}"))?;
+        catalog.put(Arc::new(definition));
+    }
+    let key_files = KeyFiles::new(plan, &pki.token_keys().private_pem);
+    let pem = key_files.read()?;
+    let tokens = service_account_tokens(plan, pem.keys()?, store);
     catalog.put_virtual("", "serviceaccounts", "token", Arc::new(tokens.clone()));
     let rights = Rights::default();
     let admission = Chain::new(store, plan.gates.clone(), Arc::new(rights.clone())).with(rights.escalation_step());
@@ -54,7 +65,7 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     for (path, route) in oidc_documents(&tokens) {
         builder = builder.route(path, true, route);
     }
-    Ok(Server { control_plane: builder.build(), audit })
+    Ok(Server { control_plane: builder.build(), audit, tokens, keys: (key_files, pem) })
 }
 
 async fn bootstrap_roles(registry: Registry) -> Result<(), String> {
@@ -69,18 +80,10 @@ fn oidc_documents(tokens: &ServiceAccountTokens) -> [(&'static str, Arc<dyn Rout
     [("/.well-known/openid-configuration", Arc::new(discovery)), ("/openid/v1/jwks", Arc::new(keys))]
 }
 
-fn service_account_tokens(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result<ServiceAccountTokens> {
-    let namesake = plan.namesake;
-    let signing = match &namesake.service_account_signing_key_file {
-        Some(path) => files::read_private(path)?.ok_or_else(|| anyhow!("{} does not exist", path.display()))?,
-        None => pki.token_keys().private_pem.clone().into_bytes(),
-    };
-    let verifying = namesake.service_account_key_file.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    let verifying: Vec<&[u8]> = verifying.iter().map(Vec::as_slice).collect();
-    let keys = TokenKeys::from_pem(&signing, &verifying).context("cannot use the service account keys")?;
-    let issuer = namesake.service_account_issuer.clone();
+fn service_account_tokens(plan: &Plan<'_>, keys: TokenKeys, store: &Store) -> ServiceAccountTokens {
+    let issuer = plan.namesake.service_account_issuer.clone();
     let config = TokenConfig { issuers: vec![issuer], api_audiences: audiences(plan), jwks_uri: String::new(), max_life: None };
-    Ok(ServiceAccountTokens::new(config, keys, store.clone(), system_clock()))
+    ServiceAccountTokens::new(config, keys, store.clone(), system_clock())
 }
 
 /// Of the server itself.

@@ -5,6 +5,7 @@ pub(crate) mod crd;
 pub(crate) mod csr;
 pub(crate) mod event;
 pub(crate) mod lease;
+pub(crate) mod leasecandidate;
 pub(crate) mod namespace;
 pub(crate) mod resourcequota;
 pub(crate) mod review;

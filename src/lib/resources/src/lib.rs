@@ -37,6 +37,11 @@ pub fn generic() -> &'static [Row] {
     table::GENERIC
 }
 
+/// The rows of kinds that are served only when their version is asked for.
+pub fn on_request() -> &'static [Row] {
+    table::ON_REQUEST
+}
+
 /// The definitions of the generic profile, in discovery's order.
 ///
 /// # Panics

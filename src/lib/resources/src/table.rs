@@ -1,6 +1,6 @@
 //! The table of generic kinds: a row each, in discovery's order.
 
-use crate::kinds::{configmap, crd, csr, event, lease, namespace, resourcequota, review, role, rolebinding, secret, serviceaccount};
+use crate::kinds::{configmap, crd, csr, event, lease, leasecandidate, namespace, resourcequota, review, role, rolebinding, secret, serviceaccount};
 use ferrokube_resource::Verbs;
 use ferrokube_resource::definition::Scope::{self, Cluster, Namespaced};
 use ferrokube_resource::native::{Body, Row};
@@ -35,7 +35,13 @@ pub(crate) const GENERIC: &[Row] = &[
     row("coordination.k8s.io", ["leases", "lease", "Lease"], Namespaced, &[], Verbs::ALL, lease::body),
 ];
 
-/// A row; `names` are plural, singular and kind. All are v1.
+/// Rows of kinds that are served only when their version is asked for, because upstream does not serve it by default.
+pub(crate) const ON_REQUEST: &[Row] = &[Row {
+    version: "v1beta1",
+    ..row("coordination.k8s.io", ["leasecandidates", "leasecandidate", "LeaseCandidate"], Namespaced, &[], Verbs::ALL, leasecandidate::body)
+}];
+
+/// A row; `names` are plural, singular and kind. Version v1.
 #[allow(clippy::too_many_arguments, reason = "a row of a table")]
 const fn row(group: &'static str, names: [&'static str; 3], scope: Scope, short_names: &'static [&'static str], verbs: Verbs, body: fn() -> Body) -> Row {
     Row { group, version: "v1", plural: names[0], singular: names[1], kind: names[2], scope, short_names, verbs, body }

@@ -12,6 +12,8 @@ mod certificates;
 mod data;
 #[path = "kinds/events.rs"]
 mod events;
+#[path = "kinds/leases.rs"]
+mod leases;
 #[path = "kinds/rbac.rs"]
 mod rbac;
 #[path = "kinds/scopes.rs"]
@@ -23,8 +25,9 @@ fn now() -> SystemTime {
 }
 
 fn definition(group: &str, plural: &str) -> Arc<Definition> {
-    let all = ferrokube_resources::definitions(ferrokube_resources::tables());
-    all.into_iter().find(|definition| definition.group == group && definition.plural == plural).expect("in the table")
+    let tables = ferrokube_resources::tables();
+    let on_request = ferrokube_resources::on_request().iter().map(|row| Arc::new(row.definition(tables).expect("the tables hold it")));
+    ferrokube_resources::definitions(tables).into_iter().chain(on_request).find(|definition| definition.group == group && definition.plural == plural).expect("in the table")
 }
 
 fn document(value: Value) -> Document {

@@ -1,0 +1,59 @@
+//! `--runtime-config`: which API versions are served that upstream serves only on request.
+
+use anyhow::bail;
+use ferrokube_resource::native::Row;
+
+/// The rows that the settings turn on: `group/version=true`, `api/beta=true`, `api/all=true`; a later setting of one version wins over an earlier one, and a
+/// version of its own over `api/...`.
+pub(crate) fn on_request(settings: &[String]) -> anyhow::Result<Vec<&'static Row>> {
+    let rows = ferrokube_resources::on_request();
+    let mut chosen: Vec<(&str, bool)> = Vec::new();
+    for setting in settings {
+        let (name, value) = setting.split_once('=').unwrap_or((setting, "true"));
+        let value = match value {
+            "true" => true,
+            "false" => false,
+            other => bail!("--runtime-config {name}: {other:?} is neither true nor false"),
+        };
+        if !matches!(name, "api/all" | "api/beta" | "api/alpha" | "api/ga") && !rows.iter().any(|row| version(row) == name) {
+            let known: Vec<String> = rows.iter().map(version).collect();
+            bail!("--runtime-config {name}: no such version can be turned on or off; those that can are {}", known.join(", "));
+        }
+        if !value && matches!(name, "api/all" | "api/ga") {
+            bail!("--runtime-config {name}=false: versions that are served by default stay");
+        }
+        chosen.push((name, value));
+    }
+    let last = |name: &str| chosen.iter().rev().find(|(chosen, _)| *chosen == name).map(|(_, value)| *value);
+    let stage = |row: &Row| if row.version.contains("beta") { "api/beta" } else { "api/alpha" };
+    let is_on = |row: &&Row| last(&version(row)).or_else(|| last(stage(row))).or_else(|| last("api/all")).unwrap_or(false);
+    Ok(rows.iter().filter(is_on).collect())
+}
+
+fn version(row: &Row) -> String {
+    format!("{}/{}", row.group, row.version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_served_on_request_only() {
+        let plurals = |settings: &[&str]| {
+            let settings: Vec<String> = settings.iter().map(|text| (*text).to_owned()).collect();
+            on_request(&settings).map(|rows| rows.iter().map(|row| row.plural).collect::<Vec<_>>())
+        };
+        let asked = "coordination.k8s.io/v1beta1";
+        assert!(plurals(&[]).unwrap().is_empty());
+        for settings in [&[asked][..], &["coordination.k8s.io/v1beta1=true"], &["api/beta=true"], &["api/all=true"], &["api/all=true", "api/alpha=false"]] {
+            assert_eq!(plurals(settings).unwrap(), ["leasecandidates"], "{settings:?}");
+        }
+        for settings in [&["coordination.k8s.io/v1beta1=false"][..], &["api/all=true", "api/beta=false"], &["api/alpha=true"]] {
+            assert!(plurals(settings).unwrap().is_empty(), "{settings:?}");
+        }
+        for setting in ["coordination.k8s.io/v1beta1=maybe", "v1=false", "apps/v1=true", "", "api/all=false"] {
+            assert!(plurals(&[setting]).is_err(), "{setting}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The key files of service account tokens, read again when they change: rotation without a restart.
+//!
+//! To rotate: put the new public key beside the old one (a further block of a `--service-account-key-file`), then change the signing key's file, and take
+//! the old public key out when its last token has expired. Tokens are valid as long as their key is in one of the files.
+
+use super::Plan;
+use anyhow::{Context, anyhow};
+use ferrokube_auth::token::{ServiceAccountTokens, TokenKeys};
+use ferrokube_serve::{Shutdown, files};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often the files are looked at.
+const RELOAD: Duration = Duration::from_secs(5);
+
+/// Where the keys are.
+#[derive(Clone, Debug)]
+pub(super) struct KeyFiles {
+    signing: Option<PathBuf>,
+    /// The server's own, when there is no file.
+    own: Vec<u8>,
+    verifying: Vec<PathBuf>,
+}
+
+/// What the files held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pem {
+    signing: Vec<u8>,
+    verifying: Vec<Vec<u8>>,
+}
+
+impl KeyFiles {
+    pub(super) fn new(plan: &Plan<'_>, own_pem: &str) -> Self {
+        let namesake = plan.namesake;
+        let signing = namesake.service_account_signing_key_file.clone();
+        Self { signing, own: own_pem.as_bytes().to_vec(), verifying: namesake.service_account_key_file.clone() }
+    }
+
+    /// Reads them all.
+    pub(super) fn read(&self) -> anyhow::Result<Pem> {
+        let missing = |path: &Path| anyhow!("{} does not exist", path.display());
+        let signing = match &self.signing {
+            Some(path) => files::read_private(path)?.ok_or_else(|| missing(path))?,
+            None => self.own.clone(),
+        };
+        let verifying = self.verifying.iter().map(|path| files::read(path)?.ok_or_else(|| missing(path))).collect::<anyhow::Result<_>>()?;
+        Ok(Pem { signing, verifying })
+    }
+
+    /// Looks at the files until the shutdown; what cannot be used is logged and changes nothing.
+    pub(super) async fn watch(self, tokens: ServiceAccountTokens, mut used: Pem, shutdown: Shutdown) {
+        if self.signing.is_none() && self.verifying.is_empty() {
+            return;
+        }
+        loop {
+            tokio::select! {
+                () = shutdown.begun() => return,
+                () = tokio::time::sleep(RELOAD) => {}
+            }
+            match self.reload(&tokens, &used) {
+                Ok(Some(now)) => {
+                    tracing::info!(keys = ?tokens, "service account keys reloaded");
+                    used = now;
+                }
+                Ok(None) => {}
+                Err(error) => tracing::error!(error = format!("{error:#}"), "cannot reload the service account keys"),
+            }
+        }
+    }
+
+    fn reload(&self, tokens: &ServiceAccountTokens, used: &Pem) -> anyhow::Result<Option<Pem>> {
+        let now = self.read()?;
+        if now == *used {
+            return Ok(None);
+        }
+        tokens.replace_keys(now.keys()?);
+        Ok(Some(now))
+    }
+}
+
+impl Pem {
+    /// The keys in it.
+    pub(super) fn keys(&self) -> anyhow::Result<TokenKeys> {
+        let verifying: Vec<&[u8]> = self.verifying.iter().map(Vec::as_slice).collect();
+        TokenKeys::from_pem(&self.signing, &verifying).context("cannot use the service account keys")
+    }
+}
