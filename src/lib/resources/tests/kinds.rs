@@ -27,7 +27,11 @@ fn now() -> SystemTime {
 fn definition(group: &str, plural: &str) -> Arc<Definition> {
     let tables = ferrokube_resources::tables();
     let on_request = ferrokube_resources::on_request().iter().map(|row| Arc::new(row.definition(tables).expect("the tables hold it")));
-    ferrokube_resources::definitions(tables).into_iter().chain(on_request).find(|definition| definition.group == group && definition.plural == plural).expect("in the table")
+    ferrokube_resources::definitions(tables)
+        .into_iter()
+        .chain(on_request)
+        .find(|definition| definition.group == group && definition.plural == plural)
+        .expect("in the table")
 }
 
 fn document(value: Value) -> Document {
