@@ -90,6 +90,16 @@ impl Quantity {
         saturate(div_away_from_zero(self.nanos, NANOS / 1_000))
     }
 
+    /// The whole number that it is; `None`: it has a fraction, or is beyond the bounds of i64.
+    pub fn exact(&self) -> Option<i64> {
+        (self.nanos % NANOS == 0).then(|| i64::try_from(self.nanos / NANOS).ok())?
+    }
+
+    /// About how much it is.
+    pub fn approximate(&self) -> f64 {
+        self.nanos as f64 / NANOS as f64
+    }
+
     /// The sum, in this quantity's format; zero takes the other's. Stays at the bounds of what can be counted.
     #[must_use]
     pub fn add(&self, other: &Self) -> Self {

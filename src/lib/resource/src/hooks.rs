@@ -36,6 +36,12 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         Vec::new()
     }
 
+    /// What is said instead of [`Self::validate`] when a custom object does not even fit its schema in a way that rules could not cope with; `None`: there
+    /// are no rules.
+    fn unchecked(&self, _change: &Change<'_>) -> Option<FieldError> {
+        None
+    }
+
     /// Warnings for the client.
     fn warnings(&self, _change: &Change<'_>, _object: &Document) -> Vec<String> {
         Vec::new()

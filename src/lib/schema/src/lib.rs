@@ -8,6 +8,7 @@ pub mod custom;
 #[cfg(test)]
 mod fuzz;
 pub mod openapi;
+pub mod pattern;
 pub mod schema;
 pub mod strategic;
 pub mod tables;

@@ -12,6 +12,7 @@ mod values;
 pub use checks::{Checks, Pattern};
 pub use defaults::default;
 pub(crate) use defaults::default_value;
+pub use formats::fits as fits_format;
 pub use prune::prune;
 pub(crate) use prune::prune_value;
 pub(crate) use types::check_fields;

@@ -2,6 +2,7 @@
 
 use super::hooks::CustomHooks;
 use super::names::Names;
+use super::rules::VersionRules;
 use super::scale::{Paths, Scale};
 use super::{group, plural, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -68,6 +69,7 @@ impl Making<'_> {
         let missing = || vec![FieldError::new(FieldReason::Invalid, "spec.versions", "no version is stored")];
         let generation = object.get(&["metadata", "generation"]).and_then(Value::as_u64).unwrap_or(1);
         let names = self.names;
+        let rules = VersionRules::of(&versions);
         Ok(Definition {
             group: group(object).to_owned(),
             plural: plural(object).to_owned(),
@@ -84,7 +86,7 @@ impl Making<'_> {
             custom: true,
             epoch: u32::try_from(generation).unwrap_or(u32::MAX),
             since,
-            hooks: Arc::new(CustomHooks { terminating: object.is_terminating() }),
+            hooks: Arc::new(CustomHooks { terminating: object.is_terminating(), rules }),
         })
     }
 

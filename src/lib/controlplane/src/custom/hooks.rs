@@ -1,7 +1,9 @@
 //! What custom resources have in common beyond their data.
 
+use super::rules::VersionRules;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_resource::Hooks;
+use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_resource::{Change, Hooks};
 use std::time::SystemTime;
 
 /// Behaviour of a custom resource.
@@ -9,6 +11,7 @@ use std::time::SystemTime;
 pub(super) struct CustomHooks {
     /// Its definition is being deleted.
     pub(super) terminating: bool,
+    pub(super) rules: VersionRules,
 }
 
 impl Hooks for CustomHooks {
@@ -22,6 +25,15 @@ impl Hooks for CustomHooks {
 
     fn forbids_create(&self) -> Option<String> {
         self.terminating.then(|| "create not allowed while the custom resource definition is terminating".to_owned())
+    }
+
+    fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        self.rules.validate(change.version, change.old, object)
+    }
+
+    fn unchecked(&self, change: &Change<'_>) -> Option<FieldError> {
+        let why = "Invalid value: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+        self.rules.has(change.version).then(|| FieldError::new(FieldReason::Invalid, "<nil>", why))
     }
 
     fn cells(&self, object: &Document, _now: SystemTime) -> Vec<Value> {

@@ -8,6 +8,7 @@ mod build;
 mod cleanup;
 mod hooks;
 mod names;
+mod rules;
 mod scale;
 mod status;
 

@@ -11,6 +11,7 @@ use crate::failure::{invalid_object, modified};
 use crate::meta;
 use crate::noop;
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldReason;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::rfc3339_seconds;
 use ferrokube_resource::{Change, Definition};
@@ -247,10 +248,16 @@ impl<'a> Job<'a> {
         if let Some(old) = change.old {
             errors.append(&mut meta::check_change(old, object));
         }
+        let mut blocked = false;
         if definition.custom {
-            errors.append(&mut validate::validate_update(&self.shape.schema, change.old, object));
+            let found = validate::validate_update(&self.shape.schema, change.old, object);
+            blocked = found.iter().any(|error| blocks_rules(error.reason));
+            errors.extend(found);
         }
-        errors.append(&mut definition.hooks.validate(change, object));
+        match blocked {
+            true => errors.extend(definition.hooks.unchecked(change)),
+            false => errors.append(&mut definition.hooks.validate(change, object)),
+        }
         if !errors.is_empty() {
             return Err(invalid_object(&self.target.served, object, &errors));
         }
@@ -336,6 +343,11 @@ impl<'a> Job<'a> {
             && meta::grace_seconds(old).unwrap_or(0) == 0
             && !self.definition().hooks.has_pending_finalizers(object)
     }
+}
+
+/// Errors that rules could not cope with.
+fn blocks_rules(reason: FieldReason) -> bool {
+    matches!(reason, FieldReason::Required | FieldReason::TooLong | FieldReason::TooMany | FieldReason::TypeInvalid)
 }
 
 fn answer_created(target: &Target, entry: Arc<Entry>) -> Written {

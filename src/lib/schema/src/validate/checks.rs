@@ -1,13 +1,11 @@
 //! The value validations of a node, as data.
 
 use super::composition;
+use crate::pattern::compile;
 use crate::schema::Node;
 use ferrokube_apimachinery::document::{Map, Number, Value, json};
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 use std::sync::{Arc, OnceLock};
-
-/// A compiled pattern takes at most so many bytes.
-const MAX_PATTERN: usize = 1 << 20;
 
 /// Value validations of one node (`minimum`, `pattern`, `allOf`, ...); filled by the custom resource loader.
 #[derive(Clone, Debug, Default)]
@@ -78,10 +76,6 @@ impl Pattern {
     pub fn matches(&self, text: &str) -> bool {
         self.regex.get_or_init(|| compile(&self.text).ok()).as_ref().is_none_or(|regex| regex.is_match(text))
     }
-}
-
-fn compile(text: &str) -> Result<Regex, regex::Error> {
-    RegexBuilder::new(text).size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN).nest_limit(100).build()
 }
 
 impl Checks {

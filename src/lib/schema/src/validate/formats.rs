@@ -95,7 +95,7 @@ fn is_clock(text: &str) -> bool {
 }
 
 /// Whether a text is of a format that custom resources may ask for. Formats that are not known here are not checked.
-pub(super) fn fits(format: &str, text: &str) -> bool {
+pub fn fits(format: &str, text: &str) -> bool {
     match format {
         "date" => text.len() == 10 && is_date(text),
         "date-time" | "datetime" => is_rfc3339(text),

@@ -1,11 +1,13 @@
 //! The schemas: each version has one, structural and complete in itself.
 
 use super::versions;
-use crate::checks::{forbidden, required};
+use crate::checks::required;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_cel::Rules;
 use ferrokube_schema::Schema;
 use ferrokube_schema::custom::{Loading, from_json_schema};
+use std::sync::Arc;
 
 /// A field of the versions, and where errors say it is: at the top when all versions have the same, as upstream's internal form has it.
 pub(super) fn places<'a>(object: &'a Document, field: &str) -> Vec<(String, &'a Value)> {
@@ -29,31 +31,20 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     }
     for (path, schema) in places(object, "schema") {
         if let Some(schema) = schema.get("openAPIV3Schema") {
-            errors.extend(load(schema, &format!("{path}.openAPIV3Schema")).err().unwrap_or_default());
+            let path = format!("{path}.openAPIV3Schema");
+            errors.extend(load(schema, &path).and_then(|schema| check_rules(&Arc::new(schema), &path)).err().unwrap_or_default());
         }
     }
     errors
 }
 
-/// Loads a schema, with its rules.
+/// Loads a schema; its rules are not compiled.
 pub(super) fn load(schema: &Value, path: &str) -> Result<Schema, Vec<FieldError>> {
-    let loaded = from_json_schema(schema, &Loading { path, ..Loading::default() })?;
-    let mut errors = Vec::new();
-    refuse_rules(schema, path, &mut errors);
-    if errors.is_empty() { Ok(loaded) } else { Err(errors) }
+    from_json_schema(schema, &Loading { path, ..Loading::default() })
 }
 
-/// A rule that nobody evaluates must not seem to hold. The schema was loaded: its depth is bounded.
-fn refuse_rules(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for index in 0..crate::checks::items(schema, "x-kubernetes-validations").len().min(20) {
-        errors.push(forbidden(format!("{path}.x-kubernetes-validations[{index}].rule"), "Forbidden: this server does not evaluate validation rules yet"));
-    }
-    for (name, child) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        refuse_rules(child, &format!("{path}.properties[{name}]"), errors);
-    }
-    for field in ["items", "additionalProperties"] {
-        if let Some(child) = schema.get(field) {
-            refuse_rules(child, &format!("{path}.{field}"), errors);
-        }
-    }
+/// Rules must make sense, and hold for the defaults.
+fn check_rules(schema: &Arc<Schema>, path: &str) -> Result<(), Vec<FieldError>> {
+    let errors = Rules::compile(schema, path)?.map(|rules| rules.validate_defaults(path)).unwrap_or_default();
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }

@@ -1,0 +1,253 @@
+//! Functions of lists, and sets.
+
+use super::{Arg, Row, cross, function, one, operators};
+use crate::cost::Meter;
+use crate::machine::{Answer, Failure, no_overload};
+use crate::types::Type;
+use crate::value::{List, Value};
+use operators::{compare, equal};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+const L: Arg = Arg::List;
+
+fn same(types: &[Type]) -> Type {
+    types[0].clone()
+}
+
+fn item(types: &[Type]) -> Type {
+    match &types[0] {
+        Type::List(item, _) => (**item).clone(),
+        _ => Type::Dyn,
+    }
+}
+
+fn optional_item(types: &[Type]) -> Type {
+    Type::optional(item(types))
+}
+
+fn flat(types: &[Type]) -> Type {
+    match item(types) {
+        Type::List(inner, most) => Type::List(inner, most.saturating_mul(types[0].size())),
+        _ => types[0].clone(),
+    }
+}
+
+/// A step for each item.
+fn each(sizes: &[u64]) -> u64 {
+    1 + sizes[0]
+}
+
+/// Each item with each other.
+fn square(sizes: &[u64]) -> u64 {
+    1u64.saturating_add(sizes[0].saturating_mul(sizes[0]))
+}
+
+const fn method(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type, cost: super::Cost, run: super::Run) -> Row {
+    Row { name, method: true, args, answer, cost, run }
+}
+
+const fn set(name: &'static str, run: super::Run) -> Row {
+    Row { name, method: false, args: &[L, Arg::Same], answer: |_| Type::Bool, cost: cross, run }
+}
+
+pub(super) const ROWS: &[Row] = &[
+    method("isSorted", &[L], |_| Type::Bool, each, is_sorted),
+    method("sum", &[Arg::ListOf(&Arg::Number)], item, each, sum),
+    method("sum", &[Arg::ListOf(&Arg::Duration)], item, each, sum),
+    method("min", &[L], item, each, least),
+    method("max", &[L], item, each, greatest),
+    method("indexOf", &[L, Arg::Item], |_| Type::Int, each, index_of),
+    method("lastIndexOf", &[L, Arg::Item], |_| Type::Int, each, last_index_of),
+    method("slice", &[L, Arg::Int, Arg::Int], same, each, slice),
+    method("distinct", &[L], same, square, distinct),
+    method("reverse", &[L], same, each, reverse),
+    method("sort", &[L], same, |sizes| 1 + sizes[0].saturating_mul(10), sort),
+    method("flatten", &[L], flat, each, flatten),
+    method("flatten", &[L, Arg::Int], |_| Type::List(Arc::new(Type::Dyn), crate::types::MAX_REQUEST), each, flatten),
+    method("first", &[L], optional_item, one, first),
+    method("last", &[L], optional_item, one, last),
+    Row {
+        name: "lists.range",
+        method: false,
+        args: &[Arg::Int],
+        answer: |_| Type::List(Arc::new(Type::Int), crate::types::MAX_REQUEST),
+        cost: one,
+        run: range,
+    },
+    set("sets.contains", contains),
+    set("sets.intersects", intersects),
+    set("sets.equivalent", equivalent),
+];
+
+/// Whether values have an order, all with all.
+pub(crate) fn is_sortable<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> bool {
+    let mut kind = None;
+    values.into_iter().all(|value| *kind.get_or_insert(value.type_name()) == value.type_name() && compare(value, value).is_some())
+}
+
+fn items<'a>(list: &List<'a>) -> Result<Vec<Value<'a>>, Failure> {
+    let items: Vec<Value<'a>> = list.iter().collect();
+    if is_sortable(items.iter()) { Ok(items) } else { no_overload() }
+}
+
+fn ordering(one: &Value<'_>, other: &Value<'_>) -> Ordering {
+    compare(one, other).unwrap_or(Ordering::Equal)
+}
+
+function!(is_sorted, [Value::List(list)] => {
+    let items = items(list)?;
+    Ok(Value::Bool(items.windows(2).all(|pair| ordering(&pair[0], &pair[1]).is_le())))
+});
+function!(least, [Value::List(list)] => items(list)?.into_iter().min_by(ordering).ok_or_else(|| "min called on empty list".into()));
+function!(greatest, [Value::List(list)] => {
+    // Of equal ones the first.
+    items(list)?.into_iter().rev().max_by(ordering).ok_or_else(|| "max called on empty list".into())
+});
+function!(reverse, [Value::List(list)] => {
+    let mut items: Vec<_> = list.iter().collect();
+    items.reverse();
+    Ok(Value::list(items))
+});
+function!(sort, [Value::List(list)] => {
+    let mut items = items(list)?;
+    items.sort_by(ordering);
+    Ok(Value::list(items))
+});
+function!(first, [Value::List(list)] => Ok(Value::optional(list.get(0))));
+function!(last, [Value::List(list)] => Ok(Value::optional(list.len().checked_sub(1).and_then(|last| list.get(last)))));
+function!(slice, [Value::List(list), Value::Int(from), Value::Int(to)] => {
+    let bounds = usize::try_from(*from).ok().zip(usize::try_from(*to).ok()).filter(|(from, to)| from <= to && *to <= list.len());
+    let (from, to) = bounds.ok_or_else(|| Failure::from("a slice is out of bounds"))?;
+    Ok(Value::list((from..to).filter_map(|index| list.get(index)).collect()))
+});
+
+/// An empty list of what is not known sums up to the int 0.
+fn sum<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let [Value::List(list)] = args else { return no_overload() };
+    let Some(first) = list.get(0) else { return Ok(Value::Int(0)) };
+    let add = operators::add_values;
+    (1..list.len()).filter_map(|index| list.get(index)).try_fold(first, |total, item| add(meter, &[total, item]))
+}
+
+fn search<'a>(meter: &mut Meter, args: &[Value<'a>], mut order: impl Iterator<Item = usize>) -> Answer<'a> {
+    let [Value::List(list), wanted] = args else { return no_overload() };
+    let found = order.try_fold(-1, |none, index| {
+        let same = list.get(index).map_or(Ok(false), |item| equal(meter, &item, wanted));
+        match same {
+            Ok(true) => Err(Ok(i64::try_from(index).unwrap_or(i64::MAX))),
+            Ok(false) => Ok(none),
+            Err(failure) => Err(Err(failure)),
+        }
+    });
+    match found {
+        Ok(none) => Ok(Value::Int(none)),
+        Err(found) => found.map(Value::Int),
+    }
+}
+
+fn length(args: &[Value<'_>]) -> usize {
+    match args {
+        [Value::List(list), ..] => list.len(),
+        _ => 0,
+    }
+}
+
+fn index_of<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    search(meter, args, 0..length(args))
+}
+
+fn last_index_of<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    search(meter, args, (0..length(args)).rev())
+}
+
+fn holds<'a>(meter: &mut Meter, items: &[Value<'a>], wanted: &Value<'a>) -> Result<bool, Failure> {
+    for item in items {
+        meter.spend(1)?;
+        if equal(meter, item, wanted)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn distinct<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let [Value::List(list)] = args else { return no_overload() };
+    let mut out: Vec<Value<'a>> = Vec::new();
+    for item in list.iter() {
+        if !holds(meter, &out, &item)? {
+            out.push(item);
+        }
+    }
+    Ok(Value::list(out))
+}
+
+/// Lists in the list take its place, so many levels deep.
+fn flatten<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let (list, levels) = match args {
+        [Value::List(list)] => (list, 1),
+        [Value::List(list), Value::Int(levels)] if *levels >= 0 => (list, *levels),
+        [Value::List(_), Value::Int(_)] => return Err("a negative level".into()),
+        _ => return no_overload(),
+    };
+    let mut out: Vec<Value<'a>> = list.iter().collect();
+    for _ in 0..levels {
+        if !out.iter().any(|item| matches!(item, Value::List(_))) {
+            break;
+        }
+        let mut flat = Vec::new();
+        for item in out {
+            match item {
+                Value::List(list) => {
+                    meter.spend(list.len() as u64)?;
+                    flat.extend(list.iter());
+                }
+                other => flat.push(other),
+            }
+        }
+        out = flat;
+    }
+    Ok(Value::list(out))
+}
+
+fn range<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let [Value::Int(count)] = args else { return no_overload() };
+    meter.spend(u64::try_from(*count).unwrap_or(0))?;
+    Ok(Value::list((0..*count).map(Value::Int).collect()))
+}
+
+fn pair<'a>(args: &[Value<'a>]) -> Result<[Vec<Value<'a>>; 2], Failure> {
+    match args {
+        [Value::List(one), Value::List(other)] => Ok([one.iter().collect(), other.iter().collect()]),
+        _ => no_overload(),
+    }
+}
+
+fn all_in<'a>(meter: &mut Meter, wanted: &[Value<'a>], items: &[Value<'a>]) -> Result<bool, Failure> {
+    for item in wanted {
+        if !holds(meter, items, item)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn contains<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let [one, other] = pair(args)?;
+    all_in(meter, &other, &one).map(Value::Bool)
+}
+
+fn equivalent<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let [one, other] = pair(args)?;
+    Ok(Value::Bool(all_in(meter, &other, &one)? && all_in(meter, &one, &other)?))
+}
+
+fn intersects<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let [one, other] = pair(args)?;
+    for item in &one {
+        if holds(meter, &other, item)? {
+            return Ok(Value::Bool(true));
+        }
+    }
+    Ok(Value::Bool(false))
+}

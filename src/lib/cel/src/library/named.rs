@@ -1,0 +1,76 @@
+//! Named formats: `format.dns1123Label().validate(text)`.
+
+use super::{Arg, FORMAT, Library, Row, function, one, walk};
+use crate::types::Type;
+use crate::value::Value;
+use ferrokube_apimachinery::name;
+use ferrokube_schema::pattern::fits_format;
+use std::sync::Arc;
+
+/// A named format.
+#[derive(Debug)]
+pub struct Format {
+    name: &'static str,
+    /// What is wrong with a text.
+    check: fn(&str) -> Vec<String>,
+}
+
+static FORMATS: [Format; 13] = [
+    Format { name: "dns1123Label", check: name::dns1123_label },
+    Format { name: "dns1123Subdomain", check: name::dns1123_subdomain },
+    Format { name: "dns1035Label", check: name::dns1035_label },
+    Format { name: "qualifiedName", check: name::qualified_name },
+    Format { name: "dns1123LabelPrefix", check: |text| name::dns1123_label(&prefix(text)) },
+    Format { name: "dns1123SubdomainPrefix", check: |text| name::dns1123_subdomain(&prefix(text)) },
+    Format { name: "dns1035LabelPrefix", check: |text| name::dns1035_label(&prefix(text)) },
+    Format { name: "labelValue", check: name::label_value },
+    Format { name: "uri", check: |text| said(super::url::parse(text).is_some(), "a URI") },
+    Format { name: "uuid", check: |text| said(fits_format("uuid", text), "a UUID") },
+    Format { name: "byte", check: |text| said(fits_format("byte", text), "base64") },
+    Format { name: "date", check: |text| said(fits_format("date", text), "a date") },
+    Format { name: "datetime", check: |text| said(fits_format("date-time", text), "a date and a time") },
+];
+
+/// A prefix may end in a dash, since something follows.
+fn prefix(text: &str) -> String {
+    text.strip_suffix('-').map_or_else(|| text.to_owned(), |text| format!("{text}a"))
+}
+
+fn said(fits: bool, what: &str) -> Vec<String> {
+    if fits { Vec::new() } else { vec![format!("must be {what}")] }
+}
+
+fn a_format(_: &[Type]) -> Type {
+    Type::Library(FORMAT)
+}
+
+fn complaints(_: &[Type]) -> Type {
+    Type::Optional(Arc::new(Type::List(Arc::new(Type::String(1024)), 16)))
+}
+
+macro_rules! formats {
+    ($($index:literal $name:literal $run:ident),*) => {
+        $(function!($run, [] => Ok(Value::library(Library::Format(&FORMATS[$index]))));)*
+        pub(super) const ROWS: &[Row] = &[
+            $(Row { name: $name, method: false, args: &[], answer: a_format, cost: one, run: $run },)*
+            Row { name: "format.named", method: false, args: &[Arg::String], answer: |_| Type::Optional(Arc::new(Type::Library(FORMAT))), cost: one, run: named },
+            Row { name: "validate", method: true, args: &[Arg::Library(FORMAT), Arg::String], answer: complaints, cost: |sizes| walk(&sizes[1..]), run: validate },
+        ];
+    };
+}
+
+formats!(
+    0 "format.dns1123Label" label, 1 "format.dns1123Subdomain" subdomain, 2 "format.dns1035Label" old_label, 3 "format.qualifiedName" qualified,
+    4 "format.dns1123LabelPrefix" label_prefix, 5 "format.dns1123SubdomainPrefix" subdomain_prefix, 6 "format.dns1035LabelPrefix" old_label_prefix,
+    7 "format.labelValue" label_value, 8 "format.uri" uri, 9 "format.uuid" uuid, 10 "format.byte" byte, 11 "format.date" date, 12 "format.datetime" datetime
+);
+
+function!(named, [Value::String(name)] => {
+    let found = FORMATS.iter().find(|format| format.name == &**name);
+    Ok(Value::optional(found.map(|format| Value::library(Library::Format(format)))))
+});
+function!(validate, [Value::Library(library), Value::String(text)] => {
+    let Library::Format(format) = &**library else { return crate::machine::no_overload() };
+    let errors = (format.check)(text);
+    Ok(Value::optional((!errors.is_empty()).then(|| Value::list(errors.into_iter().map(Value::text).collect()))))
+});

@@ -1,0 +1,148 @@
+//! Addresses and networks.
+
+use super::{Arg, CIDR, IP, Library, Row, function, one, walk};
+use crate::machine::Failure;
+use crate::types::Type;
+use crate::value::Value;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A network: an address and the length of its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl Cidr {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, prefix) = text.split_once('/')?;
+        let address = parse(address)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let digits = !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
+        prefix.parse().ok().filter(|prefix| digits && *prefix <= most).map(|prefix| Self { address, prefix })
+    }
+
+    fn masked(self) -> Self {
+        let address = match self.address {
+            IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from(address.to_bits() & u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0))),
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(address.to_bits() & u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0))),
+        };
+        Self { address, ..self }
+    }
+
+    fn contains(self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.address.is_ipv4() && Self { address, prefix: self.prefix }.masked().address == self.masked().address
+    }
+
+    fn covers(self, other: Self) -> bool {
+        other.prefix >= self.prefix && self.contains(other.address)
+    }
+}
+
+/// An address: no zone, and no IPv4 address inside an IPv6 one.
+fn parse(text: &str) -> Option<IpAddr> {
+    text.parse().ok().filter(|address| !matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some()))
+}
+
+const fn of_ip(name: &'static str, run: super::Run) -> Row {
+    Row { name, method: true, args: &[Arg::Library(IP)], answer: |_| Type::Bool, cost: one, run }
+}
+
+const fn of_cidr(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type, run: super::Run) -> Row {
+    Row { name, method: true, args, answer, cost: one, run }
+}
+
+pub(super) const ROWS: &[Row] = &[
+    Row { name: "ip", method: false, args: &[Arg::String], answer: |_| Type::Library(IP), cost: walk, run: ip },
+    Row { name: "isIP", method: false, args: &[Arg::String], answer: |_| Type::Bool, cost: walk, run: is_ip },
+    Row { name: "ip.isCanonical", method: false, args: &[Arg::String], answer: |_| Type::Bool, cost: walk, run: is_canonical },
+    Row { name: "family", method: true, args: &[Arg::Library(IP)], answer: |_| Type::Int, cost: one, run: family },
+    of_ip("isUnspecified", is_unspecified),
+    of_ip("isLoopback", is_loopback),
+    of_ip("isLinkLocalMulticast", is_link_local_multicast),
+    of_ip("isLinkLocalUnicast", is_link_local_unicast),
+    of_ip("isGlobalUnicast", is_global_unicast),
+    Row { name: "cidr", method: false, args: &[Arg::String], answer: |_| Type::Library(CIDR), cost: walk, run: cidr },
+    Row { name: "isCIDR", method: false, args: &[Arg::String], answer: |_| Type::Bool, cost: walk, run: is_cidr },
+    of_cidr("containsIP", &[Arg::Library(CIDR), Arg::String], |_| Type::Bool, contains_ip),
+    of_cidr("containsIP", &[Arg::Library(CIDR), Arg::Library(IP)], |_| Type::Bool, contains_ip),
+    of_cidr("containsCIDR", &[Arg::Library(CIDR), Arg::String], |_| Type::Bool, contains_cidr),
+    of_cidr("containsCIDR", &[Arg::Library(CIDR), Arg::Library(CIDR)], |_| Type::Bool, contains_cidr),
+    of_cidr("ip", &[Arg::Library(CIDR)], |_| Type::Library(IP), network),
+    of_cidr("masked", &[Arg::Library(CIDR)], |_| Type::Library(CIDR), masked),
+    of_cidr("prefixLength", &[Arg::Library(CIDR)], |_| Type::Int, prefix_length),
+];
+
+fn no_address() -> Failure {
+    "a text is no IP address".into()
+}
+
+fn no_network() -> Failure {
+    "a text is no CIDR".into()
+}
+
+fn address(value: &Value<'_>) -> Result<IpAddr, Failure> {
+    match value {
+        Value::String(text) => parse(text).ok_or_else(no_address),
+        Value::Library(library) => match **library {
+            Library::Ip(address) => Ok(address),
+            _ => crate::machine::no_overload(),
+        },
+        _ => crate::machine::no_overload(),
+    }
+}
+
+fn of(value: &Value<'_>) -> Result<Cidr, Failure> {
+    match value {
+        Value::String(text) => Cidr::parse(text).ok_or_else(no_network),
+        Value::Library(library) => match **library {
+            Library::Cidr(cidr) => Ok(cidr),
+            _ => crate::machine::no_overload(),
+        },
+        _ => crate::machine::no_overload(),
+    }
+}
+
+function!(ip, [value] => address(value).map(|address| Value::library(Library::Ip(address))));
+function!(is_ip, [Value::String(text)] => Ok(Value::Bool(parse(text).is_some())));
+function!(is_canonical, [Value::String(text)] => {
+    let address = parse(text).ok_or_else(no_address)?;
+    Ok(Value::Bool(address.to_string() == **text))
+});
+function!(family, [value] => address(value).map(|address| Value::Int(if address.is_ipv4() { 4 } else { 6 })));
+function!(is_unspecified, [value] => address(value).map(|address| Value::Bool(address.is_unspecified())));
+function!(is_loopback, [value] => address(value).map(|address| Value::Bool(address.is_loopback())));
+function!(is_link_local_multicast, [value] => address(value).map(|address| Value::Bool(local_multicast(address))));
+function!(is_link_local_unicast, [value] => address(value).map(|address| Value::Bool(local_unicast(address))));
+function!(is_global_unicast, [value] => address(value).map(|address| {
+    let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    Value::Bool(!(broadcast || address.is_unspecified() || address.is_loopback() || address.is_multicast() || local_unicast(address)))
+}));
+function!(cidr, [value] => of(value).map(|cidr| Value::library(Library::Cidr(cidr))));
+function!(is_cidr, [Value::String(text)] => Ok(Value::Bool(Cidr::parse(text).is_some())));
+function!(contains_ip, [cidr, value] => Ok(Value::Bool(of(cidr)?.contains(address(value)?))));
+function!(contains_cidr, [cidr, other] => Ok(Value::Bool(of(cidr)?.covers(of(other)?))));
+function!(network, [value] => of(value).map(|cidr| Value::library(Library::Ip(cidr.address))));
+function!(masked, [value] => of(value).map(|cidr| Value::library(Library::Cidr(cidr.masked()))));
+function!(prefix_length, [value] => of(value).map(|cidr| Value::Int(i64::from(cidr.prefix))));
+
+fn local_multicast(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(address) => address.segments()[0] & 0xff0f == 0xff02,
+    }
+}
+
+fn local_unicast(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.segments()[0] & 0xffc0 == 0xfe80,
+    }
+}

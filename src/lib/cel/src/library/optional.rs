@@ -1,0 +1,51 @@
+//! Optional values.
+
+use super::{Arg, Row, function, one};
+use crate::types::Type;
+use crate::value::Value;
+use std::sync::Arc;
+
+fn wrapped(types: &[Type]) -> Type {
+    Type::Optional(Arc::new(types[0].clone()))
+}
+
+fn inner(types: &[Type]) -> Type {
+    match &types[0] {
+        Type::Optional(inner) => (**inner).clone(),
+        _ => Type::Dyn,
+    }
+}
+
+pub(super) const ROWS: &[Row] = &[
+    Row { name: "optional.none", method: false, args: &[], answer: |_| Type::Optional(Arc::new(Type::Dyn)), cost: one, run: none },
+    Row { name: "optional.of", method: false, args: &[Arg::Any], answer: wrapped, cost: one, run: of },
+    Row { name: "optional.ofNonZeroValue", method: false, args: &[Arg::Any], answer: wrapped, cost: one, run: of_non_zero },
+    Row { name: "hasValue", method: true, args: &[Arg::Optional], answer: |_| Type::Bool, cost: one, run: has_value },
+    Row { name: "value", method: true, args: &[Arg::Optional], answer: inner, cost: one, run: value },
+    Row { name: "orValue", method: true, args: &[Arg::Optional, Arg::Item], answer: or_type, cost: one, run: or_value },
+    Row { name: "or", method: true, args: &[Arg::Optional, Arg::Same], answer: |types| types[0].join(&types[1]), cost: one, run: or },
+];
+
+fn or_type(types: &[Type]) -> Type {
+    match inner(types) {
+        Type::Dyn => types[1].clone(),
+        known => known.join(&types[1]),
+    }
+}
+
+function!(none, [] => Ok(Value::Optional(None)));
+function!(of, [value] => Ok(Value::optional(Some(value.clone()))));
+function!(of_non_zero, [value] => Ok(Value::optional(Some(value.clone()).filter(|value| !value.is_zero()))));
+function!(has_value, [Value::Optional(value)] => Ok(Value::Bool(value.is_some())));
+function!(value,
+    [Value::Optional(Some(value))] => Ok((**value).clone()),
+    [Value::Optional(None)] => Err("optional.none() dereference".into()),
+);
+function!(or_value,
+    [Value::Optional(Some(value)), _] => Ok((**value).clone()),
+    [Value::Optional(None), other] => Ok(other.clone()),
+);
+function!(or,
+    [value @ Value::Optional(Some(_)), Value::Optional(_)] => Ok(value.clone()),
+    [Value::Optional(None), other @ Value::Optional(_)] => Ok(other.clone()),
+);

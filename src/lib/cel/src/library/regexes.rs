@@ -1,0 +1,79 @@
+//! Regular expressions.
+
+use super::{Arg, Row};
+use crate::cost::{Meter, traversal};
+use crate::machine::{Answer, Failure, no_overload};
+use crate::types::Type;
+use crate::value::Value;
+use ferrokube_schema::pattern;
+use regex::Regex;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// So many compiled patterns are kept for each thread.
+const KEPT: usize = 128;
+
+/// A step for each character, times the size of the pattern.
+fn search(sizes: &[u64]) -> u64 {
+    traversal(sizes[0].saturating_add(1)).saturating_mul(1 + sizes[1] / 4)
+}
+
+fn text(types: &[Type]) -> Type {
+    Type::String(types[0].size())
+}
+
+fn texts(types: &[Type]) -> Type {
+    Type::List(Arc::new(text(types)), types[0].size())
+}
+
+const S: Arg = Arg::String;
+
+pub(super) const ROWS: &[Row] = &[
+    Row { name: "matches", method: true, args: &[S, S], answer: |_| Type::Bool, cost: search, run: matches },
+    Row { name: "matches", method: false, args: &[S, S], answer: |_| Type::Bool, cost: search, run: matches },
+    Row { name: "find", method: true, args: &[S, S], answer: text, cost: search, run: find },
+    Row { name: "findAll", method: true, args: &[S, S], answer: texts, cost: search, run: find_all },
+    Row { name: "findAll", method: true, args: &[S, S, Arg::Int], answer: texts, cost: search, run: find_all },
+];
+
+/// Compiles a pattern.
+///
+/// # Errors
+/// It is none, or too large.
+pub(crate) fn compile(source: &str) -> Result<Regex, Failure> {
+    thread_local! {
+        static COMPILED: RefCell<HashMap<Box<str>, Regex>> = RefCell::default();
+    }
+    COMPILED.with_borrow_mut(|compiled| {
+        if let Some(known) = compiled.get(source) {
+            return Ok(known.clone());
+        }
+        let regex = pattern::compile(source).map_err(|_| Failure::from("a malformed regular expression"))?;
+        if compiled.len() >= KEPT {
+            compiled.clear();
+        }
+        compiled.insert(source.into(), regex.clone());
+        Ok(regex)
+    })
+}
+
+fn matches<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let [Value::String(text), Value::String(pattern)] = args else { return no_overload() };
+    Ok(Value::Bool(compile(pattern)?.is_match(text)))
+}
+
+fn find<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let [Value::String(text), Value::String(pattern)] = args else { return no_overload() };
+    Ok(Value::text(compile(pattern)?.find(text).map_or("", |found| found.as_str())))
+}
+
+fn find_all<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let (text, pattern, most) = match args {
+        [Value::String(text), Value::String(pattern)] => (text, pattern, usize::MAX),
+        [Value::String(text), Value::String(pattern), Value::Int(most)] => (text, pattern, usize::try_from(*most).unwrap_or(usize::MAX)),
+        _ => return no_overload(),
+    };
+    let regex = compile(pattern)?;
+    Ok(Value::list(regex.find_iter(text).take(most).map(|found| Value::text(found.as_str())).collect()))
+}

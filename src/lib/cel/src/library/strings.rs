@@ -1,0 +1,178 @@
+//! Functions of texts. Positions count characters.
+
+use super::{Arg, Row, function, one, product, walk, walk_second};
+use crate::cost::{Meter, traversal};
+use crate::machine::{Answer, Failure, no_overload};
+use crate::types::Type;
+use crate::value::Value;
+use std::sync::Arc;
+
+const S: Arg = Arg::String;
+const I: Arg = Arg::Int;
+
+fn same(types: &[Type]) -> Type {
+    Type::String(types[0].size())
+}
+
+fn texts(types: &[Type]) -> Type {
+    Type::List(Arc::new(same(types)), types[0].size())
+}
+
+/// The longest text after a replacement.
+fn grown(sizes: &[u64]) -> u64 {
+    sizes[0].saturating_add(sizes[0].saturating_add(1).saturating_mul(sizes[2]))
+}
+
+fn replaced(types: &[Type]) -> Type {
+    Type::String(grown(&[types[0].size(), types[1].size(), types[2].size()]))
+}
+
+fn replacing(sizes: &[u64]) -> u64 {
+    1 + traversal(grown(sizes))
+}
+
+fn joined(types: &[Type]) -> Type {
+    let separator = types.get(1).map_or(0, Type::size);
+    match &types[0] {
+        Type::List(item, most) => Type::String(most.saturating_mul(item.size().saturating_add(separator))),
+        _ => Type::String(crate::types::MAX_REQUEST),
+    }
+}
+
+const fn method(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type, cost: super::Cost, run: super::Run) -> Row {
+    Row { name, method: true, args, answer, cost, run }
+}
+
+pub(super) const ROWS: &[Row] = &[
+    method("contains", &[S, S], |_| Type::Bool, product, contains),
+    method("startsWith", &[S, S], |_| Type::Bool, walk_second, starts_with),
+    method("endsWith", &[S, S], |_| Type::Bool, walk_second, ends_with),
+    method("charAt", &[S, I], |_| Type::String(4), walk, char_at),
+    method("indexOf", &[S, S], |_| Type::Int, product, index_of),
+    method("indexOf", &[S, S, I], |_| Type::Int, product, index_of),
+    method("lastIndexOf", &[S, S], |_| Type::Int, product, last_index_of),
+    method("lastIndexOf", &[S, S, I], |_| Type::Int, product, last_index_of),
+    method("lowerAscii", &[S], same, walk, lower),
+    method("upperAscii", &[S], same, walk, upper),
+    method("trim", &[S], same, walk, trim),
+    method("reverse", &[S], same, walk, reverse),
+    method("replace", &[S, S, S], replaced, replacing, replace),
+    method("replace", &[S, S, S, I], replaced, replacing, replace),
+    method("split", &[S, S], texts, walk, split),
+    method("split", &[S, S, I], texts, walk, split),
+    method("substring", &[S, I], same, walk, substring),
+    method("substring", &[S, I, I], same, walk, substring),
+    method("join", &[Arg::ListOf(&S)], joined, one, join),
+    method("join", &[Arg::ListOf(&S), S], joined, one, join),
+    Row { name: "strings.quote", method: false, args: &[S], answer: |types| Type::String(types[0].size().saturating_mul(2)), cost: walk, run: quote },
+];
+
+function!(contains, [Value::String(text), Value::String(part)] => Ok(Value::Bool(text.contains(&**part))));
+function!(starts_with, [Value::String(text), Value::String(part)] => Ok(Value::Bool(text.starts_with(&**part))));
+function!(ends_with, [Value::String(text), Value::String(part)] => Ok(Value::Bool(text.ends_with(&**part))));
+function!(lower, [Value::String(text)] => Ok(Value::text(text.to_ascii_lowercase())));
+function!(upper, [Value::String(text)] => Ok(Value::text(text.to_ascii_uppercase())));
+function!(trim, [Value::String(text)] => Ok(Value::text(text.trim())));
+function!(reverse, [Value::String(text)] => Ok(Value::text(text.chars().rev().collect::<String>())));
+function!(char_at, [Value::String(text), Value::Int(index)] => match boundary(text, *index)? {
+    start if start == text.len() => Ok(Value::text("")),
+    start => Ok(Value::text(text[start..].chars().take(1).collect::<String>())),
+});
+function!(index_of,
+    [Value::String(text), Value::String(part)] => Ok(Value::Int(position(text, text.find(&**part)))),
+    [Value::String(text), Value::String(part), Value::Int(from)] => {
+        let start = boundary(text, *from)?;
+        Ok(Value::Int(position(text, text[start..].find(&**part).map(|at| at + start))))
+    },
+);
+function!(last_index_of,
+    [Value::String(text), Value::String(part)] => Ok(Value::Int(position(text, text.rfind(&**part)))),
+    [Value::String(text), Value::String(part), Value::Int(from)] => {
+        let start = boundary(text, *from)?;
+        // An occurrence may begin there, and end behind.
+        let end = (start + part.len()).min(text.len());
+        let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
+        Ok(Value::Int(position(text, text[..end].rfind(&**part).filter(|at| *at <= start))))
+    },
+);
+function!(replace,
+    [Value::String(text), Value::String(from), Value::String(to)] => Ok(Value::text(text.replace(&**from, to))),
+    [Value::String(text), Value::String(from), Value::String(to), Value::Int(count)] => match usize::try_from(*count) {
+        Ok(count) => Ok(Value::text(text.replacen(&**from, to, count))),
+        Err(_) => Ok(Value::text(text.replace(&**from, to))),
+    },
+);
+function!(split,
+    [Value::String(text), Value::String(separator)] => Ok(pieces(text, separator, usize::MAX)),
+    [Value::String(text), Value::String(separator), Value::Int(count)] => Ok(pieces(text, separator, usize::try_from(*count).unwrap_or(usize::MAX))),
+);
+function!(substring,
+    [Value::String(text), Value::Int(from)] => Ok(Value::text(&text[boundary(text, *from)?..])),
+    [Value::String(text), Value::Int(from), Value::Int(to)] => {
+        let (start, end) = (boundary(text, *from)?, boundary(text, *to)?);
+        text.get(start..end).map(Value::text).ok_or_else(|| "invalid substring range".into())
+    },
+);
+function!(quote, [Value::String(text)] => {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            '\\' | '"' => out.extend(['\\', c]),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    Ok(Value::text(out))
+});
+
+/// Where a character begins, in bytes; the end is a place, too.
+fn boundary(text: &str, index: i64) -> Result<usize, Failure> {
+    let index = usize::try_from(index).map_err(|_| Failure::from("index out of range"))?;
+    let mut starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    starts.nth(index).ok_or_else(|| "index out of range".into())
+}
+
+/// The number of the character that begins there.
+fn position(text: &str, at: Option<usize>) -> i64 {
+    at.map_or(-1, |at| i64::try_from(text[..at].chars().count()).unwrap_or(i64::MAX))
+}
+
+fn pieces<'a>(text: &str, separator: &str, most: usize) -> Value<'a> {
+    let pieces: Vec<Value<'a>> = if most == 0 {
+        Vec::new()
+    } else if separator.is_empty() {
+        let chars: Vec<char> = text.chars().collect();
+        let alone = chars.len().min(most - 1);
+        let tail: String = chars[alone..].iter().collect();
+        chars[..alone].iter().map(char::to_string).chain((!tail.is_empty()).then_some(tail)).map(Value::text).collect()
+    } else {
+        text.splitn(most, separator).map(Value::text).collect()
+    };
+    Value::list(pieces)
+}
+
+fn join<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    let (list, separator) = match args {
+        [Value::List(list)] => (list, ""),
+        [Value::List(list), Value::String(separator)] => (list, &**separator),
+        _ => return no_overload(),
+    };
+    let mut out = String::new();
+    for (index, item) in list.iter().enumerate() {
+        let Value::String(text) = item else { return no_overload() };
+        meter.spend(1 + traversal((text.len() + separator.len()) as u64))?;
+        if index > 0 {
+            out.push_str(separator);
+        }
+        out.push_str(&text);
+    }
+    Ok(Value::text(out))
+}

@@ -1,0 +1,181 @@
+//! Timestamps and durations.
+
+use super::{Arg, Row, function, one, walk};
+use crate::machine::Failure;
+use crate::types::Type;
+use crate::value::Value;
+use jiff::civil::Weekday;
+use jiff::tz::{Offset, TimeZone};
+use jiff::{Timestamp, Zoned};
+
+/// In nanoseconds.
+pub(crate) const SECOND: i128 = 1_000_000_000;
+const MINUTE: i128 = 60 * SECOND;
+const HOUR: i128 = 60 * MINUTE;
+/// The years 1 to 9999.
+const FIRST: i128 = -62_135_596_800 * SECOND;
+const LAST: i128 = 253_402_300_800 * SECOND - 1;
+
+macro_rules! parts {
+    ($($name:literal => $of_time:ident),*) => {
+        &[$(
+            Row { name: $name, method: true, args: &[Arg::Timestamp], answer: |_| Type::Int, cost: one, run: $of_time },
+            Row { name: $name, method: true, args: &[Arg::Timestamp, Arg::String], answer: |_| Type::Int, cost: walk, run: $of_time },
+        )*
+            Row { name: "getHours", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: hours },
+            Row { name: "getMinutes", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: minutes },
+            Row { name: "getSeconds", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: seconds },
+            Row { name: "getMilliseconds", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: milliseconds },
+        ]
+    };
+}
+
+pub(super) const ROWS: &[Row] = parts!(
+    "getFullYear" => year, "getMonth" => month, "getDayOfYear" => day_of_year, "getDayOfMonth" => day_of_month, "getDate" => date,
+    "getDayOfWeek" => day_of_week, "getHours" => hours, "getMinutes" => minutes, "getSeconds" => seconds, "getMilliseconds" => milliseconds
+);
+
+macro_rules! part {
+    ($name:ident, $zoned:ident => $part:expr, $nanos:ident => $of_duration:expr) => {
+        function!($name,
+            [Value::Duration($nanos)] => Ok(Value::Int($of_duration)),
+            [Value::Timestamp(nanos)] => zoned(*nanos, "UTC").map(|$zoned| Value::Int(i64::from($part))),
+            [Value::Timestamp(nanos), Value::String(zone)] => zoned(*nanos, zone).map(|$zoned| Value::Int(i64::from($part))),
+        );
+    };
+    ($name:ident, $zoned:ident => $part:expr) => {
+        function!($name,
+            [Value::Timestamp(nanos)] => zoned(*nanos, "UTC").map(|$zoned| Value::Int(i64::from($part))),
+            [Value::Timestamp(nanos), Value::String(zone)] => zoned(*nanos, zone).map(|$zoned| Value::Int(i64::from($part))),
+        );
+    };
+}
+
+part!(year, time => time.year());
+part!(month, time => time.month() - 1);
+part!(day_of_year, time => time.day_of_year() - 1);
+part!(day_of_month, time => time.day() - 1);
+part!(date, time => time.day());
+part!(day_of_week, time => weekday(time.weekday()));
+part!(hours, time => time.hour(), nanos => nanos / 3_600_000_000_000);
+part!(minutes, time => time.minute(), nanos => nanos / 60_000_000_000);
+part!(seconds, time => time.second(), nanos => nanos / 1_000_000_000);
+part!(milliseconds, time => time.millisecond(), nanos => nanos / 1_000_000);
+
+/// Counted from Sunday.
+fn weekday(day: Weekday) -> i8 {
+    day.to_sunday_zero_offset()
+}
+
+/// A time at a place: `UTC`, `America/New_York`, `-08:00`.
+fn zoned(nanos: i128, zone: &str) -> Result<Zoned, Failure> {
+    let unknown = || Failure::from("unknown time zone");
+    let at = Timestamp::from_nanosecond(nanos).map_err(|_| Failure::from("a time is out of range"))?;
+    let zone = match zone {
+        "" | "UTC" => TimeZone::UTC,
+        zone => match zone.split_once(':') {
+            Some((hours, minutes)) => {
+                let (sign, digits) = hours.strip_prefix('-').map_or((1, hours.trim_start_matches('+')), |digits| (-1, digits));
+                let total = digits.parse::<i32>().ok().zip(minutes.parse::<i32>().ok()).filter(|(hours, minutes)| *hours < 24 && *minutes < 60);
+                let seconds = total.map(|(hours, minutes)| sign * (hours * 3600 + minutes * 60)).ok_or_else(unknown)?;
+                TimeZone::fixed(Offset::from_seconds(seconds).map_err(|_| unknown())?)
+            }
+            None => TimeZone::get(zone).map_err(|_| unknown())?,
+        },
+    };
+    Ok(at.to_zoned(zone))
+}
+
+/// A time that can be written.
+pub(super) fn in_range(nanos: i128) -> Result<i128, Failure> {
+    if (FIRST..=LAST).contains(&nanos) { Ok(nanos) } else { Err("a time is out of range".into()) }
+}
+
+/// Reads RFC 3339.
+pub(crate) fn timestamp(text: &str) -> Option<i128> {
+    let bytes = text.as_bytes();
+    if bytes.len() < 20 || !matches!(bytes[10], b'T' | b't') || bytes[4] != b'-' {
+        return None;
+    }
+    let nanos = text.parse::<Timestamp>().ok()?.as_nanosecond();
+    in_range(nanos).ok()
+}
+
+pub(super) fn write_timestamp(nanos: i128) -> Result<String, Failure> {
+    Timestamp::from_nanosecond(nanos).map(|time| time.to_string()).map_err(|_| "a time is out of range".into())
+}
+
+/// In seconds: `3600s`, `1.5s`.
+pub(super) fn write_duration(nanos: i64) -> String {
+    let (seconds, rest) = (nanos / 1_000_000_000, (nanos % 1_000_000_000).unsigned_abs());
+    if rest == 0 {
+        return format!("{seconds}s");
+    }
+    let sign = if nanos < 0 && seconds == 0 { "-" } else { "" };
+    let fraction = format!("{rest:09}");
+    format!("{sign}{seconds}.{}s", fraction.trim_end_matches('0'))
+}
+
+/// Reads a duration: `1h30m`, `-1.5s`, `300ms`.
+pub(crate) fn duration(text: &str) -> Option<i64> {
+    let (negative, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total: i128 = 0;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).filter(|end| *end > 0)?;
+        let (number, after) = rest.split_at(end);
+        let (unit, length) = unit(after)?;
+        total = total.checked_add(amount(number, unit)?)?;
+        rest = &after[length..];
+    }
+    i64::try_from(if negative { -total } else { total }).ok()
+}
+
+fn unit(text: &str) -> Option<(i128, usize)> {
+    const UNITS: [(&str, i128); 8] =
+        [("ns", 1), ("us", 1_000), ("\u{b5}s", 1_000), ("\u{3bc}s", 1_000), ("ms", 1_000_000), ("s", SECOND), ("m", MINUTE), ("h", HOUR)];
+    UNITS.into_iter().find(|(name, _)| text.starts_with(name)).map(|(name, unit)| (unit, name.len()))
+}
+
+/// So many units; what is below a nanosecond is dropped.
+fn amount(number: &str, unit: i128) -> Option<i128> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || number.len() > 40 {
+        return None;
+    }
+    let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let mut total = whole.checked_mul(unit)?;
+    let mut scale = unit;
+    for digit in fraction.bytes() {
+        scale /= 10;
+        total = total.checked_add(i128::from(digit - b'0') * scale)?;
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let cases = [("1h30m", 5_400_000_000_000), ("-1.5s", -1_500_000_000), ("300ms", 300_000_000), ("0", 0), ("1us", 1000)];
+        for (text, nanos) in cases {
+            assert_eq!(duration(text), Some(nanos), "{text}");
+        }
+        for bad in ["", "1", "h", "1x", "1.2.3s", ".s", "-", "99999999999h"] {
+            assert_eq!(duration(bad), None, "{bad}");
+        }
+        assert_eq!(write_duration(-1_500_000_000), "-1.5s");
+        assert_eq!(write_duration(-500_000_000), "-0.5s");
+        assert_eq!(write_duration(3_600_000_000_000), "3600s");
+    }
+}

@@ -1,0 +1,246 @@
+//! Evaluation. Recursive over the code, whose depth is bounded; every step is paid for.
+
+mod loops;
+
+use crate::code::Code;
+use crate::cost::{Meter, traversal};
+use crate::library::Row;
+use crate::value::{Field, Key, List, Map, Value};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Why an evaluation has no answer. Never holds a value of the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It costs more than it may.
+    Budget,
+    /// An operation failed.
+    Failed(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Budget => f.write_str("it costs more than it may"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<&str> for Failure {
+    fn from(why: &str) -> Self {
+        Self::Failed(why.to_owned())
+    }
+}
+
+/// A value, or none.
+pub(crate) type Answer<'a> = Result<Value<'a>, Failure>;
+
+/// The types of the arguments were not known when the expression was compiled, and do not fit.
+pub(crate) fn no_overload<T>() -> Result<T, Failure> {
+    Err(Failure::from("no such overload"))
+}
+
+/// An evaluation under way.
+pub(crate) struct Machine<'a, 'm> {
+    variables: Vec<Value<'a>>,
+    pub(crate) meter: &'m mut Meter,
+}
+
+impl<'a, 'm> Machine<'a, 'm> {
+    pub(crate) fn new(variables: Vec<Value<'a>>, meter: &'m mut Meter) -> Self {
+        Self { variables, meter }
+    }
+
+    pub(crate) fn evaluate(&mut self, code: &'a Code) -> Answer<'a> {
+        match code {
+            Code::Constant(value) => return Ok(value.clone()),
+            Code::Call(..) | Code::And(_) | Code::Or(_) | Code::List(_) | Code::Map(_) | Code::Loop(_) => {}
+            _ => self.meter.spend(1)?,
+        }
+        match code {
+            Code::Constant(value) => Ok(value.clone()),
+            Code::Variable(place) => self.variables.get(*place).cloned().ok_or_else(|| "no such variable".into()),
+            Code::Select { operand, field, optional } => self.select(operand, field, *optional),
+            Code::Has { operand, field } => self.has(operand, field),
+            Code::Index { operand, index, optional } => self.index(operand, index, *optional),
+            Code::Call(rows, args) => self.call(rows, args),
+            Code::And(all) => self.logical(all, false),
+            Code::Or(all) => self.logical(all, true),
+            Code::Conditional(parts) => match self.evaluate(&parts[0])? {
+                Value::Bool(true) => self.evaluate(&parts[1]),
+                Value::Bool(false) => self.evaluate(&parts[2]),
+                _ => no_overload(),
+            },
+            Code::List(items) => self.list(items),
+            Code::Map(entries) => self.map(entries),
+            Code::Loop(whole) => self.run(whole),
+            Code::Bind(parts) => {
+                let value = self.evaluate(&parts[0])?;
+                self.with([value], &parts[1])
+            }
+            Code::OptMap(parts, flat) => self.opt_map(parts, *flat),
+        }
+    }
+
+    /// Evaluates with further variables.
+    fn with<const N: usize>(&mut self, values: [Value<'a>; N], code: &'a Code) -> Answer<'a> {
+        let depth = self.variables.len();
+        self.variables.extend(values);
+        let answer = self.evaluate(code);
+        self.variables.truncate(depth);
+        answer
+    }
+
+    fn opt_map(&mut self, parts: &'a [Code; 2], flat: bool) -> Answer<'a> {
+        match self.evaluate(&parts[0])? {
+            Value::Optional(None) => Ok(Value::Optional(None)),
+            Value::Optional(Some(value)) => {
+                let answer = self.with([(*value).clone()], &parts[1])?;
+                if flat { Ok(answer) } else { Ok(Value::optional(Some(answer))) }
+            }
+            _ => no_overload(),
+        }
+    }
+
+    fn select(&mut self, operand: &'a Code, field: &'a Field, optional: bool) -> Answer<'a> {
+        let operand = self.evaluate(operand)?;
+        let found = |operand: &Value<'a>| match operand {
+            Value::Map(map) => Ok(map.field(field)),
+            _ => no_overload(),
+        };
+        match operand {
+            Value::Optional(None) => Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => Ok(Value::optional(found(&inner)?)),
+            operand if optional => Ok(Value::optional(found(&operand)?)),
+            operand => found(&operand)?.ok_or_else(|| Failure::Failed(format!("no such key: {}", field.given))),
+        }
+    }
+
+    fn has(&mut self, operand: &'a Code, field: &'a Field) -> Answer<'a> {
+        let present = match self.evaluate(operand)? {
+            Value::Map(map) => map.field(field).is_some(),
+            Value::Optional(None) => false,
+            Value::Optional(Some(inner)) => match &*inner {
+                Value::Map(map) => map.field(field).is_some(),
+                _ => return no_overload(),
+            },
+            _ => return no_overload(),
+        };
+        Ok(Value::Bool(present))
+    }
+
+    fn index(&mut self, operand: &'a Code, index: &'a Code, optional: bool) -> Answer<'a> {
+        let operand = self.evaluate(operand)?;
+        let index = self.evaluate(index)?;
+        match operand {
+            Value::Optional(None) => Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => Ok(Value::optional(at(&inner, &index)?)),
+            operand if optional => Ok(Value::optional(at(&operand, &index)?)),
+            operand => at(&operand, &index)?.ok_or_else(|| match operand {
+                Value::List(_) => "index out of bounds".into(),
+                _ => "no such key".into(),
+            }),
+        }
+    }
+
+    fn call(&mut self, rows: &'a [&'static Row], args: &'a [Code]) -> Answer<'a> {
+        let mut values = Vec::with_capacity(args.len());
+        for arg in args {
+            values.push(self.evaluate(arg)?);
+        }
+        let row = match rows {
+            [one] => one,
+            several => match several.iter().find(|row| row.takes_values(&values)) {
+                Some(row) => row,
+                None => return no_overload(),
+            },
+        };
+        row.call(self.meter, &values)
+    }
+
+    /// An operand that decides outweighs those that fail.
+    fn logical(&mut self, all: &'a [Code], decisive: bool) -> Answer<'a> {
+        let mut failure = None;
+        for code in all {
+            match self.evaluate(code) {
+                Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(decisive)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => failure = failure.or(no_overload::<()>().err()),
+                Err(Failure::Budget) => return Err(Failure::Budget),
+                Err(other) => failure = failure.or(Some(other)),
+            }
+        }
+        self.meter.spend(1)?;
+        failure.map_or(Ok(Value::Bool(!decisive)), Err)
+    }
+
+    fn list(&mut self, items: &'a [(Code, bool)]) -> Answer<'a> {
+        self.meter.spend(10)?;
+        let mut out = Vec::with_capacity(items.len());
+        for (item, optional) in items {
+            match (self.evaluate(item)?, optional) {
+                (value, false) => out.push(value),
+                (Value::Optional(value), true) => out.extend(value.map(|value| (*value).clone())),
+                (_, true) => return no_overload(),
+            }
+        }
+        Ok(Value::list(out))
+    }
+
+    fn map(&mut self, entries: &'a [(Code, Code, bool)]) -> Answer<'a> {
+        self.meter.spend(30)?;
+        let mut out = BTreeMap::new();
+        for (key, value, optional) in entries {
+            let key = Key::of(&self.evaluate(key)?).ok_or_else(|| Failure::from("unsupported key type"))?;
+            let value = match (self.evaluate(value)?, optional) {
+                (value, false) => value,
+                (Value::Optional(Some(value)), true) => (*value).clone(),
+                (Value::Optional(None), true) => continue,
+                (_, true) => return no_overload(),
+            };
+            if out.insert(key, value).is_some() {
+                return Err("a key is repeated".into());
+            }
+        }
+        Ok(Value::Map(Map::of(out)))
+    }
+
+    /// Pays for a copy of so much.
+    pub(crate) fn spend(&mut self, size: u64) -> Result<(), Failure> {
+        self.meter.spend(1 + traversal(size))
+    }
+}
+
+fn at<'a>(operand: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, Failure> {
+    match (operand, index) {
+        (Value::List(list), index) => Ok(usize::try_from(position(index)?).ok().and_then(|index| list.get(index))),
+        (Value::Map(map), key) => match Key::of(key) {
+            Some(key) => Ok(map.get(&key)),
+            None => no_overload(),
+        },
+        _ => no_overload(),
+    }
+}
+
+fn position(index: &Value<'_>) -> Result<i128, Failure> {
+    match Key::of(index) {
+        Some(Key::Number(number)) => Ok(number),
+        _ => no_overload(),
+    }
+}
+
+/// The items of a range, with their indices or keys.
+pub(crate) fn items<'a>(range: &Value<'a>) -> Result<Vec<(Value<'a>, Value<'a>)>, Failure> {
+    let numbered = |list: &List<'a>| {
+        let number = |index: usize| Value::Int(i64::try_from(index).unwrap_or(i64::MAX));
+        list.iter().enumerate().map(|(index, item)| (number(index), item)).collect()
+    };
+    match range {
+        Value::List(list) => Ok(numbered(list)),
+        Value::Map(map) => Ok(map.entries().into_iter().map(|(key, value)| (key.value(), value)).collect()),
+        _ => no_overload(),
+    }
+}

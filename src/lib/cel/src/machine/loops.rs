@@ -1,0 +1,132 @@
+//! Loops: what the macros stand for.
+
+use super::{Answer, Failure, Machine, items, no_overload};
+use crate::code::{Code, Loop, LoopKind};
+use crate::library::{compare, is_sortable};
+use crate::value::{Key, Map, Value};
+use std::collections::BTreeMap;
+
+/// One round.
+struct Round<'a> {
+    key: Value<'a>,
+    item: Value<'a>,
+}
+
+impl<'a> Machine<'a, '_> {
+    pub(super) fn run(&mut self, whole: &'a Loop) -> Answer<'a> {
+        let range = self.evaluate(&whole.range)?;
+        self.meter.spend(1)?;
+        let is_map = matches!(range, Value::Map(_));
+        let rounds = items(&range)?.into_iter().map(|(key, item)| match (whole.two, is_map) {
+            // One variable stands for the items of a list, and for the keys of a map.
+            (false, true) => Round { item: key.clone(), key },
+            _ => Round { key, item },
+        });
+        match whole.kind {
+            LoopKind::All => self.decide(whole, rounds, false),
+            LoopKind::Exists => self.decide(whole, rounds, true),
+            LoopKind::ExistsOne => self.exists_one(whole, rounds),
+            LoopKind::List | LoopKind::Filter => self.collect(whole, rounds),
+            LoopKind::Map | LoopKind::Entries => self.collect_map(whole, rounds),
+            LoopKind::Sort => self.sort(whole, rounds),
+        }
+    }
+
+    fn round(&mut self, whole: &'a Loop, code: &'a Code, round: &Round<'a>) -> Answer<'a> {
+        self.meter.spend(1)?;
+        match whole.two {
+            true => self.with([round.key.clone(), round.item.clone()], code),
+            false => self.with([round.item.clone()], code),
+        }
+    }
+
+    /// Whether the condition, if there is one, holds.
+    fn admits(&mut self, whole: &'a Loop, round: &Round<'a>) -> Result<bool, Failure> {
+        match &whole.condition {
+            None => Ok(true),
+            Some(condition) => match self.round(whole, condition, round)? {
+                Value::Bool(flag) => Ok(flag),
+                _ => no_overload(),
+            },
+        }
+    }
+
+    /// A round that decides outweighs those that fail.
+    fn decide(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Round<'a>>, decisive: bool) -> Answer<'a> {
+        let mut failure = None;
+        for round in rounds {
+            match self.round(whole, &whole.body, &round) {
+                Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(decisive)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => failure = failure.or(no_overload::<()>().err()),
+                Err(Failure::Budget) => return Err(Failure::Budget),
+                Err(other) => failure = failure.or(Some(other)),
+            }
+        }
+        failure.map_or(Ok(Value::Bool(!decisive)), Err)
+    }
+
+    fn exists_one(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Round<'a>>) -> Answer<'a> {
+        let mut count = 0;
+        for round in rounds {
+            match self.round(whole, &whole.body, &round)? {
+                Value::Bool(flag) => count += u32::from(flag),
+                _ => return no_overload(),
+            }
+        }
+        Ok(Value::Bool(count == 1))
+    }
+
+    fn collect(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Round<'a>>) -> Answer<'a> {
+        let mut out = Vec::new();
+        for round in rounds {
+            if !self.admits(whole, &round)? {
+                continue;
+            }
+            let answer = self.round(whole, &whole.body, &round)?;
+            match (whole.kind, answer) {
+                (LoopKind::List, answer) => out.push(answer),
+                (_, Value::Bool(true)) => out.push(round.item),
+                (_, Value::Bool(false)) => {}
+                _ => return no_overload(),
+            }
+        }
+        self.spend(out.len() as u64)?;
+        Ok(Value::list(out))
+    }
+
+    fn collect_map(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Round<'a>>) -> Answer<'a> {
+        let mut out = BTreeMap::new();
+        for round in rounds {
+            if !self.admits(whole, &round)? {
+                continue;
+            }
+            let answer = self.round(whole, &whole.body, &round)?;
+            let entries = match (whole.kind, answer) {
+                (LoopKind::Map, answer) => vec![(Key::of(&round.key).ok_or_else(|| Failure::from("unsupported key type"))?, answer)],
+                (_, Value::Map(map)) => map.entries(),
+                _ => return no_overload(),
+            };
+            for (key, value) in entries {
+                if out.insert(key, value).is_some() {
+                    return Err("a key is repeated".into());
+                }
+            }
+        }
+        self.spend(out.len() as u64)?;
+        Ok(Value::Map(Map::of(out)))
+    }
+
+    fn sort(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Round<'a>>) -> Answer<'a> {
+        let mut out = Vec::new();
+        for round in rounds {
+            out.push((self.round(whole, &whole.body, &round)?, round.item));
+        }
+        self.spend(out.len() as u64 * 10)?;
+        if !is_sortable(out.iter().map(|(key, _)| key)) {
+            return no_overload();
+        }
+        out.sort_by(|(one, _), (other, _)| compare(one, other).unwrap_or(std::cmp::Ordering::Equal));
+        Ok(Value::list(out.into_iter().map(|(_, item)| item).collect()))
+    }
+}

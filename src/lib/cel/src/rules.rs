@@ -1,0 +1,77 @@
+//! The rules of a schema: compiled for every node that has some, evaluated on objects.
+
+mod compile;
+mod evaluate;
+
+use crate::program::Program;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_schema::Schema;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The rules of one version of a custom resource.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    schema: Arc<Schema>,
+    root: Branch,
+}
+
+/// A node with rules in it or below it.
+#[derive(Clone, Debug, Default)]
+struct Branch {
+    rules: Vec<Rule>,
+    properties: BTreeMap<Arc<str>, Branch>,
+    items: Option<Box<Branch>>,
+    values: Option<Box<Branch>>,
+}
+
+impl Branch {
+    fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.properties.is_empty() && self.items.is_none() && self.values.is_none()
+    }
+}
+
+/// One rule.
+#[derive(Clone, Debug)]
+struct Rule {
+    source: Arc<str>,
+    program: Program,
+    message: Option<Arc<str>>,
+    message_program: Option<Program>,
+    reason: FieldReason,
+    /// Below the node, as it was given.
+    field_path: Arc<str>,
+    /// Whether it compares with the old value.
+    uses_old: bool,
+    optional_old: bool,
+}
+
+impl Rules {
+    /// Compiles the rules of a schema; `None` when it has none. `path` is where errors say that the schema is.
+    ///
+    /// # Errors
+    /// What is wrong with them, and what may cost too much.
+    pub fn compile(schema: &Arc<Schema>, path: &str) -> Result<Option<Self>, Vec<FieldError>> {
+        if !compile::has_rules(schema, 0) {
+            return Ok(None);
+        }
+        let root = compile::compile(schema, path)?;
+        Ok(Some(Self { schema: Arc::clone(schema), root }))
+    }
+
+    /// Whether a schema has any rule.
+    pub fn are_in(schema: &Schema) -> bool {
+        compile::has_rules(schema, 0)
+    }
+
+    /// What the rules have to say against the defaults of the schema. `path` is where errors say that the schema is.
+    pub fn validate_defaults(&self, path: &str) -> Vec<FieldError> {
+        evaluate::validate_defaults(&self.root, &self.schema, path)
+    }
+
+    /// What the rules have to say against an object. A rule that does not look at the old object is not asked about what did not change.
+    pub fn validate(&self, old: Option<&Document>, object: &Document) -> Vec<FieldError> {
+        evaluate::validate(&self.root, &self.schema, old, object)
+    }
+}

@@ -1,0 +1,162 @@
+//! Evaluating: each rule on each place where its node is in an object.
+
+use super::{Branch, Rule};
+use crate::cost::Meter;
+use crate::machine::Failure;
+use crate::value::{Shape, Value};
+use ferrokube_apimachinery::document::{Document, Map as JsonMap, Value as Json};
+use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_schema::{ListType, Schema};
+use std::sync::Arc;
+
+/// At most so many errors are collected.
+const MAX_ERRORS: usize = 100;
+/// What messages of expressions may be.
+const MAX_MESSAGE: usize = 5 * 1024;
+
+pub(super) fn validate(root: &Branch, schema: &Schema, old: Option<&Document>, object: &Document) -> Vec<FieldError> {
+    let mut evaluation = Evaluation { errors: Vec::new(), meter: Meter::default() };
+    let shape = Shape::Node(schema, true);
+    let value = Value::of_fields(object.fields(), shape);
+    let before = old.map(|old| Value::of_fields(old.fields(), shape));
+    let unchanged = old.is_some_and(|old| old == object);
+    evaluation.rules(root, &value, before.as_ref(), (unchanged, ""));
+    evaluation.object(root, schema, object.fields(), old.map(Document::fields), "");
+    evaluation.errors
+}
+
+/// Each default by the rules of its own node.
+pub(super) fn validate_defaults(root: &Branch, schema: &Schema, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut below = vec![(root, schema, path.to_owned())];
+    while let Some((branch, schema, path)) = below.pop() {
+        if let Some(default) = &schema.default {
+            let mut evaluation = Evaluation { errors: Vec::new(), meter: Meter::default() };
+            evaluation.node(branch, schema, default, None, &format!("{path}.default"));
+            errors.append(&mut evaluation.errors);
+        }
+        for (name, branch) in &branch.properties {
+            below.extend(schema.properties.get(name).map(|property| (branch, &*property.schema, format!("{path}.properties[{name}]"))));
+        }
+        let lists = branch.items.as_deref().zip(schema.items.as_deref());
+        below.extend(lists.map(|(branch, items)| (branch, items, format!("{path}.items"))));
+        let maps = branch.values.as_deref().zip(schema.additional.as_deref());
+        below.extend(maps.map(|(branch, values)| (branch, values, format!("{path}.additionalProperties"))));
+    }
+    errors
+}
+
+struct Evaluation {
+    errors: Vec<FieldError>,
+    meter: Meter,
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+impl Evaluation {
+    /// `old`: of the same place, if it can be told.
+    fn node(&mut self, branch: &Branch, schema: &Schema, value: &Json, old: Option<&Json>, path: &str) {
+        if self.errors.len() >= MAX_ERRORS || self.meter.is_spent() || value.is_null() {
+            return;
+        }
+        let shape = Shape::Node(schema, schema.embedded);
+        if !branch.rules.is_empty() {
+            let before = old.map(|old| Value::of_json(old, shape));
+            self.rules(branch, &Value::of_json(value, shape), before.as_ref(), (old == Some(value), path));
+        }
+        match value {
+            Json::Object(map) => self.object(branch, schema, map, old.and_then(Json::as_object), path),
+            Json::Array(items) => self.list(branch, schema, items, old, path),
+            _ => {}
+        }
+    }
+
+    fn object(&mut self, branch: &Branch, schema: &Schema, map: &JsonMap<String, Json>, old: Option<&JsonMap<String, Json>>, path: &str) {
+        let before = |name: &str| old.and_then(|old| old.get(name)).filter(|old| !old.is_null());
+        for (name, below) in &branch.properties {
+            if let (Some(value), Some(property)) = (map.get(&**name), schema.properties.get(name)) {
+                self.node(below, &property.schema, value, before(name), &join(path, name));
+            }
+        }
+        if let (Some(below), Some(values)) = (&branch.values, schema.additional.as_deref()) {
+            for (name, value) in map {
+                self.node(below, values, value, before(name), &join(path, name));
+            }
+        }
+    }
+
+    fn list(&mut self, branch: &Branch, schema: &Schema, items: &[Json], old: Option<&Json>, path: &str) {
+        let (Some(below), Some(node)) = (&branch.items, schema.items.as_deref()) else { return };
+        let before = old.and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+        for (index, value) in items.iter().enumerate() {
+            let old = match &schema.list_type {
+                // The common case first: a list map is rarely put into another order.
+                ListType::Map(keys) => {
+                    let same = |old: &&Json| keys.iter().all(|key| old.get(key) == value.get(key));
+                    before.get(index).filter(same).or_else(|| before.iter().find(same))
+                }
+                _ => None,
+            };
+            self.node(below, node, value, old, &format!("{path}[{index}]"));
+        }
+    }
+
+    fn rules(&mut self, branch: &Branch, value: &Value<'_>, old: Option<&Value<'_>>, (unchanged, path): (bool, &str)) {
+        for rule in &branch.rules {
+            let skipped = match rule.uses_old {
+                true => old.is_none() && !rule.optional_old,
+                // Ratcheting: what did not change is not refused.
+                false => unchanged,
+            };
+            if !skipped && !self.meter.is_spent() {
+                self.rule(rule, value, old, path);
+            }
+        }
+    }
+
+    fn rule(&mut self, rule: &Rule, value: &Value<'_>, old: Option<&Value<'_>>, path: &str) {
+        let variables = || {
+            let before = match rule.optional_old {
+                true => Value::Optional(old.cloned().map(Arc::new)),
+                false => old.cloned().unwrap_or(Value::Null),
+            };
+            vec![value.clone(), before]
+        };
+        let (reason, message) = match rule.program.evaluate(variables(), &mut self.meter) {
+            Ok(Value::Bool(true)) => return,
+            Ok(Value::Bool(false)) => (rule.reason, self.message(rule, variables())),
+            Ok(_) => (FieldReason::Invalid, format!("rule {:?} gave no bool", rule.source)),
+            Err(Failure::Budget) if self.meter.is_spent() => {
+                (FieldReason::Forbidden, "validation failed due to running out of cost budget, no further validation rules will be run".to_owned())
+            }
+            Err(why) => (FieldReason::Invalid, format!("rule {:?} could not be evaluated: {why}", rule.source)),
+        };
+        let field = match (path, &*rule.field_path) {
+            ("", "") => "<nil>".to_owned(),
+            (path, "") => path.to_owned(),
+            (path, below) => join(path, below.trim_start_matches('.')),
+        };
+        let message = match reason {
+            FieldReason::Forbidden => format!("Forbidden: {message}"),
+            FieldReason::Required => format!("Required value: {message}"),
+            FieldReason::Duplicate => format!("Duplicate value: {message}"),
+            _ => format!("Invalid value: {message}"),
+        };
+        self.errors.push(FieldError::new(reason, field, message));
+    }
+
+    /// What a failed rule says: its expression's text, else its message, else itself.
+    fn message(&mut self, rule: &Rule, variables: Vec<Value<'_>>) -> String {
+        let computed = rule.message_program.as_ref().and_then(|program| program.evaluate(variables, &mut self.meter).ok());
+        if let Some(Value::String(text)) = computed
+            && !text.trim().is_empty()
+            && text.len() <= MAX_MESSAGE
+            && !text.contains('\n')
+        {
+            return text.trim().to_owned();
+        }
+        rule.message.as_deref().map_or_else(|| format!("failed rule: {}", rule.source), str::to_owned)
+    }
+}

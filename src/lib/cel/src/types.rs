@@ -1,0 +1,252 @@
+//! The types of expressions, as they follow from a schema; those with a length carry its bound, which the cost needs.
+
+use crate::value::escape;
+use ferrokube_schema::{Kind, Schema};
+use std::sync::Arc;
+
+/// The largest request that is read: nothing in it is longer.
+pub(crate) const MAX_REQUEST: u64 = 3 * 1024 * 1024;
+/// No type goes deeper than this into a schema.
+const MAX_DEPTH: usize = 250;
+/// Names and versions of resources are not longer.
+const MAX_NAME: u64 = 1024;
+
+/// A type. Lengths are bounds, in bytes or items.
+#[derive(Clone, Debug)]
+pub enum Type {
+    /// Not known before it runs.
+    Dyn,
+    /// `null_type`
+    Null,
+    /// `bool`
+    Bool,
+    /// `int`
+    Int,
+    /// `uint`
+    Uint,
+    /// `double`
+    Double,
+    /// `string`, at most so many bytes.
+    String(u64),
+    /// `bytes`, at most so many.
+    Bytes(u64),
+    /// `google.protobuf.Duration`
+    Duration,
+    /// `google.protobuf.Timestamp`
+    Timestamp,
+    /// Items, and at most so many of them.
+    List(Arc<Type>, u64),
+    /// Keys and values, and at most so many of them.
+    Map(Arc<Type>, Arc<Type>, u64),
+    /// An object with declared fields.
+    Object(Arc<Schema>, Place),
+    /// `optional_type`
+    Optional(Arc<Type>),
+    /// `type`
+    Type,
+    /// A type of a library: an address, a quantity, ...
+    Library(&'static str),
+}
+
+/// Where an object is: at the root and where a resource is embedded only a few fields of its metadata can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Inside an object.
+    Inner,
+    /// A whole resource.
+    Resource,
+    /// The metadata of one.
+    Metadata,
+}
+
+impl Type {
+    /// Of a resource's schema.
+    pub fn resource(schema: &Arc<Schema>) -> Self {
+        Self::Object(Arc::clone(schema), Place::Resource)
+    }
+
+    /// Of a schema node; `None`: its values cannot be seen by rules.
+    pub fn of(schema: &Arc<Schema>) -> Option<Self> {
+        Self::at(schema, 0)
+    }
+
+    fn at(schema: &Arc<Schema>, depth: usize) -> Option<Self> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        Some(match schema.kind {
+            Kind::Any => return None,
+            Kind::Boolean => Self::Bool,
+            Kind::Integer => Self::Int,
+            Kind::Number => Self::Double,
+            Kind::IntOrString => Self::Dyn,
+            Kind::String => Self::string(schema),
+            Kind::Array => {
+                let items = schema.items.as_ref()?.shared();
+                Self::List(Arc::new(Self::at(items, depth + 1)?), capacity(schema))
+            }
+            Kind::Object => match &schema.additional {
+                Some(values) => Self::Map(Arc::new(Self::String(MAX_REQUEST)), Arc::new(Self::at(values.shared(), depth + 1)?), capacity(schema)),
+                None => Self::Object(Arc::clone(schema), if schema.embedded { Place::Resource } else { Place::Inner }),
+            },
+        })
+    }
+
+    fn string(schema: &Schema) -> Self {
+        let longest = schema.checks.as_deref().and_then(|checks| checks.max_length);
+        match schema.format.as_deref() {
+            Some("date-time" | "date") => return Self::Timestamp,
+            Some("duration") => return Self::Duration,
+            Some("byte") => return Self::Bytes(longest.unwrap_or(MAX_REQUEST).min(MAX_REQUEST)),
+            _ => {}
+        }
+        // A character has up to four bytes.
+        if let Some(most) = longest {
+            return Self::String(most.saturating_mul(4).min(MAX_REQUEST));
+        }
+        let listed = schema.enumeration.iter().filter_map(|value| value.as_str()).map(str::len).max();
+        Self::String(listed.map_or(MAX_REQUEST, |most| most as u64))
+    }
+
+    /// A declared field, by its name in expressions.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn field(&self, name: &str) -> Result<Self, String> {
+        match self {
+            Self::Dyn => Ok(Self::Dyn),
+            Self::Map(_, values, _) => Ok((**values).clone()),
+            Self::Object(schema, place) => Self::declared(schema, *place, name).ok_or_else(|| format!("undefined field '{name}'")),
+            Self::Optional(inner) => Ok(Self::optional(inner.field(name)?)),
+            other => Err(format!("type '{}' does not support field selection", other.name())),
+        }
+    }
+
+    fn declared(schema: &Arc<Schema>, place: Place, name: &str) -> Option<Self> {
+        match (place, name) {
+            (Place::Metadata, "name" | "generateName") | (Place::Resource, "apiVersion" | "kind") => return Some(Self::String(MAX_NAME)),
+            (Place::Metadata, _) => return None,
+            (Place::Resource, "metadata") => return Some(Self::Object(Arc::clone(schema), Place::Metadata)),
+            _ => {}
+        }
+        let plain = schema.properties.get(name).filter(|_| escape(name).as_deref() == Some(name));
+        let property = plain.or_else(|| schema.properties.iter().find(|(field, _)| escape(field).as_deref() == Some(name)).map(|(_, property)| property))?;
+        Self::of(property.schema.shared())
+    }
+
+    /// An optional of it; an optional stays one.
+    pub(crate) fn optional(inner: Self) -> Self {
+        match inner {
+            Self::Optional(_) => inner,
+            inner => Self::Optional(Arc::new(inner)),
+        }
+    }
+
+    /// Its name for people, which also tells whether two types are the same kind of type.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Dyn => "dyn",
+            Self::Null => "null",
+            Self::Bool => "bool",
+            Self::Int => "int",
+            Self::Uint => "uint",
+            Self::Double => "double",
+            Self::String(_) => "string",
+            Self::Bytes(_) => "bytes",
+            Self::Duration => "google.protobuf.Duration",
+            Self::Timestamp => "google.protobuf.Timestamp",
+            Self::List(..) => "list",
+            Self::Map(..) => "map",
+            Self::Object(..) => "object",
+            Self::Optional(_) => "optional_type",
+            Self::Type => "type",
+            Self::Library(name) => name,
+        }
+    }
+
+    pub(crate) fn is_dyn(&self) -> bool {
+        matches!(self, Self::Dyn)
+    }
+
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(self, Self::Int | Self::Uint | Self::Double)
+    }
+
+    /// Whether values of the types may be compared, or stand for each other.
+    pub(crate) fn fits(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Dyn, _) | (_, Self::Dyn) | (Self::Null, Self::Null) => true,
+            (Self::Null, other) | (other, Self::Null) => {
+                matches!(other, Self::Object(..) | Self::Duration | Self::Timestamp | Self::Optional(_) | Self::Library(_))
+            }
+            (Self::List(one, _), Self::List(other, _)) | (Self::Optional(one), Self::Optional(other)) => one.fits(other),
+            (Self::Map(key, one, _), Self::Map(other_key, other, _)) => key.fits(other_key) && one.fits(other),
+            (Self::Object(one, place), Self::Object(other, other_place)) => Arc::ptr_eq(one, other) && place == other_place,
+            _ => self.name() == other.name(),
+        }
+    }
+
+    /// What either of two types that fit can be.
+    pub(crate) fn join(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Null, other) => other.clone(),
+            (Self::Dyn, _) | (_, Self::Dyn) => Self::Dyn,
+            (Self::String(one), Self::String(other)) => Self::String(*one.max(other)),
+            (Self::Bytes(one), Self::Bytes(other)) => Self::Bytes(*one.max(other)),
+            (Self::List(one, size), Self::List(other, most)) => Self::List(Arc::new(Self::known(one, other)), *size.max(most)),
+            (Self::Map(key, one, size), Self::Map(other_key, other, most)) => {
+                Self::Map(Arc::new(Self::known(key, other_key)), Arc::new(Self::known(one, other)), *size.max(most))
+            }
+            (Self::Optional(one), Self::Optional(other)) => Self::Optional(Arc::new(Self::known(one, other))),
+            _ => self.clone(),
+        }
+    }
+
+    /// Of two types of parts the one that says more: parts of an empty list are not known.
+    fn known(one: &Self, other: &Self) -> Self {
+        match (one, other) {
+            (Self::Dyn, known) | (known, Self::Dyn) => known.clone(),
+            _ => one.join(other),
+        }
+    }
+
+    /// How much a walk over a value may cost.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Self::String(most) | Self::Bytes(most) | Self::List(_, most) | Self::Map(_, _, most) => *most,
+            Self::Object(schema, _) => schema.properties.len() as u64,
+            Self::Dyn => MAX_REQUEST,
+            Self::Optional(inner) => inner.size(),
+            _ => 1,
+        }
+    }
+}
+
+/// How many items or entries a node can have.
+pub(crate) fn capacity(schema: &Schema) -> u64 {
+    let checks = schema.checks.as_deref();
+    let (bound, smallest_entry) = match schema.kind {
+        Kind::Array => (checks.and_then(|checks| checks.max_items), schema.items.as_deref().map_or(1, |items| smallest(items, 0)) + 1),
+        _ => (checks.and_then(|checks| checks.max_properties), schema.additional.as_deref().map_or(1, |values| smallest(values, 0)) + 6),
+    };
+    bound.unwrap_or((MAX_REQUEST - 2) / smallest_entry).min(MAX_REQUEST)
+}
+
+/// How often a node of this schema can be in a request.
+pub(crate) fn occurrences(schema: &Schema) -> u64 {
+    MAX_REQUEST / (smallest(schema, 0) + 1)
+}
+
+/// The fewest bytes of a value in JSON.
+fn smallest(schema: &Schema, depth: usize) -> u64 {
+    match schema.kind {
+        Kind::Integer | Kind::Number | Kind::IntOrString | Kind::Any => 1,
+        Kind::Boolean => 4,
+        Kind::String | Kind::Array => 2,
+        Kind::Object if depth > 8 => 2,
+        Kind::Object => {
+            let required = schema.properties.iter().filter(|(_, property)| property.required && property.schema.default.is_none());
+            2 + required.map(|(name, property)| name.len() as u64 + 4 + smallest(&property.schema, depth + 1)).sum::<u64>()
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Objects as expressions see them: by their schema, with escaped names, times as times.
+
+use super::{List, Map, Text, Value};
+use crate::library::time;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};
+use ferrokube_schema::{Kind, ListType, Schema};
+use std::sync::Arc;
+
+/// What a JSON value is.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape<'a> {
+    /// Not known: as it is written.
+    Free,
+    /// As a schema says; and whether it is a resource, which has kind, apiVersion and metadata.
+    Node(&'a Schema, bool),
+    /// The metadata of a resource: two names can be seen.
+    Metadata,
+}
+
+/// The name of a field in an expression.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    /// As it was written.
+    pub(crate) given: Arc<str>,
+    /// In the object.
+    pub(crate) real: Arc<str>,
+}
+
+impl Field {
+    pub(crate) fn new(given: &str) -> Self {
+        Self { given: given.into(), real: unescape(given).into() }
+    }
+}
+
+/// Words of the language, which are no names of fields.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+/// What stands for what in names. Underscores first: the others are made of them.
+const ESCAPES: [(&str, &str); 5] = [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"), ("", "")];
+
+/// A property's name in expressions; `None`: it has none.
+pub(crate) fn escape(name: &str) -> Option<String> {
+    if RESERVED.contains(&name) {
+        return Some(format!("__{name}__"));
+    }
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fits) {
+        return None;
+    }
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let (from, to) = ESCAPES.into_iter().find(|(from, _)| rest.starts_with(from)).unwrap_or_default();
+        if from.is_empty() {
+            out.push(first);
+            rest = &rest[1..];
+        } else {
+            out.push_str(to);
+            rest = &rest[from.len()..];
+        }
+    }
+    Some(out)
+}
+
+fn unescape(name: &str) -> String {
+    if let Some(word) = name.strip_prefix("__").and_then(|name| name.strip_suffix("__"))
+        && RESERVED.contains(&word)
+    {
+        return word.to_owned();
+    }
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        match ESCAPES.into_iter().find(|(_, to)| !to.is_empty() && rest.starts_with(to)) {
+            Some((from, to)) => {
+                out.push_str(from);
+                rest = &rest[to.len()..];
+            }
+            None => {
+                out.push(first);
+                rest = &rest[first.len_utf8()..];
+            }
+        }
+    }
+    out
+}
+
+/// A value of the object.
+pub(crate) fn view<'a>(value: &'a Json, shape: Shape<'a>) -> Value<'a> {
+    match value {
+        Json::Null => Value::Null,
+        Json::Bool(flag) => Value::Bool(*flag),
+        Json::Number(number) => match (shape, number.as_i64()) {
+            (Shape::Node(schema, _), _) if schema.kind == Kind::Number => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
+            (_, Some(whole)) => Value::Int(whole),
+            #[allow(clippy::cast_possible_truncation, reason = "a whole number within bounds")]
+            (Shape::Node(schema, _), None) if schema.kind == Kind::Integer => {
+                number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 9e18).map_or(Value::Null, |number| Value::Int(number as i64))
+            }
+            (_, None) => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => string(text, shape),
+        Json::Array(items) => list(items, shape),
+        Json::Object(map) => Value::Map(Map::Json { map, shape }),
+    }
+}
+
+fn list<'a>(items: &'a [Json], shape: Shape<'a>) -> Value<'a> {
+    let (below, list_type) = match shape {
+        Shape::Node(schema, _) => match schema.items.as_deref() {
+            Some(node) => (Shape::Node(node, node.embedded), &schema.list_type),
+            None => (Shape::Free, &ListType::Atomic),
+        },
+        _ => (Shape::Free, &ListType::Atomic),
+    };
+    Value::List(List::Json { items, shape: below, list_type })
+}
+
+/// A text that is no time though its schema says so stays a text: functions of times refuse it.
+fn string<'a>(text: &'a str, shape: Shape<'a>) -> Value<'a> {
+    let plain = || Value::String(Text::Of(text));
+    let Shape::Node(schema, _) = shape else { return plain() };
+    let special = match schema.format.as_deref().filter(|_| schema.kind == Kind::String) {
+        Some("date-time") => time::timestamp(text).map(Value::Timestamp),
+        Some("date") => time::timestamp(&format!("{text}T00:00:00Z")).map(Value::Timestamp),
+        Some("duration") => time::duration(text).map(Value::Duration),
+        Some("byte") => STANDARD.decode(text).ok().map(|bytes| Value::Bytes(bytes.into())),
+        _ => None,
+    };
+    special.unwrap_or_else(plain)
+}
+
+/// A declared field of an object, or an entry of a map.
+pub(crate) fn field<'a>(map: &'a JsonMap<String, Json>, shape: Shape<'a>, field: &Field) -> Option<Value<'a>> {
+    match shape {
+        Shape::Node(schema, _) if schema.additional.is_none() => entry(map, shape, &field.real),
+        _ => entry(map, shape, &field.given),
+    }
+}
+
+/// An entry by its name in the object. What is null in an object with declared fields is absent.
+pub(crate) fn entry<'a>(map: &'a JsonMap<String, Json>, shape: Shape<'a>, name: &str) -> Option<Value<'a>> {
+    let value = map.get(name)?;
+    match shape {
+        Shape::Free => Some(view(value, Shape::Free)),
+        Shape::Metadata => matches!(name, "name" | "generateName").then(|| view(value, Shape::Free)),
+        Shape::Node(_, true) if matches!(name, "apiVersion" | "kind") => Some(view(value, Shape::Free)),
+        Shape::Node(_, true) if name == "metadata" => Some(view(value, Shape::Metadata)),
+        Shape::Node(schema, _) => match (schema.properties.get(name), schema.additional.as_deref()) {
+            (Some(property), _) => (!value.is_null()).then(|| view(value, Shape::Node(&property.schema, property.schema.embedded))),
+            (None, Some(values)) => Some(view(value, Shape::Node(values, values.embedded))),
+            (None, None) => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_forms_in_expressions() {
+        let cases = [("a", "a"), ("a_b", "a_b"), ("a__b", "a__underscores__b"), ("x-y.z/w", "x__dash__y__dot__z__slash__w"), ("namespace", "__namespace__")];
+        for (name, escaped) in cases {
+            assert_eq!(escape(name).as_deref(), Some(escaped));
+            assert_eq!(unescape(escaped), name);
+        }
+        assert_eq!(escape("1a"), None);
+        assert_eq!(escape("a b"), None);
+    }
+}

@@ -1,0 +1,298 @@
+//! Rules of schemas: what they say, what is refused, and that nothing runs away (fault 42).
+
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_cel::Rules;
+use ferrokube_schema::Schema;
+use ferrokube_schema::custom::{Loading, from_json_schema};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn schema(spec: &Value) -> Arc<Schema> {
+    let root = json!({"type": "object", "properties": {"spec": spec}});
+    Arc::new(from_json_schema(&root, &Loading { path: "s", ..Loading::default() }).expect("a structural fixture"))
+}
+
+fn compile(spec: &Value) -> Result<Rules, Vec<FieldError>> {
+    Rules::compile(&schema(spec), "s").map(|rules| rules.expect("the fixture has rules"))
+}
+
+fn object(spec: Value) -> Document {
+    Document::from_value(json!({"apiVersion": "e/v1", "kind": "T", "metadata": {"name": "n"}, "spec": spec})).expect("an object")
+}
+
+/// A schema of some fields with one rule on it.
+fn with_rule(rule: &str) -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "s": {"type": "string", "maxLength": 50},
+            "n": {"type": "integer"},
+            "f": {"type": "number"},
+            "x-y": {"type": "string", "maxLength": 5},
+            "when": {"type": "string", "format": "date-time"},
+            "l": {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 9}},
+            "m": {"type": "object", "maxProperties": 5, "additionalProperties": {"type": "integer"}},
+            "k": {"type": "array", "maxItems": 9, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"],
+                  "items": {"type": "object", "required": ["id"], "properties": {"id": {"type": "string", "maxLength": 9}, "v": {"type": "integer"}}}},
+        },
+        "x-kubernetes-validations": [{"rule": rule}],
+    })
+}
+
+fn holds(rule: &str, spec: Value) -> bool {
+    let rules = compile(&with_rule(rule)).unwrap_or_else(|errors| panic!("{rule}: {errors:?}"));
+    let errors = rules.validate(None, &object(spec));
+    assert!(errors.iter().all(|error| error.message.contains("failed rule")), "{rule}: {errors:?}");
+    errors.is_empty()
+}
+
+#[test]
+fn rules_hold_or_not() {
+    let spec = || json!({"s": "h\u{e9}llo", "n": 3, "f": 1, "x-y": "a", "when": "2024-01-01T00:00:00Z", "l": ["a", "b"], "m": {"a-b": 1}});
+    let cases = [
+        ("size(self.s) == 5 && self.s.size() == 5", true),
+        ("self.n + 1 == 4", true),
+        ("self.f < 1.5", true),
+        ("self.f > self.n", false),
+        ("self.x__dash__y == 'a'", true),
+        ("self.when < timestamp('2025-01-01T00:00:00Z')", true),
+        ("self.l.exists(x, x == 'b') && self.l.all(x, x.size() == 1)", true),
+        ("self.l.map(x, x + '!').filter(x, x.startsWith('a')).size() == 1", true),
+        ("self.m.all(k, self.m[k] > 0) && 'a-b' in self.m", true),
+        ("has(self.k) ? self.k.size() > 0 : self.n == 3", true),
+        ("self.n == 3 ? self.s == 'x' : true", false),
+    ];
+    for (rule, expected) in cases {
+        assert_eq!(holds(rule, spec()), expected, "{rule}");
+    }
+}
+
+/// Of the libraries, each function in at least one rule that holds.
+const LIBRARIES: &str = r#"
+size('h\u00e9') == 2 && 'h\u00e9llo'.size() == 5 && size([1, 2]) == 2 && size({'a': 1}) == 1 && size(b'ab') == 2
+'hello'.contains('ell') && 'hello'.startsWith('he') && 'hello'.endsWith('lo') && 'hello'.matches('^h.*o$') && matches('a1', r'\w\d')
+'abc'.charAt(1) == 'b' && 'abc'.charAt(3) == '' && 'hello'.indexOf('l') == 2 && 'hello'.indexOf('l', 3) == 3 && 'hello'.lastIndexOf('l') == 3 && 'hello'.lastIndexOf('l', 2) == 2
+'aBc'.lowerAscii() == 'abc' && 'aBc'.upperAscii() == 'ABC' && ' x '.trim() == 'x' && 'abc'.reverse() == 'cba'
+'a-b-c'.replace('-', '') == 'abc' && 'a-b-c'.replace('-', '+', 1) == 'a+b-c' && 'a,b,c'.split(',') == ['a', 'b', 'c'] && 'a,b,c'.split(',', 2) == ['a', 'b,c'] && 'ab'.split('') == ['a', 'b']
+'hello'.substring(1) == 'ello' && 'h\u00e9llo'.substring(1, 2) == '\u00e9' && ['a', 'b'].join('-') == 'a-b' && ['a', 'b'].join() == 'ab' && strings.quote('a"b') == '"a\\"b"'
+'%s has %d items, %.2f %x %X %o %b %e %%'.format(['x', 3, 1.5, 255, 255, 8, 5, 1200.0]) == 'x has 3 items, 1.50 ff FF 10 101 1.200000e+03 %'
+'%s %s %s'.format([[1, 2], {'a': 'b'}, duration('90s')]) == '[1, 2] {a: b} 90s'
+'abc 123'.find('[0-9]+') == '123' && '1 22 333'.findAll('[0-9]+') == ['1', '22', '333'] && '1 22 333'.findAll('[0-9]+', 1) == ['1']
+[1, 2, 3].isSorted() && [1, 2].sum() == 3 && [1.5, 2.5].sum() == 4.0 && [3, 1, 2].min() == 1 && [3, 1, 2].max() == 3 && [1, 2, 1].indexOf(1) == 0 && [1, 2, 1].lastIndexOf(1) == 2
+[1, 2, 3].slice(1, 3) == [2, 3] && [1, 1, 2].distinct() == [1, 2] && [1, 2].reverse() == [2, 1] && [2, 1].sort() == [1, 2] && [[1], [2, 3]].flatten() == [1, 2, 3] && lists.range(3) == [0, 1, 2]
+[1, 2].first().value() == 1 && [1, 2].last() == optional.of(2) && !([] + [1]).slice(0, 0).first().hasValue() && ['bb', 'a'].sortBy(x, x.size()) == ['a', 'bb']
+sets.contains([1, 2, 3], [2]) && sets.intersects([1], [1, 2]) && sets.equivalent([1, 2, 2], [2, 1])
+isURL('https://u@h:8/p%20q?k=v&k=w') && url('https://h:8/p q').getEscapedPath() == '/p%20q' && url('https://h:8/').getHost() == 'h:8' && url('https://[::1]:8/').getHostname() == '::1'
+url('https://h:8/').getPort() == '8' && url('HTTPS://h/').getScheme() == 'https' && url('/p?k=v&k=w').getQuery() == {'k': ['v', 'w']} && !isURL('p') && !isURL('../p')
+ip('10.0.0.1').family() == 4 && ip('::1').isLoopback() && isIP('::1') && !isIP('1.2.3') && !isIP('::ffff:1.2.3.4') && ip.isCanonical('::1') && !ip.isCanonical('0::1') && ip('8.8.8.8').isGlobalUnicast() && ip('169.254.1.1').isLinkLocalUnicast() && ip('0.0.0.0').isUnspecified() && string(ip('::1')) == '::1'
+cidr('10.0.0.0/8').containsIP('10.1.2.3') && cidr('10.0.0.0/8').containsIP(ip('10.1.2.3')) && cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && !cidr('10.1.0.0/16').containsCIDR(cidr('10.0.0.0/8')) && cidr('10.1.2.3/8').masked() == cidr('10.0.0.0/8') && cidr('10.0.0.0/8').prefixLength() == 8 && cidr('10.0.0.0/8').ip() == ip('10.0.0.0') && isCIDR('::/0') && !isCIDR('10.0.0.0/33')
+quantity('1Gi').isGreaterThan(quantity('1G')) && quantity('1').isLessThan(quantity('2')) && quantity('1k').compareTo(quantity('1000')) == 0 && quantity('50k').add(20).sub(quantity('20')).asInteger() == 50000 && quantity('1500m').asApproximateFloat() == 1.5 && quantity('-1').sign() == -1 && !quantity('100m').isInteger() && isQuantity('1Mi') && !isQuantity('x') && quantity('1000m') == quantity('1')
+semver('1.2.3').isLessThan(semver('2.0.0')) && semver('1.0.0').isGreaterThan(semver('1.0.0-rc.1')) && semver('1.2.3').minor() == 2 && semver('v1.2', true).patch() == 0 && isSemver('1.0.0+x') && !isSemver('01.0.0') && semver('1.0.0-a.2').compareTo(semver('1.0.0-a.10')) == -1
+!format.dns1123Label().validate('ok').hasValue() && format.dns1123Label().validate('No').hasValue() && format.named('uuid').value().validate('x').hasValue() && !format.named('none').hasValue() && !format.qualifiedName().validate('a.b/c').hasValue() && !format.dns1123LabelPrefix().validate('ab-').hasValue()
+duration('1h') > duration('1m') && duration('90m').getHours() == 1 && duration('90m').getMinutes() == 90 && duration('1s') + duration('1s') == duration('2s') && string(duration('1m')) == '60s'
+timestamp('2024-02-03T04:05:06.7Z').getFullYear() == 2024 && timestamp('2024-02-03T04:05:06Z').getMonth() == 1 && timestamp('2024-02-03T04:05:06Z').getDate() == 3 && timestamp('2024-02-03T04:05:06Z').getDayOfMonth() == 2 && timestamp('2024-02-04T04:05:06Z').getDayOfWeek() == 0
+timestamp('2024-02-03T04:05:06Z').getHours('-08:00') == 20 && timestamp('2024-01-01T00:00:00Z') + duration('1h') == timestamp('2024-01-01T01:00:00Z') && timestamp('2024-01-01T01:00:00Z') - timestamp('2024-01-01T00:00:00Z') == duration('1h') && timestamp(0) == timestamp('1970-01-01T00:00:00Z') && int(timestamp('1970-01-01T00:01:00Z')) == 60
+int('5') == 5 && uint(5) == 5u && double('1.5') == 1.5 && string(1.5) == '1.5' && string(true) == 'true' && bytes('ab') == b'ab' && string(b'ab') == 'ab' && bool('true') && int(1.9) == 1 && type(1) == int && type('a') == string && type([]) == list
+1 < 1.5 && 2u > 1 && dyn(1) == 1.0 && 7 % 3 == 1 && 7 / 2 == 3 && -7 / 2 == -3 && 0x10 == 16 && 1e3 == 1000.0 && -(-1) == 1
+'a' in ['a'] && 'k' in {'k': 1} && {'k': 1}['k'] == 1 && [1, 2][1] == 2 && {'a': 1, ?'b': optional.none()} == {'a': 1} && [?optional.of(1), ?optional.none()] == [1]
+{'k': 1}[?'k'].hasValue() && !{'k': 1}[?'x'].hasValue() && {'k': 1}[?'x'].orValue(5) == 5 && optional.of(1).or(optional.none()).value() == 1 && optional.of(2).optMap(x, x * 2).value() == 4 && optional.ofNonZeroValue(0) == optional.none() && optional.of(2).optFlatMap(x, optional.of(x)).value() == 2
+[1, 2].all(x, x > 0) && [1, 2].exists(x, x > 1) && [1, 2].exists_one(x, x > 1) && [1, 2].map(x, x * 2) == [2, 4] && [1, 2].map(x, x > 1, x * 2) == [4] && [1, 2].filter(x, x > 1) == [2]
+[1, 2].all(i, v, i < v) && {'a': 1}.exists(k, v, k == 'a' && v == 1) && {'a': 1}.existsOne(k, v, v == 1) && [1, 2].transformList(i, v, i + v) == [1, 3] && {'a': 1}.transformMap(k, v, v + 1) == {'a': 2} && {'a': 'b'}.transformMapEntry(k, v, {v: k}) == {'b': 'a'} && [1, 2].transformList(i, v, i > 0, v) == [2]
+cel.bind(x, self.n + 1, x * x == 16) && has(self.s) && !has(self.absent) && self.?absent.orValue('d') == 'd' && self.?s.value() == 'a' && self.?o.?deep.hasValue() == false
+[1, 0].exists(x, 1 / x == 1) && (true || 1 / 0 == 1) && !(false && 1 / 0 == 1) && (1 / 0 == 1 || true)
+true ? 'a' == 'a' : false
+(self.n == 3 && self.f < 2.0) || self.s == "no" // a comment
+"#;
+
+#[test]
+fn libraries_do_what_they_say() {
+    let mut spec = with_rule("");
+    spec["properties"]["absent"] = json!({"type": "string"});
+    spec["properties"]["o"] = json!({"type": "object", "properties": {"deep": {"type": "string"}}});
+    for rule in LIBRARIES.lines().filter(|line| !line.is_empty()) {
+        spec["x-kubernetes-validations"][0]["rule"] = json!(rule);
+        let rules = compile(&spec).unwrap_or_else(|errors| panic!("{rule}: {errors:?}"));
+        let errors = rules.validate(None, &object(json!({"s": "a", "n": 3, "f": 1})));
+        assert!(errors.is_empty(), "{rule}: {errors:?}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let refused = [
+        "self.none == 1",
+        "self.n",
+        "self.n == 'x'",
+        "self.s + 1 == 'a'",
+        "self.n.startsWith('a')",
+        "undeclared > 1",
+        "nofunction(self.n)",
+        "Message{a: 1}.a == 1",
+        "self.metadata.name == 'x'",
+        "self.n >",
+        "[1, 'a'].size() == 2",
+        "1 == 1.0",
+        "self.s == null",
+        "self.s.matches('(')",
+        "duration('x') > duration('1s')",
+        "timestamp('2024') > timestamp(0)",
+        "self.l.all(1, true)",
+        "has(self)",
+        "self.l.all(x, x)",
+        "if == 1",
+        "self.n ? true : false",
+        "self.l[0].k == 1",
+        "self.m.a.b == 1",
+        "{'a': 1, 2: 'b'}.size() == 2",
+        "true ? 1 == 1 : 'a'",
+        "self.l.all(x, y, z, true)",
+        "1 +",
+        "'a",
+        "self.?x.hasValue()",
+    ];
+    for rule in refused {
+        let errors = compile(&with_rule(rule)).expect_err(rule);
+        assert_eq!(errors[0].field, "s.properties[spec].x-kubernetes-validations[0].rule", "{rule}");
+    }
+}
+
+#[test]
+fn what_fails_while_it_runs_is_an_error() {
+    let failing = [
+        "self.n / (self.n - self.n) == 1",
+        "self.l[9] == 'x'",
+        "self.m['none'] == 1",
+        "int(self.s) == 1",
+        "dyn(self.s) + 1 == 2",
+        "self.s == 'a' && dyn(self.n)",
+        "self.n + 9223372036854775807 > 0",
+        "[1].map(x, x / 0).size() == 1",
+        "quantity(self.s).isInteger()",
+        "self.s.matches(self.s + '(')",
+        "optional.none().value() == 1",
+        "{self.s: 1, 'a': 2}.size() == 2",
+        "self.s.substring(5) == ''",
+    ];
+    for rule in failing {
+        let rules = compile(&with_rule(rule)).unwrap_or_else(|errors| panic!("{rule}: {errors:?}"));
+        let errors = rules.validate(None, &object(json!({"s": "a", "n": 3, "l": [], "m": {}})));
+        assert!(errors.len() == 1 && errors[0].message.contains("could not be evaluated"), "{rule}: {errors:?}");
+    }
+}
+
+#[test]
+fn sets_and_list_maps_keep_no_order() {
+    let list = |kind: &str| json!({"type": "array", "maxItems": 5, "x-kubernetes-list-type": kind, "items": {"type": "string", "maxLength": 5}});
+    let spec = json!({"type": "object", "properties": {"a": list("set"), "b": list("atomic")}, "x-kubernetes-validations": [{"rule": "self.a == ['y', 'x'] && self.b == ['x', 'y'] && (self.a + ['x', 'z']).size() == 3"}]});
+    let rules = compile(&spec).expect("compiles");
+    assert_eq!(rules.validate(None, &object(json!({"a": ["x", "y"], "b": ["x", "y"]}))), []);
+    assert_eq!(rules.validate(None, &object(json!({"a": ["x", "y"], "b": ["y", "x"]}))).len(), 1);
+}
+
+#[test]
+fn defaults_obey_the_rules() {
+    let spec = |default: u32| json!({"type": "object", "properties": {"n": {"type": "integer", "default": default, "x-kubernetes-validations": [{"rule": "self < 5"}]}}});
+    assert_eq!(compile(&spec(4)).expect("compiles").validate_defaults("s"), []);
+    let errors = compile(&spec(5)).expect("compiles").validate_defaults("s");
+    assert_eq!(errors[0].field, "s.properties[spec].properties[n].default");
+}
+
+#[test]
+fn old_values_that_may_be_missing() {
+    let spec = json!({"type": "object", "properties": {"n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf.orValue(2)", "optionalOldSelf": true}]}}});
+    let rules = compile(&spec).expect("compiles");
+    assert_eq!(rules.validate(None, &object(json!({"n": 1}))).len(), 1);
+    assert_eq!(rules.validate(Some(&object(json!({"n": 0}))), &object(json!({"n": 1}))), []);
+    let list = json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf"}]}}}});
+    assert!(compile(&list).is_err(), "items of a plain list have no old value");
+}
+
+#[test]
+fn old_values_and_ratcheting() {
+    let mut fixture = with_rule("self.n < 5");
+    let rules = compile(&fixture).expect("compiles");
+    let old = object(json!({"n": 9, "s": "a"}));
+    assert!(rules.validate(Some(&old), &old).is_empty(), "what did not change is not refused");
+    assert_eq!(rules.validate(Some(&old), &object(json!({"n": 9, "s": "b"}))).len(), 1);
+    fixture["x-kubernetes-validations"][0]["rule"] = json!("self.k == oldSelf.k");
+    let rules = compile(&fixture).expect("compiles");
+    let [one, two] = [json!({"id": "a", "v": 1}), json!({"id": "b", "v": 2})];
+    let old = object(json!({"k": [one, two]}));
+    assert!(rules.validate(None, &old).is_empty(), "there is no old value");
+    assert!(rules.validate(Some(&old), &object(json!({"k": [two, one]}))).is_empty(), "a list map has no order");
+    assert_eq!(rules.validate(Some(&old), &object(json!({"k": [two]}))).len(), 1);
+}
+
+#[test]
+fn a_failing_evaluation_is_an_error_without_values() {
+    let rules = compile(&with_rule("self.n / 0 > self.m['secret-key']")).expect("compiles");
+    let errors = rules.validate(None, &object(json!({"n": 77_777, "m": {}})));
+    assert!(errors.len() == 1 && !errors[0].message.contains("77777"), "{errors:?}");
+}
+
+#[test]
+fn fault_42_expressions_that_are_bombs_are_refused_in_time() {
+    let nested = format!("{}true{}", "(".repeat(5000), ")".repeat(5000));
+    for harmless in [format!("{}true", "!".repeat(9001)), format!("{}1 > 0", "-".repeat(9001))] {
+        // The parser folds these; all that counts is that it ends.
+        let _ = compile(&with_rule(&harmless));
+    }
+    let bombs = [
+        nested,
+        vec!["self.n"; 2000].join(" + ") + " > 0",
+        vec!["true"; 3000].join(" ? true : "),
+        format!("{}[]{}.size() > 0", "[".repeat(4000), "]".repeat(4000)),
+        format!("self{} == 1", ".a".repeat(7000)),
+        "x".repeat(100_000),
+    ];
+    for bomb in bombs {
+        let started = Instant::now();
+        assert!(compile(&with_rule(&bomb)).is_err(), "{}", &bomb[..20]);
+        assert!(started.elapsed() < Duration::from_secs(1), "{} took {:?}", &bomb[..20], started.elapsed());
+    }
+}
+
+#[test]
+fn fault_42_cost_is_bounded_before_and_while_it_runs() {
+    let mut spec = json!({"type": "object", "properties": {"l": {
+        "type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": "self.all(x, self.all(y, x == y || x.contains(y)))"}],
+    }}});
+    let errors = compile(&spec).expect_err("unbounded");
+    assert!(errors.iter().all(|error| error.reason == ferrokube_apimachinery::field::FieldReason::Forbidden), "{errors:?}");
+    // A bound that the schema says is believed when it is written, and not when it runs: the object may be older.
+    spec["properties"]["l"]["maxItems"] = json!(10);
+    spec["properties"]["l"]["items"]["maxLength"] = json!(10);
+    let rules = compile(&spec).expect("bounded");
+    let many: Vec<String> = (0..5000).map(|number| format!("item-{number}")).collect();
+    spec["properties"]["l"]["x-kubernetes-validations"][0]["rule"] = json!("self.all(x, self.exists(y, x == y && y != 'none'))");
+    let started = Instant::now();
+    let all = compile(&spec).expect("bounded").validate(None, &object(json!({"l": many})));
+    assert!(all.len() == 1 && all[0].message.contains("costs more than it may"), "{all:?}");
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    for growing in ["self.l.map(x, self.l.map(y, self.l.map(z, x + y + z)))", "self.l.map(x, self.l).map(y, y.map(z, self.l))"] {
+        let rule = format!("cel.bind(a, {growing}, a.map(b, a.map(c, a)).size() >= 0)");
+        let rules = compile(&json!({"type": "object", "properties": {"l": spec["properties"]["l"]}, "x-kubernetes-validations": [{"rule": rule}]}));
+        let Ok(rules) = rules else { continue };
+        let errors = rules.validate(None, &object(json!({"l": many})));
+        assert!(!errors.is_empty(), "{errors:?}");
+    }
+    assert_eq!(rules.validate(None, &object(json!({"l": ["a", "ab"]}))).len(), 1);
+}
+
+#[test]
+fn the_deepest_expression_runs_on_a_small_stack() {
+    let run = || {
+        let deep = format!("{}self.n{} > 0", "(1 + ".repeat(70), ")".repeat(70));
+        assert!(holds(&deep, json!({"n": 1})));
+        let sum = vec!["self.n"; 150].join(" + ") + " > 0";
+        assert!(holds(&sum, json!({"n": 1})));
+        let either = vec!["self.n == 0"; 3000].join(" || ") + " || true";
+        assert!(holds(&either, json!({"n": 1})));
+        let loops = format!("{}true{}", "[1].all(x, ".repeat(60), ")".repeat(60));
+        assert!(holds(&loops, json!({"n": 1})));
+        let chosen = format!("{}true", "self.n == 0 ? false : ".repeat(60));
+        assert!(holds(&chosen, json!({"n": 1})));
+    };
+    std::thread::Builder::new().stack_size(1 << 20).spawn(run).expect("a thread").join().expect("it fits a stack of 1 MiB");
+}

@@ -1,0 +1,135 @@
+//! Regular expressions as RE2 reads them, and the formats of strings, for those who check texts elsewhere.
+
+use regex::{Regex, RegexBuilder};
+use std::iter::Peekable;
+use std::str::Chars;
+
+pub use crate::validate::fits_format;
+
+/// A compiled pattern takes at most so many bytes.
+const MAX_PATTERN: usize = 1 << 20;
+
+/// Compiles a pattern.
+///
+/// # Errors
+/// It is none, or too large.
+pub fn compile(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(&translate(text)).size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN).nest_limit(100).build()
+}
+
+/// From RE2's syntax: its `\d`, `\w`, `\s` and `\b` know only ASCII, and a class has no classes, differences or intersections in it.
+fn translate(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut chars = text.chars().peekable();
+    let mut in_class = false;
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => escape(&mut chars, in_class, &mut out),
+            '[' if in_class => class_in_class(&mut chars, &mut out),
+            '[' => {
+                in_class = true;
+                out.push('[');
+                if chars.next_if_eq(&'^').is_some() {
+                    out.push('^');
+                }
+                // A bracket that closes nothing is one of the characters.
+                if chars.next_if_eq(&']').is_some() {
+                    out.push_str("\\]");
+                }
+            }
+            ']' => {
+                in_class = false;
+                out.push(']');
+            }
+            '&' | '~' if in_class => out.extend(['\\', c]),
+            '-' if in_class && chars.peek() == Some(&'-') => out.push_str("\\-"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// `[:alpha:]` stays; any other bracket is a character.
+fn class_in_class(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
+    let named = chars.peek() == Some(&':') && chars.clone().skip(1).take_while(|c| *c != ']').last() == Some(':');
+    if !named {
+        out.push_str("\\[");
+        return;
+    }
+    out.push('[');
+    for c in chars.by_ref() {
+        out.push(c);
+        if c == ']' {
+            return;
+        }
+    }
+}
+
+fn escape(chars: &mut Peekable<Chars<'_>>, in_class: bool, out: &mut String) {
+    let (class, inner) = match chars.peek() {
+        Some('d') => ("[0-9]", "0-9"),
+        Some('D') => ("[^0-9]", "[^0-9]"),
+        Some('w') => ("[0-9A-Za-z_]", "0-9A-Za-z_"),
+        Some('W') => ("[^0-9A-Za-z_]", "[^0-9A-Za-z_]"),
+        Some('s') => ("[\\t\\n\\f\\r ]", "\\t\\n\\f\\r "),
+        Some('S') => ("[^\\t\\n\\f\\r ]", "[^\\t\\n\\f\\r ]"),
+        Some('b') if !in_class => ("(?-u:\\b)", ""),
+        Some('B') if !in_class => ("(?-u:\\B)", ""),
+        Some('Q') if !in_class => {
+            chars.next();
+            return quoted(chars, out);
+        }
+        _ => {
+            out.push('\\');
+            out.extend(chars.next());
+            return;
+        }
+    };
+    chars.next();
+    out.push_str(if in_class { inner } else { class });
+}
+
+/// `\Q...\E`: characters that mean themselves.
+fn quoted(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
+    let rest: String = chars.clone().collect();
+    let literal = rest.split("\\E").next().unwrap_or_default();
+    out.push_str(&regex::escape(literal));
+    let skipped = literal.chars().count() + if literal.len() < rest.len() { 2 } else { 0 };
+    (0..skipped).for_each(|_| _ = chars.next());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compile;
+
+    #[test]
+    fn patterns_mean_what_re2_says() {
+        let found = |pattern: &str, text: &str| compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}")).is_match(text);
+        let yes = [
+            (r"^\d+$", "12"),
+            (r"^[\d.]+$", "1.2"),
+            (r"^[^\s]+$", "ab"),
+            (r"^[[:alpha:]]+$", "ab"),
+            (r"^[a[b]+$", "[a"),
+            (r"^[]a]+$", "]a"),
+            (r"^[a&&b]+$", "&"),
+            (r"(?i)^ABC$", "abc"),
+            (r"^\p{Greek}+$", "\u{3b1}"),
+            (r"\bfoo\b", "a foo b"),
+            (r"^\Qa.b\E$", "a.b"),
+            (r"^[\w-]+$", "a-b"),
+            (r"^[a~~]$", "~"),
+            (r"^\x41$", "A"),
+        ];
+        for (pattern, text) in yes {
+            assert!(found(pattern, text), "{pattern} {text}");
+        }
+        let no = [(r"^\d+$", "\u{661}"), (r"^\w+$", "\u{e9}"), (r"^\D$", "1"), (r"^[\W]$", "a"), (r"^\Qa.b\E$", "axb"), (r"^\s$", "\u{a0}")];
+        for (pattern, text) in no {
+            assert!(!found(pattern, text), "{pattern} {text}");
+        }
+        for bad in ["(", "[", "a{2,1}", r"\p{None}", "(?=a)", r"(a)\1", "((((a{1000}){1000}){1000}){1000})"] {
+            assert!(compile(bad).is_err(), "{bad}");
+        }
+    }
+}
