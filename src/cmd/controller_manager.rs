@@ -2,6 +2,7 @@
 
 use super::flags::{FeatureFlags, LogFlags};
 use super::process::{self, Signals};
+use super::tracing::TracingFlags;
 use anyhow::{Context, bail};
 use clap::Args;
 use ferrokube_client::{Connection, Timing};
@@ -50,6 +51,8 @@ pub(crate) struct Flags {
     features: FeatureFlags,
     #[command(flatten)]
     log: LogFlags,
+    #[command(flatten)]
+    tracing: TracingFlags,
 }
 
 impl Flags {
@@ -61,7 +64,8 @@ impl Flags {
 /// Runs until a signal, or until leadership is lost.
 pub(crate) fn run(flags: Flags) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
-    let _flush = process::set_up(&flags.log, &gates, &warnings)?;
+    let spans = flags.tracing.config("controller-manager")?;
+    let _telemetry = process::set_up(&flags.log, &gates, &warnings, spans.as_ref())?;
     process::block_on(work(flags))
 }
 

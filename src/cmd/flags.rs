@@ -1,5 +1,6 @@
 //! Flags that several roles take, and how they become what crates want.
 
+use super::tracing::TracingFlags;
 use clap::{Args, ValueEnum};
 use ferrokube_features::{Gates, LOG_TRACKING, Settings, Version};
 use ferrokube_trace::log;
@@ -100,6 +101,8 @@ pub(crate) struct ServerFlags {
     pub(crate) features: FeatureFlags,
     #[command(flatten)]
     pub(crate) log: LogFlags,
+    #[command(flatten)]
+    pub(crate) tracing: TracingFlags,
 }
 
 /// What is written to the audit log.

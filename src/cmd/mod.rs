@@ -12,6 +12,7 @@ mod process;
 mod runtime_config;
 mod server;
 mod trace;
+mod tracing;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};

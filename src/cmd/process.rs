@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use ferrokube_features::{Gates, Warning};
+use ferrokube_trace::export::{self, Finish};
 use ferrokube_trace::log::{self, Flush};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::future::Future;
@@ -12,9 +13,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::flags::LogFlags;
 
-/// Starts logging, takes all file handles there are, and makes panics one log line. The log is flushed when what is returned is dropped.
-pub(crate) fn set_up(flags: &LogFlags, gates: &Gates, warnings: &[Warning]) -> anyhow::Result<Flush> {
-    let flush = log::start(&flags.config(gates), io::stderr())?;
+/// What the process tells about itself; dropped at its end, it sends the last spans and writes the last lines.
+pub(crate) struct Telemetry {
+    _spans: Option<Finish>,
+    _log: Flush,
+}
+
+/// Starts logging and, when asked, the export of spans; takes all file handles there are, and makes panics one log line.
+pub(crate) fn set_up(flags: &LogFlags, gates: &Gates, warnings: &[Warning], spans: Option<&export::Config>) -> anyhow::Result<Telemetry> {
+    let log = log::start(&flags.config(gates), io::stderr())?;
+    let spans = spans.map(export::start).transpose()?;
     for warning in warnings {
         tracing::warn!(%warning, "feature gate");
     }
@@ -22,7 +30,7 @@ pub(crate) fn set_up(flags: &LogFlags, gates: &Gates, warnings: &[Warning]) -> a
     let limit = getrlimit(Resource::Nofile);
     // Not fatal: connections are then refused earlier.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    Ok(flush)
+    Ok(Telemetry { _spans: spans, _log: log })
 }
 
 /// Where, and what if it is a constant of the program: a computed message may hold what must not be in a log.

@@ -72,8 +72,8 @@ const EDGES: &[(&str, &[&str])] = &[
 const FENCES: &[(&str, &[&str])] = &[
     ("axum", &[]),
     ("etcd-client", &["storage"]),
-    ("hyper", &["serve", "client"]),
-    ("hyper-util", &["serve", "client"]),
+    ("hyper", &["serve", "client", "trace"]),
+    ("hyper-util", &["serve", "client", "trace"]),
     ("k8s-openapi", &["client", "controllers", "kubelet"]),
     ("kube", &["client", "controllers", "kubelet"]),
     ("opentelemetry", &["trace"]),

@@ -40,7 +40,8 @@ pub(crate) trait Companion {
 /// Runs a server until a signal.
 pub(crate) fn run(flags: &ServerFlags, namesake: &NamesakeFlags, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
-    let _flush = process::set_up(&flags.log, &gates, &warnings)?;
+    let spans = flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;
+    let _telemetry = process::set_up(&flags.log, &gates, &warnings, spans.as_ref())?;
     let directory = DataDir::open(flags.data_dir.as_deref())?;
     let plan = Plan { flags, namesake, gates, directory };
     process::block_on(serve(&plan, companion, started))

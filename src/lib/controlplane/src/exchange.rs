@@ -7,7 +7,7 @@ use crate::request_info::{Refused, RequestInfo};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{RequestContext, UserInfo};
 use ferrokube_serve::{Body, Peer, Response};
-use ferrokube_trace::{InitialTraceId, TraceContext};
+use ferrokube_trace::{InitialTraceId, Seam, Span, TraceContext};
 use http::HeaderValue;
 use http::request::Parts;
 use std::sync::{Arc, Mutex};
@@ -61,6 +61,8 @@ pub(crate) struct Exchange {
     pub(crate) trusted: Option<bool>,
     /// The ids of this request; local until the sender is known.
     pub(crate) trace: TraceContext,
+    /// The request's span, once its ids are known; it ends with the exchange.
+    pub(crate) span: Span,
     /// Who authenticated (also under impersonation).
     pub(crate) real_user: UserInfo,
     /// How that is known.
@@ -93,6 +95,7 @@ impl Exchange {
             claimed: None,
             trusted: None,
             trace: TraceContext::root(),
+            span: Span::none(),
             real_user: UserInfo::default(),
             method: "",
             acting: None,
@@ -109,6 +112,17 @@ impl Exchange {
             (Some(context), _) => &context.user,
             (None, Some(user)) => user,
             (None, None) => &self.real_user,
+        }
+    }
+
+    /// What the request's span is about.
+    pub(crate) fn seam(&self) -> Seam<'_> {
+        let resource = self.info.resource.as_ref();
+        Seam {
+            name: &self.info.verb,
+            resource: resource.map_or("", |info| &info.resource),
+            namespace: resource.map_or("", |info| &info.namespace),
+            object: resource.map_or("", |info| &info.name),
         }
     }
 

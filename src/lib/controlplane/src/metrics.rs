@@ -12,8 +12,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::HashSet;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// At most so many label sets of requests; what is beyond counts as `other`, so that clients cannot fill the memory.
@@ -48,6 +48,38 @@ struct ResourceLabel {
     resource: String,
 }
 
+/// Where a request's trace context comes from; in the order of the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The sender's trace goes on.
+    Adopted,
+    /// A new trace.
+    Started,
+    /// A new trace, with a link to the one of a sender who is not believed.
+    Linked,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+struct OriginLabel {
+    origin: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// What log tracking and the export of spans have done.
+#[derive(Default)]
+struct TraceMetrics {
+    contexts: Family<OriginLabel, Counter>,
+    /// Looked up once: a request only adds.
+    origins: OnceLock<[Counter; 3]>,
+    stamps: Family<OutcomeLabel, Counter<u64, AtomicU64>>,
+    exported: Counter,
+    dropped: Counter,
+}
+
 type FloatGauge = Gauge<f64, AtomicU64>;
 
 /// The server's metrics.
@@ -60,6 +92,7 @@ pub(crate) struct Metrics {
     watches: Gauge,
     objects: Family<ResourceLabel, Gauge>,
     store: StoreMetrics,
+    trace: TraceMetrics,
     /// Requests whose handling panicked.
     pub(crate) panics: Counter,
 }
@@ -104,6 +137,7 @@ impl Default for Metrics {
             watches: Gauge::default(),
             objects: Family::default(),
             store: StoreMetrics::default(),
+            trace: TraceMetrics::default(),
             panics: Counter::default(),
         };
         metrics.register();
@@ -120,6 +154,11 @@ impl Metrics {
         registry.register("apiserver_longrunning_requests", "Watches that run", self.watches.clone());
         registry.register("apiserver_storage_objects", "Stored objects", self.objects.clone());
         registry.register("apiserver_request_panics", "Requests whose handling panicked", self.panics.clone());
+        let trace = &self.trace;
+        registry.register("ferrokube_trace_contexts", "Trace contexts of requests", trace.contexts.clone());
+        registry.register("ferrokube_trace_stamps", "Writes that were given ids, and writes that kept theirs", trace.stamps.clone());
+        registry.register("ferrokube_trace_spans_exported", "Spans that the collector took", trace.exported.clone());
+        registry.register("ferrokube_trace_spans_dropped", "Spans that did not fit or were not taken", trace.dropped.clone());
         let store = &self.store;
         for (name, help, gauge) in [
             ("ferrokube_store_revision", "The published revision", &store.revision),
@@ -166,6 +205,13 @@ impl Metrics {
         subject
     }
 
+    /// The counter of requests whose context has this origin.
+    pub(crate) fn contexts(&self, origin: Origin) -> &Counter {
+        let of = |origin| self.trace.contexts.get_or_create(&OriginLabel { origin }).clone();
+        let counters = self.trace.origins.get_or_init(|| ["adopted", "started", "linked"].map(of));
+        &counters[origin as usize]
+    }
+
     /// Counts a watch until the result is dropped.
     pub(crate) fn watching(&self) -> WatchGauge {
         self.watches.inc();
@@ -186,6 +232,7 @@ impl Metrics {
     }
 
     fn refresh(&self, shared: &Shared) {
+        self.refresh_trace(shared);
         let (readonly, mutating) = shared.flow.inflight();
         for (request_kind, count) in [("readOnly", readonly), ("mutating", mutating)] {
             self.inflight.get_or_create(&KindLabel { request_kind }).set(count.try_into().unwrap_or(i64::MAX));
@@ -212,6 +259,18 @@ impl Metrics {
             let resource = prefix.as_str().trim_start_matches("/registry/").trim_end_matches('/').to_owned();
             self.objects.get_or_create(&ResourceLabel { resource }).set((*count).try_into().unwrap_or(i64::MAX));
         }
+    }
+}
+
+impl Metrics {
+    fn refresh_trace(&self, shared: &Shared) {
+        let stamps = shared.registry.stamps();
+        for (outcome, count) in [("stamped", stamps.stamped), ("skipped", stamps.skipped)] {
+            self.trace.stamps.get_or_create(&OutcomeLabel { outcome }).inner().store(count, Ordering::Relaxed);
+        }
+        let spans = ferrokube_trace::export::stats().unwrap_or_default();
+        self.trace.exported.inner().store(spans.exported, Ordering::Relaxed);
+        self.trace.dropped.inner().store(spans.dropped, Ordering::Relaxed);
     }
 }
 

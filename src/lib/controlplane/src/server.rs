@@ -21,7 +21,7 @@ use ferrokube_auth::{Authenticator, Authorizer};
 use ferrokube_features::Gates;
 use ferrokube_registry::Registry;
 use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
-use ferrokube_trace::{Seam, request_span, scoped};
+use ferrokube_trace::{request_span, scoped};
 use futures::FutureExt;
 use http::{StatusCode, Version};
 use http_body_util::BodyExt;
@@ -106,16 +106,7 @@ impl Shared {
 
     async fn handle(self: &Arc<Self>, exchange: &mut Exchange) -> Result<Response, Stop> {
         let trace = exchange.trace;
-        let resource = exchange.info.resource.as_ref();
-        let span = request_span(
-            &trace,
-            &Seam {
-                name: &exchange.info.verb,
-                resource: resource.map_or("", |info| &info.resource),
-                namespace: resource.map_or("", |info| &info.namespace),
-                object: resource.map_or("", |info| &info.name),
-            },
-        );
+        let span = request_span(&trace, &exchange.seam());
         // A request whose time is over before it began does nothing.
         let Some(timeout) = exchange.timeout.checked_sub(exchange.started.elapsed()) else { return Err(timed_out().into()) };
         let handled = scoped(trace, span, handler::handle(self, exchange));

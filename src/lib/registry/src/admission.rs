@@ -62,6 +62,15 @@ pub struct Effects {
     pub writes: Vec<Write>,
 }
 
+/// What the ids' step did with writes since start, attempts that were repeated included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// Given ids.
+    pub stamped: u64,
+    /// Left as they were: status, heartbeats, events, nothing that changes.
+    pub skipped: u64,
+}
+
 /// What a remote step may answer.
 pub type RemoteFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
@@ -86,6 +95,11 @@ pub trait Admission: Send + Sync {
     /// The three annotations belong to the server: the pipeline leaves them out of managedFields, of applied patches and of the no-op test.
     fn stamp(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> bool {
         false
+    }
+
+    /// How often [`Self::stamp`] wrote ids, and how often it left them.
+    fn stamps(&self) -> Stamps {
+        Stamps::default()
     }
 
     /// Local validating steps; `object` is `None` for a delete. Quota adds its guards and writes here.

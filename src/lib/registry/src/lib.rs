@@ -21,7 +21,7 @@ mod noop;
 pub mod pipeline;
 pub mod read;
 
-pub use admission::{Admission, Attributes, Effects, Operation, RequestOptions};
+pub use admission::{Admission, Attributes, Effects, Operation, RequestOptions, Stamps};
 pub use catalog::{Catalog, Served, Virtual};
 pub use context::{FieldValidation, RequestContext, Target, UserInfo};
 pub use informer::{Informer, Notice};

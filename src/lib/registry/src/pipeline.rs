@@ -11,7 +11,7 @@ mod patching;
 mod turn;
 mod update;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Stamps};
 use crate::catalog::{Catalog, Served};
 pub use crate::codec::view;
 use crate::context::{FieldValidation, Target};
@@ -173,6 +173,11 @@ impl Registry {
     /// The state core.
     pub fn store(&self) -> &Store {
         &self.parts.store
+    }
+
+    /// How many writes were given ids, and how many were not, since start.
+    pub fn stamps(&self) -> Stamps {
+        self.parts.admission.stamps()
     }
 
     /// The admission steps.

@@ -1,15 +1,17 @@
 //! The three ids (KEP-1668): trace id, span id, initial trace id; parsed, extracted, injected over a [`Carrier`], and put on log lines.
 //!
-//! Must never know kinds or HTTP servers. Start reading at [`context`].
+//! Must never know kinds or HTTP servers. Start reading at [`context`]; [`export`] sends spans to a collector, when asked.
 
 pub mod annotation;
 pub mod carrier;
 pub mod context;
+pub mod export;
 pub mod id;
 pub mod log;
 pub mod scope;
 
 pub use carrier::{Carrier, INITIAL_TRACE_ID, TRACEPARENT, extract, extract_initial, extract_initial_with, extract_with, inject, inject_with};
 pub use context::TraceContext;
+pub use export::{Kind, Span, sample};
 pub use id::{Hex, IdError, InitialTraceId, SpanId, TraceId};
 pub use scope::{Seam, current, in_scope, request_span, scoped};

@@ -21,6 +21,12 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
     let took = exchange.started.elapsed();
     let code = response.status().as_u16();
     shared.metrics.request(&exchange.info, &exchange.query, code, took);
+    if exchange.span.is_recorded() {
+        exchange.span.number("http.response.status_code", code.into());
+        if code >= 500 {
+            exchange.span.fail();
+        }
+    }
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }

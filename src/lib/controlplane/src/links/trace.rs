@@ -1,11 +1,12 @@
 //! The three ids (design section 5): read early so that log lines have local ids, believed only from those who may propagate.
 
 use crate::exchange::{Exchange, Stop};
+use crate::metrics::Origin;
 use crate::server::Shared;
 use ferrokube_auth::{Access, Decision};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_registry::RequestContext;
-use ferrokube_trace::{InitialTraceId, TraceContext, extract_initial_with, extract_with};
+use ferrokube_trace::{InitialTraceId, Kind, Span, TraceContext, extract_initial_with, extract_with, sample};
 use http::HeaderMap;
 
 /// Who may do this verb on [`PATH`] is believed.
@@ -33,16 +34,21 @@ pub(crate) fn parse(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Sto
 
 /// A new span in the sender's trace, if the sender (the real user, also under impersonation) is trusted; else a new trace with a link.
 pub(crate) fn adopt(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
-    let Some(claimed) = exchange.claimed else { return Ok(()) };
-    exchange.trace =
-        if may_propagate(shared, exchange) { claimed.child() } else { TraceContext { parent_span_id: None, ..exchange.trace }.with_link(&claimed) };
+    let claimed = exchange.claimed;
+    let (origin, trace) = match claimed {
+        Some(claimed) if is_believed(shared, exchange) => (Origin::Adopted, claimed.child()),
+        Some(claimed) => (Origin::Linked, sample(TraceContext { parent_span_id: None, ..exchange.trace }.with_link(&claimed))),
+        None => (Origin::Started, sample(exchange.trace)),
+    };
+    shared.metrics.contexts(origin).inc();
+    exchange.trace = trace;
     Ok(())
 }
 
 /// The initial id, into the same context (KEP-1668: after the span context, in a handler of its own); then the context is complete.
 pub(crate) fn initial(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
     let initial = extract_initial_with(|name| single(&exchange.head.headers, name));
-    if initial.is_some() && exchange.trusted.unwrap_or_else(|| may_propagate(shared, exchange)) {
+    if initial.is_some() && is_believed(shared, exchange) {
         exchange.trace = exchange.trace.with_initial(initial);
     }
     let agent = exchange.header(http::header::USER_AGENT);
@@ -53,6 +59,7 @@ pub(crate) fn initial(shared: &Shared, exchange: &mut Exchange) -> Result<(), St
         note_refused(&context, initial);
     }
     exchange.context = Some(context);
+    begin_span(exchange);
     Ok(())
 }
 
@@ -66,7 +73,28 @@ fn note_refused(context: &RequestContext, initial: Option<InitialTraceId>) {
     }
 }
 
-fn may_propagate(shared: &Shared, exchange: &Exchange) -> bool {
+/// Asked once, and only about those who claim something.
+fn is_believed(shared: &Shared, exchange: &mut Exchange) -> bool {
+    if let Some(trusted) = exchange.trusted {
+        return trusted;
+    }
     let access = Access { user: &exchange.real_user, verb: VERB, resource: None, path: PATH };
-    matches!(shared.authorizer.authorize(&access), Decision::Allow(_))
+    let trusted = matches!(shared.authorizer.authorize(&access), Decision::Allow(_));
+    exchange.trusted = Some(trusted);
+    trusted
+}
+
+/// The request's span, from its arrival on; only requests of known callers have one.
+fn begin_span(exchange: &mut Exchange) {
+    if !exchange.trace.sampled() {
+        return;
+    }
+    let mut span = Span::since(&exchange.trace, Kind::Server, &exchange.seam(), (exchange.now, exchange.started.into_std()));
+    if span.is_recorded() {
+        span.text("http.request.method", exchange.head.method.as_str());
+        span.text("url.path", exchange.head.uri.path());
+        span.text("user_agent.original", exchange.header(http::header::USER_AGENT));
+        span.text("audit-id", exchange.audit_id.to_str().unwrap_or_default());
+        exchange.span = span;
+    }
 }

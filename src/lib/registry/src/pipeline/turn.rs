@@ -5,6 +5,7 @@ use crate::context::Target;
 use crate::failure::{lost, rejected};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key, Rejected, Revision, Ticket, Txn};
+use ferrokube_trace::{Seam, Span};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,7 +79,10 @@ impl Registry {
     }
 
     async fn settled<T>(&self, target: &Target, ticket: Ticket, answer: Answer<T>) -> Result<T, Failure> {
-        let mut committed = ticket.committed().await.map_err(|error| lost(&error))?;
+        let definition = &target.served.definition;
+        let mut span = Span::step(&Seam { name: "store", resource: &definition.plural, namespace: "", object: "" });
+        let mut committed = ticket.committed().await.map_err(|error| lost(&error)).inspect_err(|_| span.fail())?;
+        span.number("k8s.revision", committed.revision.0);
         Ok(match answer {
             Answer::Known(answer) => answer,
             Answer::Of(answer) => answer(target, committed.entries.swap_remove(0)),

@@ -1,0 +1,98 @@
+//! `--tracing-config-file`: upstream's `TracingConfiguration`, read strictly, made into what crate `trace` exports by.
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::yaml;
+use ferrokube_serve::files;
+use ferrokube_trace::export::{Config, Endpoint, Sampler};
+use std::path::{Path, PathBuf};
+
+/// Export of spans.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Tracing")]
+pub(crate) struct TracingFlags {
+    /// Export spans as this TracingConfiguration says (endpoint, samplingRatePerMillion); an endpoint http://host:port takes OTLP over HTTP, any other over
+    /// gRPC [default: none are exported]
+    #[arg(long, value_name = "FILE")]
+    tracing_config_file: Option<PathBuf>,
+}
+
+/// The API versions that mean the same.
+const VERSIONS: [&str; 3] = ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
+/// The largest sampling rate: everything.
+const MAX_RATE: i64 = 1_000_000;
+
+impl TracingFlags {
+    /// What to export, if anything; `service` names the role.
+    pub(crate) fn config(&self, service: &str) -> anyhow::Result<Option<Config>> {
+        let Some(path) = &self.tracing_config_file else { return Ok(None) };
+        read(path, service).map(Some).with_context(|| format!("cannot use {}", path.display()))
+    }
+}
+
+fn read(path: &Path, service: &str) -> anyhow::Result<Config> {
+    let bytes = files::read(path)?.ok_or_else(|| anyhow!("it does not exist"))?;
+    let (endpoint, rate) = parse(&bytes)?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let instance = format!("{}_{}", host.trim(), std::process::id());
+    Ok(Config { endpoint, sampler: Sampler::per_million(rate), service: service.to_owned(), instance })
+}
+
+fn parse(bytes: &[u8]) -> anyhow::Result<(Endpoint, u32)> {
+    let decoded = yaml::read(bytes)?;
+    let document: Document = decoded.document;
+    if !VERSIONS.contains(&document.api_version()) || document.kind() != "TracingConfiguration" {
+        bail!("it is no TracingConfiguration of {}", VERSIONS.join(", "));
+    }
+    if let Some(duplicate) = decoded.duplicates.first() {
+        bail!("{duplicate} is there twice");
+    }
+    let known = ["kind", "apiVersion", "endpoint", "samplingRatePerMillion"];
+    if let Some(unknown) = document.fields().keys().find(|field| !known.contains(&field.as_str())) {
+        bail!("there is no field {unknown:?}");
+    }
+    let endpoint = match document.get(&["endpoint"]) {
+        None | Some(Value::Null) => Endpoint::default(),
+        Some(Value::String(text)) => text.parse()?,
+        Some(_) => bail!("endpoint must be a text"),
+    };
+    let rate = match document.get(&["samplingRatePerMillion"]) {
+        None | Some(Value::Null) => 0,
+        Some(value) => {
+            let rate = value.as_i64().filter(|rate| (0..=MAX_RATE).contains(rate));
+            rate.and_then(|rate| u32::try_from(rate).ok()).ok_or_else(|| anyhow!("samplingRatePerMillion must be a number from 0 to {MAX_RATE}"))?
+        }
+    };
+    Ok((endpoint, rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(fields: &str) -> anyhow::Result<(Endpoint, u32)> {
+        parse(format!("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n{fields}\n").as_bytes())
+    }
+
+    #[test]
+    fn reads_upstreams_format_strictly() {
+        assert_eq!(parsed("").unwrap(), (Endpoint::default(), 0));
+        let (endpoint, rate) = parsed("endpoint: http://127.0.0.1:4318\nsamplingRatePerMillion: 1000000").unwrap();
+        assert!(matches!(endpoint, Endpoint::Http { .. }));
+        assert_eq!(rate, 1_000_000);
+        for wrong in [
+            "endpoint: 5",
+            "endpoint: tcp://x:1",
+            "samplingRatePerMillion: -1",
+            "samplingRatePerMillion: 1000001",
+            "samplingRatePerMillion: many",
+            "sampling: 1",
+            "endpoint: a:1\nendpoint: b:1",
+        ] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse(b"apiVersion: v1\nkind: TracingConfiguration\n").is_err());
+        assert!(parse(b"- a").is_err());
+    }
+}
