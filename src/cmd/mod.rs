@@ -12,6 +12,7 @@ mod process;
 mod runtime_config;
 mod server;
 mod trace;
+mod trace_webhook;
 mod tracing;
 
 use clap::error::ErrorKind;
@@ -45,6 +46,8 @@ enum Role {
     ControllerManager(Box<controller_manager::Flags>),
     /// Find the request behind a log line, and the log lines behind a request
     Trace(Box<trace::Flags>),
+    /// The ids of log tracking for another API server, as a mutating admission webhook
+    TraceWebhook(Box<trace_webhook::Flags>),
     /// Print the version
     Version,
     /// Print a completion script for a shell
@@ -57,7 +60,7 @@ enum Role {
 /// What a call of the executable under one of these names means, whether the role exists yet or not.
 const ROLE_NAMES: [&str; 5] = ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
 /// Not roles.
-const OTHERS: [&str; 4] = ["trace", "version", "completions", "help"];
+const OTHERS: [&str; 5] = ["trace", "trace-webhook", "version", "completions", "help"];
 
 /// The process's exit code for a command line that cannot be followed.
 const USAGE: u8 = 2;
@@ -71,6 +74,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(Role::Apiserver(flags)) => apiserver::run(*flags, started),
         Ok(Role::ControllerManager(flags)) => controller_manager::run(*flags),
         Ok(Role::Trace(flags)) => trace::run(&flags),
+        Ok(Role::TraceWebhook(flags)) => trace_webhook::run(&flags),
         Ok(Role::Version) => print(format!("ferrokube {} (Kubernetes {})\n", env!("CARGO_PKG_VERSION"), ferrokube_features::Version::CURRENT).as_bytes()),
         Ok(Role::Completions { shell }) => {
             let mut script = Vec::new();

@@ -1,7 +1,7 @@
 //! What every role needs of its process: logs, panics, file handles, the runtime, signals.
 
 use anyhow::Context;
-use ferrokube_features::{Gates, Warning};
+use ferrokube_features::{Gates, LOG_TRACKING_INTEROP, Warning};
 use ferrokube_trace::export::{self, Finish};
 use ferrokube_trace::log::{self, Flush};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -21,6 +21,9 @@ pub(crate) struct Telemetry {
 
 /// Starts logging and, when asked, the export of spans; takes all file handles there are, and makes panics one log line.
 pub(crate) fn set_up(flags: &LogFlags, gates: &Gates, warnings: &[Warning], spans: Option<&export::Config>) -> anyhow::Result<Telemetry> {
+    if gates.enabled(&LOG_TRACKING_INTEROP) {
+        ferrokube_trace::interop::turn_on();
+    }
     let log = log::start(&flags.config(gates), io::stderr())?;
     let spans = spans.map(export::start).transpose()?;
     for warning in warnings {

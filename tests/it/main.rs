@@ -11,8 +11,10 @@ mod kill9;
 mod kubectl;
 mod layering;
 mod lifecycle;
+mod log_tracking;
 mod sizes;
 mod starved;
+mod trace_webhook;
 mod trails;
 
 /// The executable under test.

@@ -9,9 +9,10 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_features::Gates;
 use ferrokube_registry::admission::RemoteFuture;
-use ferrokube_registry::{Admission, Attributes, Effects};
+use ferrokube_registry::{Admission, Attributes, Effects, Stamps};
 use ferrokube_storage::Store;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The places of all steps, also of those that do not exist yet: upstream's order, with the RBAC check (there it is part of the storage) first among
 /// those that validate. The remote ones run outside the turn; only quota comes after them, since what it counts must not be refused later.
@@ -45,12 +46,14 @@ pub const ORDER: &[&str] = &[
 pub struct Chain {
     steps: Vec<Arc<dyn Step>>,
     gates: Gates,
+    stamped: AtomicU64,
+    skipped: AtomicU64,
 }
 
 impl Chain {
     /// The built-in steps of the generic profile over a store; `permits` is the server's authorizer.
     pub fn new(store: &Store, gates: Gates, permits: Arc<dyn Permits>) -> Self {
-        let none = Self { steps: Vec::new(), gates };
+        let none = Self { steps: Vec::new(), gates, stamped: AtomicU64::new(0), skipped: AtomicU64::new(0) };
         none.with(Arc::new(Lifecycle::new(store.clone())))
             .with(Arc::new(Approval::new(permits.clone())))
             .with(Arc::new(Signing::new(permits)))
@@ -94,7 +97,14 @@ impl Admission for Chain {
     }
 
     fn stamp(&self, attributes: &Attributes<'_>, object: &mut Document) -> bool {
-        trace_stamp::stamp(&self.gates, attributes, object)
+        let stamped = trace_stamp::stamp(&self.gates, attributes, object);
+        let counter = if stamped { &self.stamped } else { &self.skipped };
+        counter.fetch_add(1, Ordering::Relaxed);
+        stamped
+    }
+
+    fn stamps(&self) -> Stamps {
+        Stamps { stamped: self.stamped.load(Ordering::Relaxed), skipped: self.skipped.load(Ordering::Relaxed) }
     }
 
     fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ pub mod certificates;
 pub mod chain;
 pub mod namespace;
 pub mod quota;
+pub mod review;
 pub mod step;
 pub mod trace_stamp;
 

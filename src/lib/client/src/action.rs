@@ -21,7 +21,7 @@
 //! context: never copy the annotations from a parent to its children.
 
 use crate::traced::traced;
-use ferrokube_trace::{Seam, TraceContext, annotation, in_scope, request_span, scoped};
+use ferrokube_trace::{Kind, Seam, Span, TraceContext, annotation, in_scope, request_span, sample, scoped};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
 
@@ -58,7 +58,8 @@ impl Action {
 
     /// Caused by several writes, the newest last: it belongs to the newest one's trace, the others become links. Without causes it has no ids.
     pub fn caused_by(mut causes: Vec<TraceContext>) -> Self {
-        let context = causes.pop().map(|cause| cause.child());
+        // Annotations do not say whether the trace is sampled: the decision is by its id, as where it began.
+        let context = causes.pop().map(|cause| sample(cause.child()));
         Self { context, links: causes }
     }
 
@@ -84,6 +85,8 @@ impl Action {
             let (trace_id, span_id) = (context.trace_id, context.span_id);
             in_scope(link, || tracing::debug!(in_trace_id = %trace_id, in_span_id = %span_id, name = seam.object, "handled together with a later change"));
         }
+        let mut span = Span::start(&context, Kind::Internal, &seam);
+        self.links.iter().for_each(|link| span.link(link));
         scoped(context, request_span(&context, &seam), reconcile).await
     }
 }

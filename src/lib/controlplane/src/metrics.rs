@@ -76,6 +76,7 @@ struct TraceMetrics {
     /// Looked up once: a request only adds.
     origins: OnceLock<[Counter; 3]>,
     stamps: Family<OutcomeLabel, Counter<u64, AtomicU64>>,
+    baggage: Counter,
     exported: Counter,
     dropped: Counter,
 }
@@ -157,6 +158,7 @@ impl Metrics {
         let trace = &self.trace;
         registry.register("ferrokube_trace_contexts", "Trace contexts of requests", trace.contexts.clone());
         registry.register("ferrokube_trace_stamps", "Writes that were given ids, and writes that kept theirs", trace.stamps.clone());
+        registry.register("ferrokube_trace_baggage", "Initial trace ids that came as W3C baggage", trace.baggage.clone());
         registry.register("ferrokube_trace_spans_exported", "Spans that the collector took", trace.exported.clone());
         registry.register("ferrokube_trace_spans_dropped", "Spans that did not fit or were not taken", trace.dropped.clone());
         let store = &self.store;
@@ -210,6 +212,11 @@ impl Metrics {
         let of = |origin| self.trace.contexts.get_or_create(&OriginLabel { origin }).clone();
         let counters = self.trace.origins.get_or_init(|| ["adopted", "started", "linked"].map(of));
         &counters[origin as usize]
+    }
+
+    /// Counts an initial id that came as baggage.
+    pub(crate) fn count_baggage(&self) {
+        self.trace.baggage.inc();
     }
 
     /// Counts a watch until the result is dropped.

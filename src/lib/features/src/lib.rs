@@ -5,9 +5,11 @@
 pub mod descriptor;
 pub mod gate;
 pub mod known;
+mod log_tracking;
+pub mod page;
 mod settings;
 
 pub use descriptor::{Answer, Descriptor};
 pub use gate::{Gate, Gates, Spec, Stage, Version};
-pub use known::LOG_TRACKING;
+pub use log_tracking::{LOG_TRACKING, LOG_TRACKING_INTEROP};
 pub use settings::{SettingError, Settings, Warning};

@@ -89,7 +89,8 @@ pub trait Admission: Send + Sync {
     /// Remote mutating steps, in order. Called only after [`Self::is_remote`], never for a delete. May run again when the object changed meanwhile.
     fn mutate_remote<'a>(&'a self, attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document>;
 
-    /// Writes the ids (design section 5) into `metadata.annotations`: after the mutating steps and the second defaulting, before validation. For a delete
+    /// Writes the ids (design section 5) into `metadata.annotations`: after the mutating steps, the second defaulting and what
+    /// the server itself sets or keeps, before validation. For a delete
     /// `object` is the last state (`old` is `None`), so that watchers learn whose deletion it was. Says whether it wrote any; the default writes none.
     ///
     /// The three annotations belong to the server: the pipeline leaves them out of managedFields, of applied patches and of the no-op test.

@@ -26,5 +26,6 @@ pub use catalog::{Catalog, Served, Virtual};
 pub use context::{FieldValidation, RequestContext, Target, UserInfo};
 pub use informer::{Informer, Notice};
 pub use local::Local;
+pub use noop::is_same_content;
 pub use pipeline::{Body, DeleteOptions, Deleted, Object, Patch, Registry, WriteOptions, Written, view};
 pub use read::{ListOptions, ListPage, VersionMatch, Watch, WatchItem, WatchOptions};

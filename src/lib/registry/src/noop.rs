@@ -11,6 +11,18 @@ pub(crate) fn is_same(old: &Document, new: &Document) -> bool {
     })
 }
 
+/// Whether both have the same content: who owns which field, and what only the server counts, is left aside.
+pub fn is_same_content(old: &Document, new: &Document) -> bool {
+    same_maps(old.fields(), new.fields(), |field, old, new| match (field, old, new) {
+        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => same_maps(old, new, |field, old, new| match field {
+            "resourceVersion" | "managedFields" | "generation" => true,
+            "annotations" => same_annotations(old, new),
+            _ => old == new,
+        }),
+        (_, old, new) => old == new,
+    })
+}
+
 fn same_metadata(old: &Map<String, Value>, new: &Map<String, Value>) -> bool {
     same_maps(old, new, |field, old, new| match field {
         "resourceVersion" => true,
@@ -59,6 +71,16 @@ mod tests {
         let new = document(json!({"kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{"manager": "m", "time": "2"}],
             "annotations": {"trace.kubernetes.io/trace-id": "x"}}}));
         assert!(is_same(&old, &new) && is_same(&new, &old));
+    }
+
+    #[test]
+    fn ownership_is_no_content() {
+        let old = document(json!({"metadata": {"name": "a", "generation": 1, "managedFields": [{"manager": "m"}]}, "data": {"k": "v"}}));
+        let owned =
+            document(json!({"metadata": {"name": "a", "resourceVersion": "7", "annotations": {"trace.kubernetes.io/span-id": "x"}}, "data": {"k": "v"}}));
+        assert!(is_same_content(&old, &owned) && !is_same(&old, &owned));
+        let changed = document(json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"k": "v"}}));
+        assert!(!is_same_content(&old, &changed));
     }
 
     #[test]

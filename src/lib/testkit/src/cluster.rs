@@ -217,6 +217,15 @@ impl Cluster {
         }
     }
 
+    /// The same with other flags than before.
+    ///
+    /// # Errors
+    /// As [`Launch::start`].
+    pub fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
+        self.launch.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        self.restart()
+    }
+
     fn log_path(&self) -> PathBuf {
         self.directory.path().join("log")
     }

@@ -1,6 +1,7 @@
 //! The annotations that carry the three ids on objects. The server owns them: nobody's value but its own is kept.
 
 use crate::context::TraceContext;
+use crate::interop;
 
 /// What all three begin with.
 pub const PREFIX: &str = "trace.kubernetes.io/";
@@ -16,7 +17,12 @@ pub const ALL: [&str; 3] = [TRACE_ID, SPAN_ID, INITIAL_TRACE_ID];
 /// The action that wrote an object last, of its annotations: what a reconcile of the object is caused by (KEP-1668, the controller's step 1).
 ///
 /// `None` unless trace and span id are there and whole: somebody may have edited them on a server that does not own them.
+///
+/// Where other servers' forms are read, too (see [`interop`]), KEP-5915's annotation stands in for absent ids.
 pub fn read<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<TraceContext> {
+    if get(TRACE_ID).is_none() && interop::is_on() {
+        return interop::annotated(get);
+    }
     let (trace_id, span_id) = (get(TRACE_ID)?.parse().ok()?, get(SPAN_ID)?.parse().ok()?);
     let initial = get(INITIAL_TRACE_ID).and_then(|text| text.parse().ok());
     Some(TraceContext { trace_id, span_id, parent_span_id: None, flags: 0, initial, link: None })

@@ -5,6 +5,7 @@
 
 use crate::context::TraceContext;
 use crate::id::InitialTraceId;
+use crate::interop;
 use std::collections::BTreeMap;
 
 /// The header of the span context (W3C).
@@ -42,8 +43,12 @@ pub fn extract_initial(carrier: &dyn Carrier) -> Option<InitialTraceId> {
     extract_initial_with(|name| carrier.get(name))
 }
 
-/// Writes `traceparent` and, unless empty, `Initial-Trace-Id`.
+/// Writes `traceparent` and, unless empty, `Initial-Trace-Id`; where other forms are on (see [`interop`]), also as baggage.
 pub fn inject(context: &TraceContext, carrier: &mut dyn Carrier) {
+    if let Some(initial) = context.initial.filter(|_| interop::is_on()) {
+        let baggage = interop::with_initial(carrier.get(interop::BAGGAGE), initial);
+        carrier.set(interop::BAGGAGE, baggage);
+    }
     inject_with(context, |name, value| carrier.set(name, value));
 }
 

@@ -7,7 +7,10 @@ pub mod carrier;
 pub mod context;
 pub mod export;
 pub mod id;
+pub mod interop;
 pub mod log;
+#[cfg(feature = "opentelemetry")]
+pub mod propagator;
 pub mod scope;
 
 pub use carrier::{Carrier, INITIAL_TRACE_ID, TRACEPARENT, extract, extract_initial, extract_initial_with, extract_with, inject, inject_with};

@@ -49,7 +49,7 @@ async fn a_request_with_an_initial_id_writes_all_three() {
     let initial = TraceId::random();
     for (operation, old) in [(Operation::Create, None), (Operation::Update, Some(with_ids(["t", "s", "i"])))] {
         let request = request(operation, old, Some(initial));
-        let object = stamped(&chain(&store()), &request, json!({})).await;
+        let object = stamped(&chain(&store()), &request, json!({"data": {"k": "v"}})).await;
         let [trace, span] = own(&request);
         assert_eq!(ids(&object), [trace, span, Some(initial.to_string())]);
     }
@@ -58,7 +58,8 @@ async fn a_request_with_an_initial_id_writes_all_three() {
 #[tokio::test]
 async fn any_other_write_keeps_the_initial_id() {
     let request = request(Operation::Update, Some(with_ids(["t", "s", "i"])), None);
-    for given in [json!({}), with_ids(["x", "y", "z"])] {
+    for mut given in [json!({}), with_ids(["x", "y", "z"])] {
+        given["data"] = json!({"k": "v"});
         let object = stamped(&chain(&store()), &request, given).await;
         let [trace, span] = own(&request);
         assert_eq!(ids(&object), [trace, span, Some("i".to_owned())]);
@@ -122,4 +123,18 @@ async fn the_family_of_a_write_is_known_to_its_audit_event() {
     let create = request(Operation::Create, None, None);
     stamped(&chain, &create, json!({})).await;
     assert_eq!(create.context.family(), Some(create.context.trace.trace_id));
+}
+
+#[tokio::test]
+async fn d5_what_changes_nothing_or_only_owners_keeps_its_ids() {
+    let old =
+        json!({"metadata": {"resourceVersion": "3", "managedFields": [{"manager": "a"}], "annotations": {TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: "i"}}});
+    let request = request(Operation::Update, Some(old), Some(TraceId::random()));
+    let chain = chain(&store());
+    for given in [json!({"metadata": {}}), json!({"metadata": {"managedFields": [{"manager": "b"}], "annotations": {TRACE_ID: "x"}}})] {
+        assert_eq!(ids(&stamped(&chain, &request, given).await), ["t", "s", "i"].map(|text| Some(text.to_owned())));
+    }
+    assert_eq!((chain.stamps().stamped, chain.stamps().skipped), (0, 2));
+    stamped(&chain, &request, json!({"metadata": {"labels": {"a": "b"}}})).await;
+    assert_eq!((chain.stamps().stamped, chain.stamps().skipped), (1, 2));
 }

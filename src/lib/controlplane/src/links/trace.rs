@@ -4,9 +4,9 @@ use crate::exchange::{Exchange, Stop};
 use crate::metrics::Origin;
 use crate::server::Shared;
 use ferrokube_auth::{Access, Decision};
-use ferrokube_features::LOG_TRACKING;
+use ferrokube_features::{LOG_TRACKING, LOG_TRACKING_INTEROP};
 use ferrokube_registry::RequestContext;
-use ferrokube_trace::{InitialTraceId, Kind, Span, TraceContext, extract_initial_with, extract_with, sample};
+use ferrokube_trace::{InitialTraceId, Kind, Span, TraceContext, extract_initial_with, extract_with, interop, sample};
 use http::HeaderMap;
 
 /// Who may do this verb on [`PATH`] is believed.
@@ -47,7 +47,7 @@ pub(crate) fn adopt(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop
 
 /// The initial id, into the same context (KEP-1668: after the span context, in a handler of its own); then the context is complete.
 pub(crate) fn initial(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
-    let initial = extract_initial_with(|name| single(&exchange.head.headers, name));
+    let initial = extract_initial_with(|name| single(&exchange.head.headers, name)).or_else(|| from_baggage(shared, &exchange.head.headers));
     if initial.is_some() && is_believed(shared, exchange) {
         exchange.trace = exchange.trace.with_initial(initial);
     }
@@ -61,6 +61,18 @@ pub(crate) fn initial(shared: &Shared, exchange: &mut Exchange) -> Result<(), St
     exchange.context = Some(context);
     begin_span(exchange);
     Ok(())
+}
+
+/// The initial id of senders that know W3C baggage and not our header (gate `LogTrackingInterop`).
+fn from_baggage(shared: &Shared, headers: &HeaderMap) -> Option<InitialTraceId> {
+    let mut values = headers.get_all(interop::BAGGAGE).iter().peekable();
+    values.peek()?;
+    if !shared.gates.enabled(&LOG_TRACKING_INTEROP) {
+        return None;
+    }
+    let initial = interop::initial_of(values.filter_map(|value| value.to_str().ok()))?;
+    shared.metrics.count_baggage();
+    Some(initial)
 }
 
 /// What somebody without the right claimed is not believed, but can be seen in the audit log.

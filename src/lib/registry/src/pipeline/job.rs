@@ -166,8 +166,6 @@ impl<'a> Job<'a> {
         let version = self.target.served.version;
         self.definition().set_defaults(version, &mut draft.object);
         meta::dedup_owners(&mut draft.object, self.context);
-        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
-        self.registry.admission().stamp(&attributes, &mut draft.object);
         meta::ensure_namespace(self.target, &mut draft.object)?;
         let Draft { old, object, .. } = draft;
         match old {
@@ -183,6 +181,9 @@ impl<'a> Job<'a> {
         meta::normalize(object);
         meta::drop_empty_managed_fields(object);
         self.count_generation(old.as_ref(), object);
+        // Only now is it known whether anything changes at all.
+        let attributes = self.attributes(&draft.target, if old.is_some() { Operation::Update } else { Operation::Create }, old.as_ref());
+        self.registry.admission().stamp(&attributes, object);
         self.check(&change, object)
     }
 

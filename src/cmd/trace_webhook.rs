@@ -1,0 +1,188 @@
+//! `ferrokube trace-webhook`: the ids for another API server, as a mutating admission webhook.
+
+use super::flags::{FeatureFlags, LogFlags};
+use super::process::{self, Signals};
+use super::server::report;
+use anyhow::{Context, anyhow};
+use clap::Args;
+use ferrokube_admission::review::{self, Answered};
+use ferrokube_features::LOG_TRACKING;
+use ferrokube_serve::reload::{Loaded, TlsFiles};
+use ferrokube_serve::{BodyError, Handler, Limits, Request, Response, Server, ShutdownTrigger, Tls, full, read_body};
+use ferrokube_trace::{TraceContext, extract_initial_with, extract_with, in_scope};
+use http::{HeaderMap, Method, StatusCode};
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// The role's flags.
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    /// Address to listen on
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    bind_address: IpAddr,
+    /// Port to listen on; 0 takes any free one
+    #[arg(long, value_name = "PORT", default_value_t = 9443)]
+    secure_port: u16,
+    /// Serving certificate chain; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    tls_cert_file: PathBuf,
+    /// Key of --tls-cert-file
+    #[arg(long, value_name = "FILE")]
+    tls_private_key_file: PathBuf,
+    #[command(flatten)]
+    features: FeatureFlags,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+/// Two objects of the size that an API server takes, and what is around them.
+const MAX_BODY_BYTES: usize = 8 << 20;
+/// A body that takes longer comes too late for its API server.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// Bodies in memory at a time; further calls wait.
+const MAX_BODIES: usize = 32;
+/// How often the certificate files are looked at.
+const RELOAD: Duration = Duration::from_secs(2);
+
+/// Runs until a signal.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
+    let (gates, warnings) = flags.features.gates()?;
+    let _telemetry = process::set_up(&flags.log, &gates, &warnings, None)?;
+    let webhook = Webhook { on: gates.enabled(&LOG_TRACKING), bodies: Semaphore::new(MAX_BODIES), counts: Counts::default() };
+    process::block_on(serve(flags, Arc::new(webhook)))
+}
+
+async fn serve(flags: &Flags, webhook: Arc<Webhook>) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new()?;
+    let files = TlsFiles { serving: Some((flags.tls_cert_file.clone(), flags.tls_private_key_file.clone())), ..TlsFiles::default() };
+    let (chain, key) = files.read_serving()?.ok_or_else(|| anyhow!("no certificate"))?;
+    let tls = Tls::new(&chain, &key).context("cannot use --tls-cert-file and --tls-private-key-file")?;
+    let loaded = files.apply(&tls, &Loaded::default())?;
+    let address = SocketAddr::new(flags.bind_address, flags.secure_port);
+    let server = Server::bind(address, tls.clone(), Limits::default()).context("choose another port with --secure-port (0 takes any free one)")?;
+    let (trigger, shutdown) = ShutdownTrigger::new();
+    let local = server.local_address();
+    let watching = tokio::spawn(files.watch(tls, loaded, RELOAD, shutdown.clone()));
+    let serving = tokio::spawn(server.serve(webhook, shutdown));
+    report(&format!("ready: https://{local}/mutate"));
+    let (name, _) = signals.next().await;
+    tracing::info!(signal = name, "ending");
+    trigger.begin();
+    let _ = tokio::join!(watching, serving);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Answers reviews.
+struct Webhook {
+    /// Gate `LogTracking`.
+    on: bool,
+    bodies: Semaphore,
+    counts: Counts,
+}
+
+/// What was done; all only grow.
+#[derive(Default)]
+struct Counts {
+    stamped: AtomicU64,
+    skipped: AtomicU64,
+    unreadable: AtomicU64,
+}
+
+impl Handler for Webhook {
+    fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        Box::pin(async move {
+            match (request.method(), request.uri().path()) {
+                (&Method::GET, "/healthz" | "/livez" | "/readyz") => text(StatusCode::OK, "ok".to_owned()),
+                (&Method::GET, "/metrics") => text(StatusCode::OK, self.counts.metrics()),
+                (&Method::POST, "/" | "/mutate") => self.review(request).await,
+                (_, "/" | "/mutate") => text(StatusCode::METHOD_NOT_ALLOWED, "a review is posted\n".to_owned()),
+                _ => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+            }
+        })
+    }
+}
+
+impl Webhook {
+    async fn review(&self, request: Request) -> Response {
+        let _place = self.bodies.acquire().await;
+        let (head, body) = request.into_parts();
+        let body = match read_body(body, MAX_BODY_BYTES, BODY_TIME).await {
+            Ok(body) => body,
+            Err(error) => {
+                self.counts.unreadable.fetch_add(1, Ordering::Relaxed);
+                let status = match error {
+                    BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                    BodyError::Slow => StatusCode::REQUEST_TIMEOUT,
+                    BodyError::Broken(_) => StatusCode::BAD_REQUEST,
+                };
+                return text(status, format!("{error}\n"));
+            }
+        };
+        let trace = context(&head.headers);
+        match review::answer(&body, &trace, self.on) {
+            Ok(answered) => self.answer(&trace, answered),
+            Err(error) => {
+                self.counts.unreadable.fetch_add(1, Ordering::Relaxed);
+                text(StatusCode::BAD_REQUEST, format!("{error}\n"))
+            }
+        }
+    }
+
+    fn answer(&self, trace: &TraceContext, answered: Answered) -> Response {
+        let Answered { body, stamped, about } = answered;
+        let counter = if stamped { &self.counts.stamped } else { &self.counts.skipped };
+        counter.fetch_add(1, Ordering::Relaxed);
+        in_scope(trace, || {
+            tracing::debug!(
+                operation = about.operation,
+                k8s.resource = about.resource,
+                k8s.namespace = about.namespace,
+                k8s.name = about.name,
+                stamped,
+                "review"
+            );
+        });
+        respond(StatusCode::OK, "application/json", body)
+    }
+}
+
+/// The ids of the API server's request, as its headers say: the call is no action of its own. A server that sends none gets a trace for each write.
+fn context(headers: &HeaderMap) -> TraceContext {
+    let single = |name: &str| {
+        let mut values = headers.get_all(name).iter();
+        let first = values.next()?;
+        if values.next().is_some() { None } else { first.to_str().ok() }
+    };
+    extract_with(single).unwrap_or_else(TraceContext::root).with_initial(extract_initial_with(single))
+}
+
+fn text(status: StatusCode, text: String) -> Response {
+    respond(status, "text/plain; charset=utf-8", text.into_bytes())
+}
+
+fn respond(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Response {
+    let response = http::Response::builder().status(status).header(http::header::CONTENT_TYPE, media_type).body(full(body));
+    response.expect("a constant head is well-formed")
+}
+
+impl Counts {
+    fn metrics(&self) -> String {
+        let [stamped, skipped, unreadable] = [&self.stamped, &self.skipped, &self.unreadable].map(|count| count.load(Ordering::Relaxed));
+        format!(
+            "# HELP ferrokube_trace_stamps_total Reviews that gave an object ids, and reviews that did not.\n\
+             # TYPE ferrokube_trace_stamps_total counter\n\
+             ferrokube_trace_stamps_total{{outcome=\"stamped\"}} {stamped}\n\
+             ferrokube_trace_stamps_total{{outcome=\"skipped\"}} {skipped}\n\
+             # HELP ferrokube_trace_unreadable_reviews_total Bodies that were no review.\n\
+             # TYPE ferrokube_trace_unreadable_reviews_total counter\n\
+             ferrokube_trace_unreadable_reviews_total {unreadable}\n"
+        )
+    }
+}

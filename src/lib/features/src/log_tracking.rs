@@ -1,0 +1,118 @@
+//! Log tracking (KEP-1668): its gates, and the answers to the production readiness questionnaire.
+
+use crate::descriptor::{Answer, Descriptor};
+use crate::gate::{Gate, Spec, Stage, Version};
+
+/// The three ids on objects and log lines (KEP-1668).
+pub static LOG_TRACKING: Gate = Gate { name: "LogTracking", specs: &[Spec { since: Version::new(1, 36), stage: Stage::Beta, default: true, locked: false }] };
+
+/// The initial id in W3C baggage, and KEP-5915's annotation.
+pub static LOG_TRACKING_INTEROP: Gate =
+    Gate { name: "LogTrackingInterop", specs: &[Spec { since: Version::new(1, 36), stage: Stage::Alpha, default: false, locked: false }] };
+
+const fn answer(id: &'static str, text: &'static str) -> Answer {
+    Answer { id, text }
+}
+
+pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
+    gate: &LOG_TRACKING,
+    summary: "Every change carries the trace id, span id and initial trace id of the request behind it through objects, requests and log lines",
+    source: "KEP-1668",
+    components: &["apiserver", "controller-manager", "kubelet", "trace-webhook"],
+    owner: "sig-instrumentation",
+    metrics: &["ferrokube_trace_contexts_total", "ferrokube_trace_stamps_total", "ferrokube_trace_spans_exported_total", "ferrokube_trace_spans_dropped_total"],
+    answers: &[
+        answer(
+            "P01",
+            "Gate `LogTracking` on the command line of each component. It takes effect when the component restarts; no other component has to, and no node is down for it.",
+        ),
+        answer(
+            "P02",
+            "Yes: writes that change an object's content gain three annotations, log lines and audit events gain three ids. Off, responses and log lines are byte-equal to those of a server without the feature (test `off_is_byte_equal`).",
+        ),
+        answer(
+            "P03",
+            "Yes, by the gate. Annotations that are stored stay as they are, and nothing reads them any more; the three keys stay the server's, also while it is off.",
+        ),
+        answer(
+            "P04",
+            "Objects keep the initial trace id that they have; the next change of content stamps them again. An object that was created while it was off gets an initial trace id only from a controller whose request brings one.",
+        ),
+        answer("P05", "Yes: on, use, off with stored ids, on again, with the real binary (test `on_off_on`)."),
+        answer(
+            "P06",
+            "It cannot fail one: ids that are absent or malformed are as none. While servers differ, writes through one are stamped and through the other not; reads are the same through both. Components need no common order.",
+        ),
+        answer(
+            "P07",
+            "`ferrokube_trace_stamps_total{outcome=\"stamped\"}` growing faster than changes of content do; a rise of `apiserver_request_duration_seconds` of writes that goes away with the gate off.",
+        ),
+        answer("P08", "Stored ids are annotations, which every version keeps; the test for P05 is the same path."),
+        answer("P09", "None."),
+        answer("P10", "`ferrokube_trace_contexts_total` (by origin: adopted, started, linked) and `ferrokube_trace_stamps_total{outcome=\"stamped\"}` grow."),
+        answer("P11", "The object has the annotation `trace.kubernetes.io/trace-id`; `ferrokube trace KIND/NAME` prints the requests and log lines behind it."),
+        answer("P12", "A write takes no more than 4 us of CPU longer; every change of content made by a request has the ids of that request."),
+        answer("P13", "`ferrokube_trace_stamps_total` by outcome, `apiserver_request_duration_seconds` of writes (component: apiserver)."),
+        answer("P14", "None known."),
+        answer(
+            "P15",
+            "None. A collector, where spans are exported, is not waited for: without it spans are dropped and counted in `ferrokube_trace_spans_dropped_total`.",
+        ),
+        answer("P16", "None. Requests that are made anyway carry one or two headers more (at most 110 bytes)."),
+        answer("P17", "None."),
+        answer("P18", "None."),
+        answer("P19", "Three annotations, at most 200 bytes for each object whose content was written while it was on."),
+        answer("P20", "At most 4 us of CPU for each write with the gate on, at most 25 us with every request exported as spans."),
+        answer("P21", "CPU as in P20; memory and disk as in P19. With export: at most 4 MiB of spans that wait, and one thread."),
+        answer("P22", "No."),
+        answer("P23", "It has no part of its own that could fail: ids travel with requests and objects."),
+        answer(
+            "P24",
+            "(1) A controller that copies annotations from a parent to its children: the server replaces the ids on the children, so that only a pointless change is seen. (2) Somebody sends a foreign initial id: ignored without the right to `propagate` on `/trace-context`, and shown in the audit annotation `trace.kubernetes.io/refused-initial-trace-id`. (3) The collector is away: P15. Each has a test.",
+        ),
+        answer("P25", "Turn the gate off on the API server; if writes stay slow, it was not this."),
+        answer("P26", "Enhancement text and questionnaire (this page), tests for enabling and disabling, user documentation (README, `docs/log-tracking.md`)."),
+        answer(
+            "P27",
+            "Unit tests in the crates trace, admission, registry, controlplane and client; real processes and stock kubectl in `tests/it`; a real OpenTelemetry receiver in `tests/tracing/run`. Tests name the requirements (L01 to L38) that they cover.",
+        ),
+        answer(
+            "P28",
+            "Alpha: ids in storage and headers. Beta: this page complete, on by default, cost measured. GA: a release in use without a change of names.",
+        ),
+        answer(
+            "P29",
+            "Any: a kubelet or controller manager that does not know the feature sends no ids, and its requests begin traces of their own; ids that it does not know are annotations to it.",
+        ),
+        answer(
+            "P30",
+            "Upstream's proposals (kubernetes/enhancements 1348, 1961, 2312) were not merged; kept from their review: status writes never overwrite, no new object type. Drawback: three annotations on every object. Alternatives: UIDs of root objects (does not tell requests apart), audit ids (one request only).",
+        ),
+    ],
+};
+
+pub(crate) static LOG_TRACKING_INTEROP_DESCRIPTOR: Descriptor = Descriptor {
+    gate: &LOG_TRACKING_INTEROP,
+    summary: "The initial trace id is also read and written as W3C baggage, and KEP-5915's annotation is read where an object has no ids of ours",
+    source: "KEP-1668, KEP-5915",
+    components: &["apiserver", "controller-manager"],
+    owner: "sig-instrumentation",
+    metrics: &["ferrokube_trace_baggage_total"],
+    answers: &[
+        answer("P01", "Gate `LogTrackingInterop` on the command line of each component; takes effect when the component restarts."),
+        answer(
+            "P02",
+            "No response changes. Requests of senders who may propagate and send the baggage member `initial-trace-id` belong to that family; controllers send the member.",
+        ),
+        answer("P03", "Yes, by the gate. Nothing is stored that would not be stored without it."),
+        answer("P04", "Nothing is left from before."),
+        answer("P05", "Unit tests of both values of the gate."),
+        answer("P10", "`ferrokube_trace_baggage_total` grows."),
+        answer("P16", "None."),
+        answer("P19", "None."),
+        answer(
+            "P24",
+            "Baggage that is malformed, too large (8 KiB, 180 members) or names the id twice is as absent. The annotation can be written by whoever may write the object: that is why this is off by default.",
+        ),
+    ],
+};

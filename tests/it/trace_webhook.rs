@@ -1,0 +1,187 @@
+//! `ferrokube trace-webhook` as a process: over TLS, with certificates that change, with callers that misbehave.
+
+use crate::FERROKUBE;
+use base64::Engine;
+use ferrokube_serve::pki::{self, Pair};
+use ferrokube_testkit::{BOUND, Client, wait_until};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const INITIAL: &str = "0af7651916cd43dd8448eb211c80319c";
+
+/// The process; killed when it is dropped.
+struct Webhook {
+    process: Child,
+    url: String,
+    directory: TempDir,
+    pair: Pair,
+}
+
+impl Drop for Webhook {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn certificate(directory: &Path) -> Pair {
+    let pair = pki::self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    // The key first: a pair that does not fit is left alone until the next look.
+    fs::write(directory.join("key.pem"), &pair.key_pem).unwrap();
+    fs::set_permissions(directory.join("key.pem"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(directory.join("cert.pem"), &pair.chain_pem).unwrap();
+    pair
+}
+
+fn start(flags: &[&str]) -> Webhook {
+    let directory = tempfile::tempdir().unwrap();
+    let pair = certificate(directory.path());
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let log = fs::File::create(directory.path().join("log")).unwrap();
+    let mut process = Command::new(FERROKUBE)
+        .args(["trace-webhook", "--secure-port=0", "--log-level=debug", "--tls-cert-file", &path("cert.pem"), "--tls-private-key-file", &path("key.pem")])
+        .args(flags)
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url = line.split_whitespace().find_map(|word| word.strip_suffix("/mutate")).unwrap_or_else(|| panic!("{line:?}")).to_owned();
+    Webhook { process, url, directory, pair }
+}
+
+impl Webhook {
+    fn client(&self) -> Client {
+        Client::new(&self.url, self.pair.chain_pem.as_bytes(), None, None).unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+}
+
+fn review(operation: &str, object: &Value, old: &Value) -> Value {
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"uid": "u-1", "operation": operation, "name": "a", "namespace": "default",
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "userInfo": {"username": "jane"}, "object": object, "oldObject": old, "dryRun": false}})
+}
+
+/// The annotations that the answer's patch sets.
+fn patched(answer: &Value) -> Value {
+    assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("u-1"), &json!(true)), "{answer}");
+    let Some(patch) = answer["response"]["patch"].as_str() else { return Value::Null };
+    let operations: Value = serde_json::from_slice(&base64::engine::general_purpose::STANDARD.decode(patch).unwrap()).unwrap();
+    let set = operations.as_array().unwrap().iter().filter(|operation| operation["value"].is_string());
+    set.map(|operation| (operation["path"].as_str().unwrap().rsplit("~1").next().unwrap().to_owned(), operation["value"].clone())).collect()
+}
+
+async fn ask(client: &Client, review: &Value, headers: &[(&str, &str)]) -> Value {
+    let mut request = client.request(Method::POST, "/mutate?timeout=10s").header("content-type", "application/json").body(review.to_string());
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let answer = client.send(request).await.unwrap();
+    assert_eq!((answer.status, answer.headers["content-type"].to_str().unwrap()), (200, "application/json"), "{}", answer.text);
+    answer.body
+}
+
+#[tokio::test]
+async fn l33_l36_reviews_get_the_ids_of_their_headers() {
+    let webhook = start(&[]);
+    let client = webhook.client();
+    let object = json!({"metadata": {"name": "a"}, "data": {"k": "1"}});
+    // A: from a controller, by a server that forwards both headers (ours does).
+    let set = patched(&ask(&client, &review("CREATE", &object, &Value::Null), &[("traceparent", PARENT), ("initial-trace-id", INITIAL)]).await);
+    assert_eq!(set, json!({"trace-id": "4bf92f3577b34da6a3ce929d0e0e4736", "span-id": "00f067aa0ba902b7", "initial-trace-id": INITIAL}));
+    // B: from a user, by a stock server with tracing on.
+    let set = patched(&ask(&client, &review("CREATE", &object, &Value::Null), &[("traceparent", PARENT)]).await);
+    assert_eq!(set["initial-trace-id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    // By a stock server without tracing, or with headers that are none: a trace of its own.
+    for headers in [&[][..], &[("traceparent", "junk"), ("initial-trace-id", "junk")], &[("traceparent", PARENT), ("traceparent", PARENT)]] {
+        let set = patched(&ask(&client, &review("CREATE", &object, &Value::Null), headers).await);
+        assert_eq!(set["trace-id"].as_str().unwrap().len(), 32);
+        assert_ne!(set["trace-id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(set["initial-trace-id"], set["trace-id"]);
+    }
+    // C: any other write.
+    let stored = json!({"metadata": {"name": "a", "annotations": {"trace.kubernetes.io/initial-trace-id": INITIAL}}, "data": {"k": "1"}});
+    let mut changed = stored.clone();
+    changed["data"]["k"] = json!("2");
+    let set = patched(&ask(&client, &review("UPDATE", &changed, &stored), &[("traceparent", PARENT)]).await);
+    assert_eq!(set, json!({"trace-id": "4bf92f3577b34da6a3ce929d0e0e4736", "span-id": "00f067aa0ba902b7"}));
+    assert_eq!(patched(&ask(&client, &review("UPDATE", &stored, &stored), &[("traceparent", PARENT)]).await), Value::Null);
+    // L38: a deletion is in the log.
+    assert_eq!(patched(&ask(&client, &review("DELETE", &Value::Null, &stored), &[("traceparent", PARENT)]).await), Value::Null);
+    let logged = || async {
+        let log = webhook.log();
+        let found = log.lines().any(|line| line.contains("operation=DELETE") && line.contains("trace_id=4bf92f3577b34da6a3ce929d0e0e4736"));
+        if found { Ok(()) } else { Err(log) }
+    };
+    wait_until("the deletion is in the log", BOUND, logged).await;
+    let metrics = client.get("/metrics").await.unwrap().text;
+    assert!(metrics.contains("ferrokube_trace_stamps_total{outcome=\"stamped\"} 6"), "{metrics}");
+}
+
+#[tokio::test]
+async fn what_is_no_review_is_told_and_harms_nobody() {
+    let webhook = start(&[]);
+    let client = webhook.client();
+    let post = |body: Vec<u8>| client.send(client.request(Method::POST, "/mutate").body(body));
+    for body in ["", "{", "null", "{\"apiVersion\":\"admission.k8s.io/v1\"}", &"[".repeat(1 << 20)] {
+        assert_eq!(post(body.as_bytes().to_vec()).await.unwrap().status, 400);
+    }
+    // Larger than any review: refused from its announcement on.
+    match post(vec![b'x'; (8 << 20) + 1]).await {
+        Ok(answer) => assert_eq!(answer.status, 413),
+        Err(error) => assert!(webhook.client().get("/healthz").await.is_ok(), "{error}"),
+    }
+    assert_eq!(client.get("/mutate").await.unwrap().status, 405);
+    assert_eq!(client.get("/other").await.unwrap().status, 404);
+    for path in ["/healthz", "/livez", "/readyz"] {
+        assert_eq!(client.get(path).await.unwrap().text, "ok");
+    }
+    // Garbage in the place of an object is allowed as it is: whether it is an object is the server's question.
+    let answer = ask(&client, &review("CREATE", &json!({"metadata": {"annotations": 5}}), &json!([1])), &[]).await;
+    assert_eq!(patched(&answer), Value::Null);
+    assert!(client.get("/metrics").await.unwrap().text.contains("ferrokube_trace_unreadable_reviews_total"));
+}
+
+#[tokio::test]
+async fn certificates_are_read_again_when_they_change() {
+    let webhook = start(&[]);
+    assert_eq!(webhook.client().get("/healthz").await.unwrap().status, 200);
+    let renewed = certificate(webhook.directory.path());
+    let trusted = || async {
+        let client = Client::new(&webhook.url, renewed.chain_pem.as_bytes(), None, None).unwrap();
+        client.get("/healthz").await.map(drop).map_err(|error| error.to_string())
+    };
+    wait_until("the new certificate is served", BOUND, trusted).await;
+    assert!(webhook.client().get("/healthz").await.is_err(), "who trusts only the old one is refused");
+}
+
+#[tokio::test]
+async fn p03_off_is_an_answer_without_a_patch() {
+    let webhook = start(&["--feature-gates=LogTracking=false"]);
+    let answer = ask(&webhook.client(), &review("CREATE", &json!({"metadata": {"name": "a"}}), &Value::Null), &[("traceparent", PARENT)]).await;
+    assert_eq!(answer, json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": "u-1", "allowed": true}}));
+}
+
+#[test]
+fn a_certificate_is_needed() {
+    let output = Command::new(FERROKUBE).arg("trace-webhook").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let output =
+        Command::new(FERROKUBE).args(["trace-webhook", "--secure-port=0", "--tls-cert-file=/nowhere/c", "--tls-private-key-file=/nowhere/k"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere/"), "{output:?}");
+}
