@@ -2,6 +2,7 @@
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -237,7 +238,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_managers_killed_at_random_converge() {
+async fn fault_29_two_managers_killed_at_random_converge() {
     let kills = std::env::var("FERROKUBE_MANAGER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
     let mut state = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64 | 1;
     println!("seed {state}");
@@ -266,6 +267,36 @@ async fn two_managers_killed_at_random_converge() {
         expected.namespaces.len()
     );
     assert!(!expected.gone.is_empty() && !expected.namespaces.is_empty());
+}
+
+/// A leader that was paused (a snapshot of its machine, a stuck disk) for longer than its lease ends when it comes back, and acts no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_31_a_leader_that_was_paused_ends_and_the_other_leads() {
+    let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let mut pair = Pair::start(cluster.kubeconfig());
+    let leader = pair.leader(&admin).await;
+    let paused = Pid::from_child(&pair.managers[leader].process);
+    kill_process(paused, Signal::STOP).unwrap();
+    let other = 1 - leader;
+    wait_until("the other leads", BOUND, || std::future::ready(if pair.managers[other].leads() { Ok(()) } else { Err(String::new()) })).await;
+    let lease = admin.get(LEASE).await.unwrap().body;
+    let transitions = lease["spec"]["leaseTransitions"].as_i64();
+    let holder = lease["spec"]["holderIdentity"].clone();
+    kill_process(paused, Signal::CONT).unwrap();
+    wait_until("the one that was paused ends", BOUND, || {
+        let manager = &mut pair.managers[leader];
+        let ended = manager.process.try_wait().unwrap();
+        std::future::ready(ended.map(drop).ok_or_else(|| manager.log()))
+    })
+    .await;
+    assert!(pair.managers[leader].log().contains("could not be renewed in time"), "{}", pair.managers[leader].log());
+    let lease = admin.get(LEASE).await.unwrap().body;
+    assert_eq!((lease["spec"]["leaseTransitions"].as_i64(), &lease["spec"]["holderIdentity"]), (transitions, &holder), "the lease was not taken back: {lease}");
+    // And the new one works.
+    let mut expected = Expected::default();
+    expected.tree(&admin, 0, Some("Background")).await;
+    wait_until("what is left to do is done", BOUND, || expected.seen(&admin)).await;
 }
 
 /// A namespace with a thousand configmaps, with or without an owner.

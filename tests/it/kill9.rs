@@ -74,7 +74,7 @@ async fn check(client: &Client, expected: &Mutex<BTreeMap<String, Expected>>, hi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_1_kill_9_under_load_loses_nothing_acknowledged() {
+async fn fault_01_kill_9_under_load_loses_nothing_acknowledged() {
     let kills = std::env::var("FERROKUBE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
     let mut cluster = Cluster::start(FERROKUBE).unwrap();
     let expected = Arc::new(Mutex::new(BTreeMap::new()));

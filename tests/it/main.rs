@@ -6,6 +6,8 @@ mod audit;
 mod canary;
 mod cli;
 mod controllers;
+mod faults;
+mod garbage;
 mod hostile;
 mod kill9;
 mod kubectl;

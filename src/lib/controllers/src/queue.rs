@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_back_off_and_a_panic_is_a_failure() {
+    async fn fault_30_failures_back_off_and_a_panic_is_a_failure() {
         let queue: Queue<&'static str> = Queue::default();
         let cause = TraceContext::root();
         queue.add("bad", Some(cause));

@@ -395,6 +395,62 @@ async fn fault_37_rapid_reset_ends_the_connection() {
     assert_eq!(text(setup.http1(None).await.send_request(get("/")).await.unwrap()).await, "HTTP/1.1");
 }
 
+/// One frame of HTTP/2, by hand.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+#[tokio::test]
+async fn fault_37_floods_of_cheap_frames_cost_others_nothing() {
+    let setup = setup(Limits::default());
+    let request = |flags| frame(1, flags, 1, b"\x82\x87\x84\x41\x09localhost");
+    let floods = [
+        ("ping", vec![], frame(6, 0, 0, &[0; 8])),
+        ("settings", vec![], frame(4, 0, 0, b"")),
+        ("empty data", request(4), frame(0, 0, 1, b"")),
+        ("continuation", request(0), frame(9, 0, 1, b"\x40\x01a\x01b")),
+        ("window updates", vec![], frame(8, 0, 0, &1_u32.to_be_bytes())),
+        ("priority", vec![], frame(2, 0, 3, &[0, 0, 0, 0, 0])),
+    ];
+    for (what, first, flood) in floods {
+        let mut stream = setup.connect("h2", None).await;
+        let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b""), &first].concat();
+        stream.write_all(&hello).await.unwrap();
+        // Never reads: answers to pings and settings pile up at the server, which must not keep them.
+        let writes = async {
+            let burst = flood.repeat(1000);
+            for _ in 0..100 {
+                if stream.write_all(&burst).await.is_err() {
+                    return "closed";
+                }
+            }
+            "taken"
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(2), writes).await.unwrap_or("held back");
+        let (mut other, _connection) = setup.http2().await;
+        assert_eq!(text(bounded(other.send_request(get("/"))).await.unwrap()).await, "HTTP/2.0", "{what}: {ended}");
+        if what == "continuation" {
+            // A head without an end: the connection is given up.
+            let _ = bounded(stream.read_to_end(&mut Vec::new())).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn fault_45_an_upgrade_that_nobody_grants_changes_nothing() {
+    let setup = setup(Limits::default());
+    let mut stream = setup.connect("http/1.1", None).await;
+    for upgrade in ["websocket", "SPDY/3.1", "h2c"] {
+        let head = format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: {upgrade}\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 1024];
+        let length = bounded(stream.read(&mut answer)).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]);
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("HTTP/1.1"), "{upgrade}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn a_drain_finishes_requests_ends_watches_and_takes_no_more() {
     let setup = setup(Limits::default());

@@ -6,6 +6,7 @@ use ferrokube_client::{DiscoveredResource, cause};
 use ferrokube_trace::TraceContext;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
 /// The finalizer of foreground deletion.
@@ -74,6 +75,9 @@ struct State {
 #[derive(Clone, Copy)]
 struct Seen {
     resource: u16,
+    /// Of the namespace: enough to see that a reference crosses namespaces, without its name for every object. Equal hashes of two namespaces only
+    /// leave a wrong reference alone.
+    namespace: u32,
     list: u32,
 }
 
@@ -157,6 +161,12 @@ impl Sink for Graph {
     }
 }
 
+fn hash(namespace: Option<&str>) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    namespace.hash(&mut hasher);
+    hasher.finish() as u32
+}
+
 impl State {
     fn index(&mut self, resource: &DiscoveredResource) -> u16 {
         let name = qualified(resource);
@@ -172,7 +182,7 @@ impl State {
         let Some(uid) = metadata.uid.as_deref().map(Uid::from) else { return Vec::new() };
         let index = self.index(resource);
         let (resource, list) = self.resources[usize::from(index)].clone();
-        self.live.insert(uid.clone(), Seen { resource: index, list });
+        self.live.insert(uid.clone(), Seen { resource: index, namespace: hash(metadata.namespace.as_deref()), list });
         let place = Place { resource, namespace: metadata.namespace, name: metadata.name.unwrap_or_default() };
         let finalizers = metadata.finalizers.unwrap_or_default();
         let terminating = metadata.deletion_timestamp.is_some();
@@ -224,9 +234,9 @@ impl State {
         let Some((resource, _)) = self.resources.get(usize::from(seen.resource)) else { return false };
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let same_kind = resource.resource.kind == owner.kind && resource.resource.group == group;
-        let reachable = !resource.namespaced || dependent.namespace.is_some();
-        // Names and namespaces are not kept for every object; a reference with the right uid but another name or namespace is found by
-        // the live read of objects that are also owners of something wrong, and never deletes anything wrongly.
+        let reachable = !resource.namespaced || seen.namespace == hash(dependent.namespace.as_deref());
+        // Names are not kept for every object; a reference with the right uid but another name is found by the live read of objects that are also
+        // owners of something wrong, and never deletes anything wrongly.
         same_kind && reachable && !self.dying.contains_key(owner.uid.as_str())
     }
 

@@ -25,7 +25,7 @@ async fn every_answer_has_its_headers() {
 }
 
 #[tokio::test]
-async fn a_panic_is_one_requests_problem() {
+async fn fault_30_a_panic_is_one_requests_problem() {
     let server = Server::new().await;
     let answer = server.configmap("panic").await;
     assert_eq!((answer.code, answer.reason().as_str()), (500, "InternalError"));

@@ -1,0 +1,141 @@
+//! What the garbage collector and the namespace controller do with references and finalizers that are wrong, stuck or circular.
+
+use crate::FERROKUBE;
+use ferrokube_testkit::{BOUND, Client, Cluster, wait_until};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+
+fn configmap(name: &str, metadata: &Value) -> Value {
+    let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    for (field, value) in metadata.as_object().unwrap() {
+        object["metadata"][field.as_str()] = value.clone();
+    }
+    object
+}
+
+fn owner(api_version: &str, kind: &str, name: &str, uid: &Value) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid})
+}
+
+async fn create(admin: &Client, path: &str, object: &Value) -> Value {
+    let answer = admin.post(path, object).await.unwrap();
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    answer.body
+}
+
+async fn status(admin: &Client, path: &str) -> u16 {
+    admin.get(path).await.unwrap().status
+}
+
+async fn gone(admin: &Client, what: &str, path: &str) {
+    wait_until(what, BOUND, async || match admin.get(path).await.unwrap() {
+        answer if answer.status == 404 => Ok(()),
+        answer => Err(answer.text),
+    })
+    .await;
+}
+
+async fn patch(admin: &Client, path: &str, body: &Value) {
+    let request = admin.request(Method::PATCH, path).header("content-type", "application/merge-patch+json");
+    let answer = admin.send(request.body(body.to_string())).await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_25_only_a_proven_absence_of_the_owner_costs_a_dependent() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let keeper = create(&admin, CONFIGMAPS, &configmap("keeper", &json!({}))).await;
+    let uid = &keeper["metadata"]["uid"];
+    let nobody = json!("00000000-0000-0000-0000-000000000000");
+    let dependent = async |name: &str, owners: Value| create(&admin, CONFIGMAPS, &configmap(name, &json!({ "ownerReferences": owners }))).await;
+
+    dependent("owned", json!([owner("v1", "ConfigMap", "keeper", uid)])).await;
+    // Nobody can say whether an object of a kind that is not served exists.
+    dependent("of-an-unknown-kind", json!([owner("example.com/v1", "Unknown", "keeper", uid)])).await;
+    dependent("of-two", json!([owner("v1", "ConfigMap", "keeper", uid), owner("v1", "ConfigMap", "ghost", &nobody)])).await;
+    // A cluster-scoped object can have no owner in a namespace: which one would be meant?
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": [],
+        "metadata": {"name": "of-a-namespaced-owner", "ownerReferences": [owner("v1", "ConfigMap", "keeper", uid)]}});
+    create(&admin, CLUSTER_ROLES, &role).await;
+    // These have no owner: the uid is another's, the kind is another's, the namespace is another's.
+    dependent("wrong-uid", json!([owner("v1", "ConfigMap", "keeper", &nobody)])).await;
+    dependent("wrong-kind", json!([owner("v1", "Secret", "keeper", uid)])).await;
+    let elsewhere = configmap("wrong-namespace", &json!({"ownerReferences": [owner("v1", "ConfigMap", "keeper", uid)]}));
+    create(&admin, "/api/v1/namespaces/kube-public/configmaps", &elsewhere).await;
+
+    for name in ["wrong-uid", "wrong-kind"] {
+        gone(&admin, name, &format!("{CONFIGMAPS}/{name}")).await;
+    }
+    gone(&admin, "wrong-namespace", "/api/v1/namespaces/kube-public/configmaps/wrong-namespace").await;
+    wait_until("the reference across scopes is an event", BOUND, async || {
+        let events = admin.get("/api/v1/events?fieldSelector=reason%3DOwnerRefInvalidNamespace").await.unwrap();
+        if events.text.contains("of-a-namespaced-owner") { Ok(()) } else { Err(events.text) }
+    })
+    .await;
+    wait_until("the reference to nobody is dropped", BOUND, async || {
+        let object = admin.get(&format!("{CONFIGMAPS}/of-two")).await.unwrap();
+        if object.body["metadata"]["ownerReferences"].as_array().map(Vec::len) == Some(1) { Ok(()) } else { Err(object.text) }
+    })
+    .await;
+    for name in ["keeper", "owned", "of-an-unknown-kind", "of-two"] {
+        assert_eq!(status(&admin, &format!("{CONFIGMAPS}/{name}")).await, 200, "{name}");
+    }
+    assert_eq!(status(&admin, &format!("{CLUSTER_ROLES}/of-a-namespaced-owner")).await, 200);
+    // Once more for a collector that knows nothing yet.
+    let mut cluster = cluster;
+    cluster.restart().unwrap();
+    let admin = cluster.admin().unwrap();
+    create(&admin, CONFIGMAPS, &configmap("later", &json!({"ownerReferences": [owner("v1", "ConfigMap", "ghost", &nobody)]}))).await;
+    gone(&admin, "a dependent of nobody after a restart", &format!("{CONFIGMAPS}/later")).await;
+    for path in [format!("{CONFIGMAPS}/owned"), format!("{CONFIGMAPS}/of-an-unknown-kind"), format!("{CLUSTER_ROLES}/of-a-namespaced-owner")] {
+        assert_eq!(status(&admin, &path).await, 200, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_28_a_circle_and_a_finalizer_that_nobody_removes_stop_nothing_else() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let namespaces = "/api/v1/namespaces";
+    for name in ["stuck", "other"] {
+        create(&admin, namespaces, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+    }
+    let within = "/api/v1/namespaces/stuck/configmaps";
+    create(&admin, within, &configmap("held", &json!({"finalizers": ["example.com/nobody"]}))).await;
+    create(&admin, within, &configmap("free", &json!({}))).await;
+    // A circle of two, each blocking the other's deletion.
+    let one = create(&admin, CONFIGMAPS, &configmap("one", &json!({}))).await;
+    let reference = |name: &str, object: &Value| {
+        let mut reference = owner("v1", "ConfigMap", name, &object["metadata"]["uid"]);
+        reference["blockOwnerDeletion"] = json!(true);
+        json!({"metadata": {"ownerReferences": [reference]}})
+    };
+    let two = create(&admin, CONFIGMAPS, &configmap("two", &reference("one", &one)["metadata"])).await;
+    patch(&admin, &format!("{CONFIGMAPS}/one"), &reference("two", &two)).await;
+
+    // Twice each: the second changes nothing.
+    for _ in 0..2 {
+        let answer = admin.delete(&format!("{namespaces}/stuck")).await.unwrap();
+        assert!(matches!(answer.status, 200 | 202 | 409), "{}", answer.text);
+    }
+    assert_eq!(admin.delete(&format!("{CONFIGMAPS}/one?propagationPolicy=Foreground")).await.unwrap().status, 200);
+    let _ = admin.delete(&format!("{CONFIGMAPS}/one?propagationPolicy=Foreground")).await.unwrap();
+    gone(&admin, "the circle", &format!("{CONFIGMAPS}/one")).await;
+    gone(&admin, "the circle", &format!("{CONFIGMAPS}/two")).await;
+    gone(&admin, "what nothing holds", &format!("{within}/free")).await;
+    wait_until("the namespace says what holds it", BOUND, async || {
+        let namespace = admin.get(&format!("{namespaces}/stuck")).await.unwrap();
+        let conditions = namespace.body["status"]["conditions"].to_string();
+        if conditions.contains("example.com/nobody") { Ok(()) } else { Err(namespace.text) }
+    })
+    .await;
+    // Others go on meanwhile.
+    assert_eq!(admin.delete(&format!("{namespaces}/other")).await.unwrap().status, 200);
+    gone(&admin, "another namespace", &format!("{namespaces}/other")).await;
+    patch(&admin, &format!("{within}/held"), &json!({"metadata": {"finalizers": null}})).await;
+    gone(&admin, "the namespace", &format!("{namespaces}/stuck")).await;
+}
