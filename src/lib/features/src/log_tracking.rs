@@ -28,7 +28,7 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer(
             "P02",
-            "Yes: writes that change an object's content gain three annotations, log lines and audit events gain three ids. Off, responses and log lines are byte-equal to those of a server without the feature (test `off_is_byte_equal`).",
+            "Yes: writes that change an object's content gain three annotations, log lines and audit events gain three ids. Off, responses and log lines are byte-equal to those of a server without the feature (test `p02_l07_off_is_byte_equal`).",
         ),
         answer(
             "P03",
@@ -38,7 +38,7 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
             "P04",
             "Objects keep the initial trace id that they have; the next change of content stamps them again. An object that was created while it was off gets an initial trace id only from a controller whose request brings one.",
         ),
-        answer("P05", "Yes: on, use, off with stored ids, on again, with the real binary (test `on_off_on`)."),
+        answer("P05", "Yes: on, use, off with stored ids, on again, with the real binary (test `p04_p05_on_off_on`)."),
         answer(
             "P06",
             "It cannot fail one: ids that are absent or malformed are as none. While servers differ, writes through one are stamped and through the other not; reads are the same through both. Components need no common order.",
