@@ -28,7 +28,7 @@ impl LogFlags {
         let of_verbosity = self.verbosity.map(|verbosity| log::level_of_verbosity(verbosity).to_owned());
         let of_environment = || std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
         let filter = self.log_level.clone().or(of_verbosity).or_else(of_environment).unwrap_or_else(|| "info".into());
-        log::Config { format: self.log_format, filter, ids: gates.enabled(&LOG_TRACKING) }
+        log::Config { format: self.log_format, filter, ids: gates.enabled(&LOG_TRACKING), tap: None }
     }
 }
 
@@ -96,6 +96,8 @@ pub(crate) struct ServerFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) trace_ui: TraceUiFlags,
+    #[command(flatten)]
     pub(crate) audit: AuditFlags,
     #[command(flatten)]
     pub(crate) features: FeatureFlags,
@@ -103,6 +105,28 @@ pub(crate) struct ServerFlags {
     pub(crate) log: LogFlags,
     #[command(flatten)]
     pub(crate) tracing: TracingFlags,
+}
+
+/// The trace page.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Trace page")]
+pub(crate) struct TraceUiFlags {
+    /// Serve /ui/trace/: the timeline of objects, of what this process remembers (for a browser: kubectl proxy)
+    #[arg(long = "trace-ui")]
+    pub(crate) enabled: bool,
+    /// Where the tracing backend shows a trace: a URL with {trace_id} in it
+    #[arg(long = "trace-ui-backend", value_name = "URL", value_parser = backend)]
+    pub(crate) backend: Option<String>,
+}
+
+/// Only what a link may lead to.
+fn backend(text: &str) -> Result<String, String> {
+    let is_web = text.starts_with("https://") || text.starts_with("http://");
+    if is_web && text.contains("{trace_id}") && !text.contains(char::is_whitespace) {
+        Ok(text.to_owned())
+    } else {
+        Err("it must begin with https:// or http:// and hold {trace_id}".to_owned())
+    }
 }
 
 /// What is written to the audit log.

@@ -11,8 +11,6 @@ use std::process::ExitCode;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::flags::LogFlags;
-
 /// What the process tells about itself; dropped at its end, it sends the last spans and writes the last lines.
 pub(crate) struct Telemetry {
     _spans: Option<Finish>,
@@ -20,11 +18,11 @@ pub(crate) struct Telemetry {
 }
 
 /// Starts logging and, when asked, the export of spans; takes all file handles there are, and makes panics one log line.
-pub(crate) fn set_up(flags: &LogFlags, gates: &Gates, warnings: &[Warning], spans: Option<&export::Config>) -> anyhow::Result<Telemetry> {
+pub(crate) fn set_up(log: &log::Config, gates: &Gates, warnings: &[Warning], spans: Option<&export::Config>) -> anyhow::Result<Telemetry> {
     if gates.enabled(&LOG_TRACKING_INTEROP) {
         ferrokube_trace::interop::turn_on();
     }
-    let log = log::start(&flags.config(gates), io::stderr())?;
+    let log = log::start(log, io::stderr())?;
     let spans = spans.map(export::start).transpose()?;
     for warning in warnings {
         tracing::warn!(%warning, "feature gate");

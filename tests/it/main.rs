@@ -16,6 +16,7 @@ mod lifecycle;
 mod log_tracking;
 mod sizes;
 mod starved;
+mod trace_page;
 mod trace_webhook;
 mod trails;
 

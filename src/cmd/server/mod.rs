@@ -3,6 +3,7 @@
 mod listener;
 mod rights;
 mod token_keys;
+mod trace_page;
 mod wiring;
 
 use super::data_dir::DataDir;
@@ -10,13 +11,16 @@ use super::flags::{NamesakeFlags, ServerFlags, Storage};
 use super::process::{self, Signals};
 use anyhow::{Context, anyhow};
 use ferrokube_controlplane::ControlPlane;
-use ferrokube_features::Gates;
+use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_serve::pki::Pki;
 use ferrokube_serve::{Shutdown, ShutdownTrigger};
 use ferrokube_storage::{Config, Store};
+use ferrokube_timeline::Ring;
+use ferrokube_trace::log;
 use listener::Listener;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -29,6 +33,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) namesake: &'a NamesakeFlags,
     pub(crate) gates: Gates,
     pub(crate) directory: DataDir,
+    /// What the trace page remembers; only where everything is one process.
+    pub(crate) ring: Option<Arc<Ring>>,
 }
 
 /// What runs beside the server in the same process; started when it is ready.
@@ -41,9 +47,12 @@ pub(crate) trait Companion {
 pub(crate) fn run(flags: &ServerFlags, namesake: &NamesakeFlags, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
     let spans = flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;
-    let _telemetry = process::set_up(&flags.log, &gates, &warnings, spans.as_ref())?;
+    let remembers = flags.trace_ui.enabled && companion.is_some() && gates.enabled(&LOG_TRACKING);
+    let ring = remembers.then(|| Arc::new(Ring::default()));
+    let log = log::Config { tap: ring.clone().map(|ring| ring as Arc<dyn log::Tap>), ..flags.log.config(&gates) };
+    let _telemetry = process::set_up(&log, &gates, &warnings, spans.as_ref())?;
     let directory = DataDir::open(flags.data_dir.as_deref())?;
-    let plan = Plan { flags, namesake, gates, directory };
+    let plan = Plan { flags, namesake, gates, directory, ring };
     process::block_on(serve(&plan, companion, started))
 }
 

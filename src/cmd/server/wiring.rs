@@ -3,6 +3,7 @@
 use super::Plan;
 use super::rights::Rights;
 use super::token_keys::{KeyFiles, Pem};
+use super::trace_page::{self, Memory, TracePage};
 use crate::cmd::flags::Storage;
 use crate::cmd::runtime_config;
 use anyhow::{Context, anyhow};
@@ -11,11 +12,12 @@ use ferrokube_auth::audit::{self, AuditLog, OnFailure, Policy, Rotation};
 use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, TokenFile, X509};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
-use ferrokube_controlplane::{ControlPlane, DocumentRoute, Route};
+use ferrokube_controlplane::{Builder, ControlPlane, DocumentRoute, Route};
 use ferrokube_registry::{Catalog, Registry};
 use ferrokube_serve::files;
 use ferrokube_serve::pki::Pki;
 use ferrokube_storage::Store;
+use ferrokube_timeline::Pages;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +58,7 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
         .gates(plan.gates.clone())
         .messages(ferrokube_resources::messages())
         .anonymous(plan.namesake.anonymous_auth)
-        .authorizer(authorizer)
+        .authorizer(Arc::clone(&authorizer))
         .audit(audit.clone())
         .post_start("rbac/bootstrap-roles", Box::new(|registry| Box::pin(bootstrap_roles(registry))));
     for authenticator in authenticators(plan, bearer) {
@@ -65,7 +67,21 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     for (path, route) in oidc_documents(&tokens) {
         builder = builder.route(path, true, route);
     }
+    if plan.flags.trace_ui.enabled {
+        builder = with_trace_page(plan, builder, authorizer);
+    }
     Ok(Server { control_plane: builder.build(), audit, tokens, keys: (key_files, pem) })
+<<<>>>>>>> d6e5bda (The trace page; ferrokube trace over gigabytes; clocks that are behind)
+}
+
+fn with_trace_page(plan: &Plan<'_>, builder: Builder, authorizer: Arc<dyn Authorizer>) -> Builder {
+    let pages = Pages { ring: plan.ring.clone(), backend: plan.flags.trace_ui.backend.clone() };
+    let page: Arc<dyn Route> = Arc::new(TracePage { pages, authorizer });
+    let builder = builder.route(trace_page::PATH.trim_end_matches('/'), false, Arc::clone(&page)).route(trace_page::PATH, false, page);
+    match &plan.ring {
+        Some(ring) => builder.observer(Arc::new(Memory(Arc::clone(ring)))),
+        None => builder,
+    }
 }
 
 async fn bootstrap_roles(registry: Registry) -> Result<(), String> {

@@ -8,6 +8,7 @@ use crate::encode::pieces::Pieces;
 use crate::flow::Flow;
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::observer::Observer;
 use crate::openapi::OpenApi;
 use crate::route::Route;
 use crate::routes::Routes;
@@ -76,6 +77,7 @@ pub struct Builder {
     messages: Arc<Messages>,
     limits: Limits,
     routes: Vec<(String, bool, Arc<dyn Route>)>,
+    observer: Option<Arc<dyn Observer>>,
     steps: Vec<(String, Step)>,
 }
 
@@ -136,6 +138,13 @@ impl Builder {
         self
     }
 
+    /// Who is told of requests that belong to an object's life (default: nobody).
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     /// A bootstrap step; they run in order in [`ControlPlane::start`] and show in `/readyz` as `poststarthook/<name>`.
     #[must_use]
     pub fn post_start(mut self, name: impl Into<String>, step: Step) -> Self {
@@ -158,6 +167,7 @@ impl Builder {
             flow: Flow::new(self.limits.readonly_inflight, self.limits.mutating_inflight),
             limits: self.limits,
             routes: Routes::new(self.routes),
+            observer: self.observer,
             metrics: Metrics::default(),
             discovery: Discovery::default(),
             openapi: OpenApi::default(),
@@ -200,6 +210,7 @@ impl ControlPlane {
             messages: Arc::default(),
             limits: Limits::default(),
             routes: Vec::new(),
+            observer: None,
             steps: Vec::new(),
         }
     }

@@ -20,6 +20,7 @@ mod health;
 mod links;
 mod metrics;
 mod negotiate;
+mod observer;
 mod openapi;
 mod options;
 mod query;
@@ -33,4 +34,5 @@ mod version;
 mod watch;
 
 pub use builder::{Builder, ControlPlane, Limits, StartError, Step, StepFuture};
+pub use observer::{Observer, Seen};
 pub use route::{Answer, DocumentRoute, Route, RouteRequest};

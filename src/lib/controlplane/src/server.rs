@@ -11,6 +11,7 @@ use crate::health::Health;
 use crate::links::admit::ANONYMOUS;
 use crate::links::headers::AUDIT_ID;
 use crate::metrics::Metrics;
+use crate::observer::Observer;
 use crate::openapi::OpenApi;
 use crate::routes::Routes;
 use crate::watch::EventCache;
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) encoder: Encoder,
     pub(crate) limits: Limits,
     pub(crate) routes: Routes,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) flow: Flow,
     pub(crate) metrics: Metrics,
     pub(crate) discovery: Discovery,

@@ -1,13 +1,18 @@
 //! Log and audit search behind `ferrokube trace`: the request behind a log line, and the log lines behind a request.
 //!
-//! Works on files alone, of any number of components: our own text and JSON lines, klog-style text, audit events, rotated and gzip
-//! files. Must never know storage or the API server. Start reading at [`mod@search`].
+//! Works on files alone, of any number of components: our own text and JSON lines, those of stock `tracing`, klog-style text, audit events, rotated and
+//! gzip files. Must never know storage or the API server. Start reading at [`mod@search`].
 
+mod files;
 pub mod line;
+pub mod page;
 pub mod render;
+pub mod ring;
 pub mod scan;
 pub mod search;
 pub mod story;
 
+pub use page::{CONTENT_SECURITY_POLICY, Page, Pages};
+pub use ring::{ObjectRef, Ring};
 pub use search::{Query, SearchError, search};
 pub use story::{Action, Story, Trace};

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use std::time::Duration;
 
 /// What a line says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,7 +66,7 @@ fn audit(event: &Map<String, Value>) -> Line {
     let at = |path: &[&str]| {
         path.iter().try_fold(None::<&Value>, |value, name| Some(Some(value.map_or_else(|| event.get(*name), |value| value.get(*name))?))).flatten()
     };
-    let text = |path: &[&str]| at(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |path: &[&str]| bounded(at(path).and_then(Value::as_str).unwrap_or_default().to_owned());
     let time = |name: &str| event.get(name).and_then(Value::as_str).and_then(|text| text.parse().ok());
     let code = at(&["responseStatus", "code"]).and_then(Value::as_u64).unwrap_or(0);
     let id = |name: &str| text(&["annotations", name]);
@@ -90,6 +91,57 @@ fn audit(event: &Map<String, Value>) -> Line {
     }
 }
 
+/// Fields of a line that are kept; what a value may take, the rest is cut.
+const MAX_FIELDS: usize = 64;
+const MAX_VALUE: usize = 4 << 10;
+
+fn bounded(mut text: String) -> String {
+    if text.len() > MAX_VALUE {
+        let end = (0..=MAX_VALUE).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text.shrink_to_fit();
+    text
+}
+
+impl Line {
+    /// A field's value; empty when it has none.
+    pub fn field(&self, name: &str) -> &str {
+        self.fields.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
+    }
+
+    /// The request that an API server's access line tells of.
+    pub fn access(&self) -> Option<Request> {
+        let [audit_id, verb, uri] = ["audit_id", "verb", "path"].map(|name| self.field(name));
+        if audit_id.is_empty() || verb.is_empty() || uri.is_empty() {
+            return None;
+        }
+        let took = Duration::from_micros(self.field("took_us").parse().unwrap_or(0));
+        Some(Request {
+            verb: verb.to_owned(),
+            uri: uri.to_owned(),
+            user: self.field("user").to_owned(),
+            code: self.field("http.response.status_code").parse().unwrap_or(0),
+            audit_id: audit_id.to_owned(),
+            received: self.time.and_then(|time| time.checked_sub(took).ok()),
+        })
+    }
+
+    /// Puts a field where it belongs.
+    fn put(&mut self, name: &str, value: String) {
+        let value = bounded(value);
+        match name {
+            _ if TRACE.contains(&name) => self.trace_id = value,
+            _ if SPAN.contains(&name) => self.span_id = value,
+            _ if PARENT.contains(&name) => self.parent_span_id = value,
+            _ if INITIAL.contains(&name) => self.initial_trace_id = value,
+            _ if self.fields.len() < MAX_FIELDS => self.fields.push((name.to_owned(), value)),
+            _ => {}
+        }
+    }
+}
+
 /// Names under which other programs write the same things.
 const TIME: &[&str] = &["time", "ts", "timestamp", "@timestamp"];
 const LEVEL: &[&str] = &["level", "severity", "lvl"];
@@ -99,24 +151,30 @@ const SPAN: &[&str] = &["span_id", "spanID", "spanId", "span-id"];
 const PARENT: &[&str] = &["parent_span_id"];
 const INITIAL: &[&str] = &["initial_trace_id", "initialTraceID", "initial-trace-id"];
 
+/// Objects of fields: `span` is the one that stock `tracing` writes its lines in (ids may be in it), `fields` the line's own.
+const NESTED: [&str; 2] = ["span", "fields"];
+
 fn json(object: Map<String, Value>) -> Line {
-    let known = [TIME, LEVEL, MESSAGE, TRACE, SPAN, PARENT, INITIAL].concat();
     let time = TIME.iter().find_map(|name| match object.get(*name)? {
         Value::String(text) => text.parse().ok(),
         Value::Number(number) => seconds(number.as_f64()?),
         _ => None,
     });
-    Line {
-        time,
-        level: str_at(&object, LEVEL).to_uppercase(),
-        message: str_at(&object, MESSAGE).to_owned(),
-        trace_id: str_at(&object, TRACE).to_owned(),
-        span_id: str_at(&object, SPAN).to_owned(),
-        parent_span_id: str_at(&object, PARENT).to_owned(),
-        initial_trace_id: str_at(&object, INITIAL).to_owned(),
-        fields: object.iter().filter(|(name, _)| !known.contains(&name.as_str())).map(|(name, value)| (name.clone(), text_of(value))).collect(),
-        request: None,
+    let mut line = Line { time, level: bounded(str_at(&object, LEVEL).to_uppercase()), ..Line::default() };
+    let nested = NESTED.iter().filter_map(|name| object.get(*name)?.as_object()).flatten();
+    let own = object.iter().filter(|(name, value)| !(TIME.contains(&name.as_str()) || LEVEL.contains(&name.as_str()) || is_nested(name, value)));
+    for (name, value) in nested.chain(own) {
+        if MESSAGE.contains(&name.as_str()) {
+            line.message = bounded(text_of(value));
+        } else {
+            line.put(name, text_of(value));
+        }
     }
+    line
+}
+
+fn is_nested(name: &str, value: &Value) -> bool {
+    (NESTED.contains(&name) && value.is_object()) || name == "spans"
 }
 
 /// Epoch seconds, or milliseconds when the number is too large for seconds.
@@ -137,22 +195,54 @@ fn plain(text: &str) -> Option<Line> {
         }
         _ => klog(text, &mut line)?,
     };
+    let rest = without_spans(rest, &mut line);
+    let rest = without_target(rest, &mut line);
     let cut = first_field(rest);
-    rest[..cut].trim().trim_matches('"').clone_into(&mut line.message);
+    line.message = bounded(rest[..cut].trim().trim_matches('"').to_owned());
     for (name, value) in pairs(&rest[cut..]) {
-        let slot = match name {
-            _ if TRACE.contains(&name) => &mut line.trace_id,
-            _ if SPAN.contains(&name) => &mut line.span_id,
-            _ if PARENT.contains(&name) => &mut line.parent_span_id,
-            _ if INITIAL.contains(&name) => &mut line.initial_trace_id,
-            _ => {
-                line.fields.push((name.to_owned(), value));
-                continue;
-            }
-        };
-        *slot = value;
+        line.put(name, value);
     }
     Some(line)
+}
+
+/// Stock `tracing` puts the spans first: `seam{a=1 trace_id=...}: other{...}: target: message`.
+fn without_spans<'a>(text: &'a str, line: &mut Line) -> &'a str {
+    let mut rest = text.trim_start();
+    while let Some((name, after)) = rest.split_once('{') {
+        if name.is_empty() || !name.bytes().all(is_name) {
+            break;
+        }
+        let Some((fields, after)) = split_unquoted(after) else { break };
+        pairs(fields).into_iter().for_each(|(name, value)| line.put(name, value));
+        rest = after.trim_start_matches(':').trim_start();
+    }
+    rest
+}
+
+/// At the brace that ends a span's fields.
+fn split_unquoted(text: &str) -> Option<(&str, &str)> {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'}' if !quoted => return Some((&text[..at], &text[at + 1..])),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// `crate::module: message`.
+fn without_target<'a>(text: &'a str, line: &mut Line) -> &'a str {
+    match text.split_once(": ") {
+        Some((target, message)) if !target.is_empty() && target.bytes().all(|byte| is_name(byte) || byte == b':') => {
+            line.put("target", target.to_owned());
+            message
+        }
+        _ => text,
+    }
 }
 
 /// klog says no year and no zone: taken as this year, UTC.
@@ -239,6 +329,10 @@ mod tests {
                 r#"{{"time":"2026-11-21T03:00:00.5Z","level":"ERROR","target":"x","message":"mount failed","pod":"a","trace_id":"{TRACE_ID}","span_id":"b7ad6b7169203331"}}"#
             ),
             format!("2026-11-21T03:00:00.5Z ERROR x: mount failed pod=a trace_id={TRACE_ID} span_id=b7ad6b7169203331"),
+            format!(r#"2026-11-21T03:00:00.5Z ERROR seam{{otel.name="a }} b" trace_id={TRACE_ID} span_id=b7ad6b7169203331}}: fleet: mount failed pod="a""#),
+            format!(
+                r#"{{"timestamp":"2026-11-21T03:00:00.5Z","level":"ERROR","fields":{{"message":"mount failed","pod":"a"}},"target":"fleet","span":{{"trace_id":"{TRACE_ID}","span_id":"b7ad6b7169203331","name":"seam"}},"spans":[{{}}]}}"#
+            ),
             format!(r#"E1121 03:00:00.500000 12 file.rs:7] "mount failed" pod="a" trace_id="{TRACE_ID}" span_id="b7ad6b7169203331""#),
         ];
         for text in lines {

@@ -19,18 +19,21 @@ pub fn text(story: &Story) -> String {
         let _ = writeln!(out, "! {} was not read to its end: {}", safe(&path.to_string_lossy()), safe(why));
     }
     if story.skipped > 0 {
-        let _ = writeln!(out, "! {} lines that carry the id could not be read or were too many", story.skipped);
+        let _ = writeln!(out, "! {} lines were too long, too many, or of no known form", story.skipped);
     }
     out
 }
 
 fn trace_text(out: &mut String, trace: &Trace) {
-    let begin = trace.actions.first().and_then(|action| action.begins);
+    let begin = trace.actions.first().and_then(Action::begins);
     let when = begin.map(|time| time.to_string()).unwrap_or_default();
     let initial = if trace.initial_trace_id.is_empty() { String::new() } else { format!("  initial {}", safe(&trace.initial_trace_id)) };
     let _ = writeln!(out, "trace {}{initial}  {when}", safe(&trace.trace_id));
     for action in &trace.actions {
         action_text(out, action, begin);
+    }
+    for (component, behind) in &trace.behind {
+        let _ = writeln!(out, "  the clock of {} is {:.3} ms behind at least: its lines are shown so much later", safe(component), behind.as_secs_f64() * 1e3);
     }
     out.push('\n');
 }
@@ -40,15 +43,16 @@ fn action_text(out: &mut String, action: &Action, begin: Option<Timestamp>) {
     let _ = writeln!(
         out,
         "  {:>12}  {} span {}  {:.3} ms  {}",
-        offset(begin, action.begins),
+        offset(begin, action.begins()),
         safe(&action.component),
         safe(&action.span_id),
         action.millis(),
         safe(&what)
     );
     for line in &action.lines {
-        let fields: String = line.fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-        let _ = writeln!(out, "  {:>12}    {:<5} {}{}", offset(begin, line.time), safe(&line.level), safe(&line.message), safe(&fields));
+        let fields: String = line.fields.iter().filter(|(name, _)| name != "target").map(|(name, value)| format!(" {name}={value}")).collect();
+        let time = line.time.and_then(|time| time.checked_add(action.behind).ok());
+        let _ = writeln!(out, "  {:>12}    {:<5} {}{}", offset(begin, time), safe(&line.level), safe(&line.message), safe(&fields));
     }
 }
 
@@ -61,7 +65,7 @@ fn offset(begin: Option<Timestamp>, time: Option<Timestamp>) -> String {
 }
 
 /// Control characters (escape sequences among them) and direction overrides as `\u{..}`.
-fn safe(text: &str) -> String {
+pub(crate) fn safe(text: &str) -> String {
     let hidden = |character: char| character.is_control() || ('\u{202a}'..='\u{202e}').contains(&character) || ('\u{2066}'..='\u{2069}').contains(&character);
     text.chars().map(|character| if hidden(character) { character.escape_unicode().to_string() } else { character.to_string() }).collect()
 }
@@ -72,9 +76,13 @@ pub fn json(story: &Story) -> Value {
     let traces: Vec<Value> = story
         .traces
         .iter()
-        .map(|trace| json!({"trace_id": trace.trace_id, "initial_trace_id": trace.initial_trace_id, "actions": trace.actions.iter().map(action_json).collect::<Vec<_>>()}))
+        .map(|trace| json!({"trace_id": trace.trace_id, "initial_trace_id": trace.initial_trace_id, "clocks_behind_ms": behind(trace), "actions": trace.actions.iter().map(action_json).collect::<Vec<_>>()}))
         .collect();
     json!({"ids": story.ids, "traces": traces, "skipped": story.skipped, "failed": failed, "bytes": story.bytes})
+}
+
+fn behind(trace: &Trace) -> serde_json::Map<String, Value> {
+    trace.behind.iter().map(|(component, behind)| (component.clone(), json!(behind.as_secs_f64() * 1e3))).collect()
 }
 
 fn action_json(action: &Action) -> Value {
@@ -84,7 +92,7 @@ fn action_json(action: &Action) -> Value {
         .as_ref()
         .map(|request| json!({"verb": request.verb, "uri": request.uri, "user": request.user, "code": request.code, "audit_id": request.audit_id}));
     let lines: Vec<Value> = action.lines.iter().map(line_json).collect();
-    json!({"component": action.component, "span_id": action.span_id, "begins": time(action.begins), "ends": time(action.ends), "milliseconds": action.millis(), "request": request, "lines": lines})
+    json!({"component": action.component, "span_id": action.span_id, "begins": time(action.begins()), "ends": time(action.ends()), "milliseconds": action.millis(), "request": request, "lines": lines})
 }
 
 fn line_json(line: &Line) -> Value {

@@ -1,27 +1,32 @@
-//! Files as streams of lines: fast search for ids, several files side by side, gzip read on the way, memory bounded.
+//! Files as streams of lines: fast search for ids, on all cores, gzip read on the way, memory bounded.
 
+use crate::files::{From, Piece, is_gzip, pieces};
+use crate::line::{self, Line};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input};
 use flate2::read::MultiGzDecoder;
-use memchr::{memchr_iter, memmem, memrchr};
+use memchr::{memchr, memrchr};
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Read at a time.
-const CHUNK: usize = 1 << 20;
-/// Longer lines are cut off and counted.
-const MAX_LINE: usize = 1 << 20;
+const CHUNK: usize = 256 << 10;
+/// Longer lines are passed over and counted.
+pub const MAX_LINE: usize = 1 << 20;
 /// Lines that one search keeps; more are counted.
 pub const MAX_FOUND: usize = 100_000;
+/// Bytes of lines that one search keeps; more lines are counted.
+pub const MAX_FOUND_BYTES: usize = 16 << 20;
 
-/// A line that holds one of the needles.
+/// A line that holds one of the ids.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Index of the file.
     pub file: usize,
-    /// The line's text; invalid UTF-8 is replaced.
-    pub text: String,
+    /// What it says.
+    pub line: Line,
 }
 
 /// What a scan gave.
@@ -29,7 +34,7 @@ pub struct Found {
 pub struct Scanned {
     /// Matching lines, in no order.
     pub found: Vec<Found>,
-    /// Matching lines beyond [`MAX_FOUND`], and lines longer than 1 MiB.
+    /// Matching lines of no known form, matching lines beyond [`MAX_FOUND`] or [`MAX_FOUND_BYTES`], and all lines longer than [`MAX_LINE`].
     pub dropped: usize,
     /// Files that could not be read, with why.
     pub failed: Vec<(PathBuf, io::Error)>,
@@ -37,113 +42,132 @@ pub struct Scanned {
     pub bytes: u64,
 }
 
-/// The files below a path: itself, or every regular file in the directory (links are not followed), one level of folders deep.
-///
-/// # Errors
-/// The path cannot be read.
-pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    if !std::fs::metadata(path)?.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut out = Vec::new();
-    let mut folders = vec![(path.to_owned(), 0)];
-    while let Some((folder, depth)) = folders.pop() {
-        for entry in std::fs::read_dir(&folder)? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_file() {
-                out.push(entry.path());
-            } else if kind.is_dir() && depth == 0 {
-                folders.push((entry.path(), 1));
-            }
-        }
-    }
-    out.sort();
-    Ok(out)
-}
-
-/// Finds all lines that hold one of the needles (lower-case hexadecimal ids), over all files, on all cores.
-pub fn scan(files: &[PathBuf], needles: &[String]) -> Scanned {
-    let next = AtomicUsize::new(0);
+/// Finds all lines that hold one of the ids (lower-case hexadecimal digits, whole words), over all files, on all cores.
+pub fn scan(files: &[PathBuf], ids: &[String]) -> Scanned {
+    // The ids are digits alone, so they cannot fail to build; a table of a thousand takes 4 MB, and is faster than any smaller form.
+    let kind = if ids.len() > 16 { Some(AhoCorasickKind::DFA) } else { None };
+    let Ok(finder) = AhoCorasick::builder().kind(kind).build(ids) else { return Scanned::default() };
+    let (pieces, next, kept) = (pieces(files), AtomicUsize::new(0), Kept::default());
     let all = Mutex::new(Scanned::default());
-    let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8).min(files.len().max(1));
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8).min(pieces.len().max(1));
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                loop {
-                    let file = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(path) = files.get(file) else { return };
-                    let mut one = Scanned::default();
-                    if let Err(error) = scan_file(path, file, needles, &mut one) {
-                        one.failed.push((path.clone(), error));
+                let mut search = Search { finder: &finder, kept: &kept, out: Scanned::default(), buffer: Vec::new() };
+                while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(error) = search.piece(&files[piece.file], *piece) {
+                        search.out.failed.push((files[piece.file].clone(), error));
                     }
-                    let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    let room = MAX_FOUND.saturating_sub(all.found.len());
-                    all.dropped += one.dropped + one.found.len().saturating_sub(room);
-                    all.found.extend(one.found.into_iter().take(room));
-                    all.failed.extend(one.failed);
-                    all.bytes += one.bytes;
                 }
+                let one = search.out;
+                let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                all.dropped += one.dropped;
+                all.found.extend(one.found);
+                all.failed.extend(one.failed);
+                all.bytes += one.bytes;
             });
         }
     });
     all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn scan_file(path: &Path, file: usize, needles: &[String], out: &mut Scanned) -> io::Result<()> {
-    let mut source = File::open(path)?;
-    if path.extension().is_some_and(|extension| extension == "gz") {
-        return scan_stream(&mut MultiGzDecoder::new(source), file, needles, out);
-    }
-    scan_stream(&mut source, file, needles, out)
+/// What all workers have kept.
+#[derive(Default)]
+struct Kept {
+    lines: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
-fn scan_stream(source: &mut dyn Read, file: usize, needles: &[String], out: &mut Scanned) -> io::Result<()> {
-    let finders: Vec<memmem::Finder<'_>> = needles.iter().map(|needle| memmem::Finder::new(needle.as_bytes())).collect();
-    let mut buffer = vec![0; CHUNK + MAX_LINE];
-    let (mut kept, mut skipping) = (0, false);
-    loop {
-        let read = source.read(&mut buffer[kept..])?;
-        out.bytes += read as u64;
-        let filled = kept + read;
-        let complete = if read == 0 { filled } else { memrchr(b'\n', &buffer[..filled]).map_or(0, |at| at + 1) };
-        if complete > 0 {
-            // The rest of a line that was too long ends at the first line break.
-            let begin = if skipping { memchr_iter(b'\n', &buffer[..complete]).next().map_or(complete, |at| at + 1) } else { 0 };
-            skipping = false;
-            collect(&buffer[begin..complete], file, &finders, out);
-        }
-        if read == 0 {
-            return Ok(());
-        }
-        buffer.copy_within(complete..filled, 0);
-        kept = filled - complete;
-        if kept >= MAX_LINE {
-            out.dropped += usize::from(!skipping);
-            (kept, skipping) = (0, true);
-        }
+impl Kept {
+    /// Whether there is room for one more line.
+    fn take(&self, bytes: usize) -> bool {
+        self.lines.fetch_add(1, Ordering::Relaxed) < MAX_FOUND && self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= MAX_FOUND_BYTES
     }
 }
 
-/// Whole lines only.
-fn collect(block: &[u8], file: usize, finders: &[memmem::Finder<'_>], out: &mut Scanned) {
-    let mut lines: Vec<(usize, usize)> = Vec::new();
-    for finder in finders {
+/// One worker.
+struct Search<'a> {
+    finder: &'a AhoCorasick,
+    kept: &'a Kept,
+    out: Scanned,
+    buffer: Vec<u8>,
+}
+
+impl Search<'_> {
+    fn piece(&mut self, path: &PathBuf, piece: Piece) -> io::Result<()> {
+        let mut file = File::open(path)?;
+        if is_gzip(path) {
+            return self.stream(&mut MultiGzDecoder::new(file), piece);
+        }
+        if piece.end == u64::MAX && piece.begin == 0 {
+            // Also what cannot be read from any place, such as a pipe.
+            return self.stream(&mut file, piece);
+        }
+        // One byte earlier: a line begins here only if that one ends a line.
+        self.stream(&mut From { file: &file, at: piece.begin.saturating_sub(1) }, piece)
+    }
+
+    fn stream(&mut self, source: &mut dyn Read, piece: Piece) -> io::Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(CHUNK + MAX_LINE, 0);
+        let result = self.lines(source, piece, &mut buffer);
+        self.buffer = buffer;
+        result
+    }
+
+    /// `kept` bytes of an unfinished line are at the buffer's front, which is at `at` in the file.
+    fn lines(&mut self, source: &mut dyn Read, piece: Piece, buffer: &mut [u8]) -> io::Result<()> {
+        let mut at = piece.begin.saturating_sub(1);
+        // The rest of somebody else's line, or of one that was too long.
+        let (mut kept, mut skipping) = (0, piece.begin > 0);
+        loop {
+            let read = source.read(&mut buffer[kept..][..CHUNK])?;
+            self.out.bytes += read as u64;
+            let filled = kept + read;
+            let complete = if read == 0 { filled } else { memrchr(b'\n', &buffer[..filled]).map_or(0, |at| at + 1) };
+            if complete > 0 {
+                let begin = if skipping { memchr(b'\n', &buffer[..complete]).map_or(complete, |at| at + 1) } else { 0 };
+                skipping = false;
+                self.collect(&buffer[begin..complete], at + begin as u64, piece);
+            }
+            at += complete as u64;
+            if read == 0 || at >= piece.end {
+                return Ok(());
+            }
+            buffer.copy_within(complete..filled, 0);
+            kept = filled - complete;
+            if kept >= MAX_LINE {
+                self.out.dropped += usize::from(!skipping);
+                at += kept as u64;
+                (kept, skipping) = (0, true);
+            }
+        }
+    }
+
+    /// Whole lines only; those that begin beyond the piece are another worker's.
+    fn collect(&mut self, block: &[u8], at: u64, piece: Piece) {
         let mut from = 0;
-        while let Some(at) = finder.find(&block[from..]).map(|at| at + from) {
-            let begin = memrchr(b'\n', &block[..at]).map_or(0, |at| at + 1);
-            let end = memchr::memchr(b'\n', &block[at..]).map_or(block.len(), |length| at + length);
-            lines.push((begin, end));
+        while let Some(hit) = self.finder.find(Input::new(block).span(from..block.len())) {
+            let is_part = |index: usize| block.get(index).is_some_and(u8::is_ascii_hexdigit);
+            if is_part(hit.end()) || hit.start().checked_sub(1).is_some_and(is_part) {
+                from = hit.start() + 1;
+                continue;
+            }
+            let begin = memrchr(b'\n', &block[..hit.start()]).map_or(0, |at| at + 1);
+            let end = memchr(b'\n', &block[hit.start()..]).map_or(block.len(), |length| hit.start() + length);
+            if at + begin as u64 >= piece.end {
+                return;
+            }
+            self.keep(&block[begin..end], piece.file);
             from = end;
         }
     }
-    lines.sort_unstable();
-    lines.dedup();
-    for (begin, end) in lines {
-        if out.found.len() >= MAX_FOUND {
-            out.dropped += 1;
-        } else {
-            out.found.push(Found { file, text: String::from_utf8_lossy(&block[begin..end]).into_owned() });
+
+    fn keep(&mut self, line: &[u8], file: usize) {
+        let parsed = if self.kept.take(line.len()) { line::parse(&String::from_utf8_lossy(line)) } else { None };
+        match parsed {
+            Some(line) => self.out.found.push(Found { file, line }),
+            None => self.out.dropped += 1,
         }
     }
 }
@@ -151,7 +175,18 @@ fn collect(block: &[u8], file: usize, finders: &[memmem::Finder<'_>], out: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::{PIECE, files};
     use std::io::Write;
+
+    const ID: &str = "b7ad6b7169203331";
+
+    fn scanned(directory: &tempfile::TempDir) -> Scanned {
+        scan(&files(directory.path()).unwrap(), &[ID.to_owned()])
+    }
+
+    fn line(text: &str) -> String {
+        format!("2026-11-21T03:00:00Z INFO x: {text} span_id={ID}\n")
+    }
 
     #[test]
     fn lines_are_found_across_chunks_in_plain_and_gzip_files() {
@@ -159,27 +194,72 @@ mod tests {
         let filler = format!("{}\n", "x".repeat(999));
         let mut text = String::new();
         for index in 0..3000 {
-            text += if index % 1000 == 999 { "here is abcdef12 to find\n" } else { &filler };
+            text += &if index % 1000 == 999 { line("here") } else { filler.clone() };
         }
-        text += &format!("{} abcdef12\n", "y".repeat(3 * MAX_LINE));
-        text += "the last abcdef12 has no line end";
+        text += &line(&"y".repeat(3 * MAX_LINE));
+        text += &line(&"z".repeat(MAX_LINE - 1000));
+        text += line("the last one has no end").trim_end();
         std::fs::write(directory.path().join("a.log"), &text).unwrap();
         let mut gzip = flate2::write::GzEncoder::new(File::create(directory.path().join("b.log.1.gz")).unwrap(), flate2::Compression::fast());
         gzip.write_all(text.as_bytes()).unwrap();
         gzip.finish().unwrap();
-        let scanned = scan(&files(directory.path()).unwrap(), &["abcdef12".to_owned()]);
-        assert_eq!(scanned.found.len(), 8, "{:?}", scanned.found.iter().map(|found| found.text.len()).collect::<Vec<_>>());
-        assert_eq!(scanned.dropped, 2);
+        let scanned = scanned(&directory);
+        assert_eq!(scanned.found.len(), 10, "{:?}", scanned.found.iter().map(|found| found.line.message.len()).collect::<Vec<_>>());
+        assert_eq!(scanned.dropped, 2, "the line of three megabytes, twice");
         assert!(scanned.failed.is_empty());
         assert_eq!(scanned.bytes, 2 * text.len() as u64);
+    }
+
+    #[test]
+    fn a_line_at_the_edge_of_pieces_is_found_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let marked = line("edge");
+        for shift in [0, 1, 2, marked.len() - 1, marked.len(), marked.len() + 1] {
+            // Short lines up to a place near the edge, so that the marked line begins before, at or after it.
+            let mut text = "f\n".repeat(PIECE as usize / 2 + 40).into_bytes();
+            text.truncate(PIECE as usize + 1 - shift);
+            *text.last_mut().unwrap() = b'\n';
+            text.extend(marked.as_bytes());
+            text.extend(marked.as_bytes());
+            text.extend("f\n".repeat(2 * MAX_LINE).as_bytes());
+            std::fs::write(directory.path().join("a.log"), &text).unwrap();
+            assert_eq!(scanned(&directory).found.len(), 2, "shifted by {shift}");
+        }
+        // A line that no piece can read whole: counted once, and what follows is found.
+        let mut text = vec![b'x'; 2 * PIECE as usize + 10];
+        text.push(b'\n');
+        text.extend(marked.as_bytes());
+        std::fs::write(directory.path().join("a.log"), &text).unwrap();
+        let scanned = scanned(&directory);
+        assert_eq!((scanned.found.len(), scanned.dropped), (1, 1));
     }
 
     #[test]
     fn unreadable_files_are_reported_and_the_others_read() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("bad.gz"), b"not gzip").unwrap();
-        std::fs::write(directory.path().join("good"), b"abc 1\n").unwrap();
-        let scanned = scan(&files(directory.path()).unwrap(), &["abc".to_owned()]);
+        std::fs::write(directory.path().join("good"), line("good")).unwrap();
+        let scanned = scanned(&directory);
         assert_eq!((scanned.found.len(), scanned.failed.len()), (1, 1));
+    }
+
+    #[test]
+    fn an_id_is_a_word_and_lines_of_other_forms_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let text =
+            format!("2026-11-21T03:00:00Z INFO x: part of another trace_id={ID}{ID}\nno form at all {ID}\n{{\"broken\": \"{ID}\"\n\u{fffd}\n{}", line("good"));
+        std::fs::write(directory.path().join("a"), text.replace('\u{fffd}', "\u{0}\u{1}")).unwrap();
+        let scanned = scanned(&directory);
+        assert_eq!((scanned.found.len(), scanned.dropped), (1, 2));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let long = line(&"w".repeat(100_000));
+        std::fs::write(directory.path().join("a"), long.repeat(2 * MAX_FOUND_BYTES / long.len())).unwrap();
+        let scanned = scanned(&directory);
+        assert!(scanned.found.len() <= MAX_FOUND_BYTES / long.len() && scanned.found.len() > 100, "{}", scanned.found.len());
+        assert!(scanned.dropped >= scanned.found.len() - 1, "{}", scanned.dropped);
     }
 }

@@ -1,6 +1,7 @@
 //! From an id to everything that belongs to it.
 
-use crate::line::{self, Line};
+use crate::files;
+use crate::line::Line;
 use crate::scan::{self, Scanned};
 use crate::story::{Entry, Story};
 use std::collections::BTreeSet;
@@ -43,19 +44,32 @@ pub fn search(query: &Query) -> Result<Story, SearchError> {
     let ids: Vec<String> = query.ids.iter().map(|id| checked(id)).collect::<Result<_, _>>()?;
     let mut files = BTreeSet::new();
     for path in &query.logs {
-        files.extend(scan::files(path).map_err(|source| SearchError::Unreadable { path: path.clone(), source })?);
+        files.extend(files::files(path).map_err(|source| SearchError::Unreadable { path: path.clone(), source })?);
     }
     let files: Vec<PathBuf> = files.into_iter().collect();
     let first = scan::scan(&files, &ids);
-    let (entries, _) = entries(&first, &files);
-    let traces: BTreeSet<String> = entries.iter().map(|entry| entry.line.trace_id.clone()).filter(|trace| trace.len() == 32 && !ids.contains(trace)).collect();
+    let traces: BTreeSet<String> =
+        first.found.iter().map(|found| found.line.trace_id.clone()).filter(|trace| trace.len() == 32 && !ids.contains(trace)).collect();
     if traces.is_empty() {
         return Ok(story(ids, &files, first));
     }
+    // What is found again need not be held meanwhile.
+    drop(first);
     let needles: Vec<String> = ids.iter().cloned().chain(traces.into_iter().take(MAX_TRACES)).collect();
     let second = scan::scan(&files, &needles);
     Ok(story(ids, &files, second))
 }
+
+/// Which component logs under which of our targets: in one process all share one log.
+const OWN: [(&str, &str); 7] = [
+    ("ferrokube_controllers", "controller-manager"),
+    ("ferrokube_controlplane", "apiserver"),
+    ("ferrokube_registry", "apiserver"),
+    ("ferrokube_admission", "apiserver"),
+    ("ferrokube_auth", "apiserver"),
+    ("ferrokube_storage", "apiserver"),
+    ("ferrokube_kubelet", "kubelet"),
+];
 
 fn checked(id: &str) -> Result<String, SearchError> {
     let lower = id.to_ascii_lowercase();
@@ -63,29 +77,20 @@ fn checked(id: &str) -> Result<String, SearchError> {
     if is_id { Ok(lower) } else { Err(SearchError::NotAnId(id.to_owned())) }
 }
 
-fn entries(scanned: &Scanned, files: &[PathBuf]) -> (Vec<Entry>, usize) {
-    let mut skipped = 0;
-    let mut out = Vec::new();
-    for found in &scanned.found {
-        match line::parse(&found.text) {
-            Some(line) => out.push(Entry { component: component(&files[found.file], &line), line }),
-            None => skipped += 1,
-        }
-    }
-    (out, skipped)
-}
-
 fn story(ids: Vec<String>, files: &[PathBuf], scanned: Scanned) -> Story {
-    let (entries, skipped) = entries(&scanned, files);
+    let entries = scanned.found.into_iter().map(|found| Entry { component: component(&files[found.file], &found.line), line: found.line }).collect();
     let failed = scanned.failed.into_iter().map(|(path, error)| (path, error.to_string())).collect();
-    Story::new(ids, entries, skipped + scanned.dropped, failed, scanned.bytes)
+    Story::new(ids, entries, scanned.dropped, failed, scanned.bytes)
 }
 
-/// Who wrote a line: its `component` field, or the file's name up to the first dot; audit events are the API server's.
-fn component(path: &std::path::Path, line: &Line) -> String {
-    let named = line.fields.iter().find(|(name, _)| name == "component" || name == "controller").map(|(_, value)| value.clone());
+/// Who wrote a line: its `component` or `controller` field, our own crates' targets, or else the file's name up to the first dot; audit events are the API
+/// server's.
+pub(crate) fn component(path: &std::path::Path, line: &Line) -> String {
+    let named = ["component", "controller"].map(|name| line.field(name)).into_iter().find(|value| !value.is_empty()).map(str::to_owned);
+    let target = line.field("target");
+    let own = OWN.iter().find(|(begins, _)| target.starts_with(begins)).map(|(_, component)| (*component).to_owned());
     let stem = || path.file_name().map(|name| name.to_string_lossy().split('.').next().unwrap_or_default().to_owned()).unwrap_or_default();
-    if line.request.is_some() { "apiserver".to_owned() } else { named.unwrap_or_else(stem) }
+    if line.request.is_some() { "apiserver".to_owned() } else { named.or(own).unwrap_or_else(stem) }
 }
 
 #[cfg(test)]

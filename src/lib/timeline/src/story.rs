@@ -1,7 +1,7 @@
 //! What the lines tell: traces (a user's request and all it caused), in them actions (spans), in them lines.
 
 use crate::line::{Line, Request};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -36,8 +36,10 @@ pub struct Trace {
     pub trace_id: String,
     /// The object family, when a line says so.
     pub initial_trace_id: String,
-    /// By time; the action that began it first when clocks disagree.
+    /// By time, on the clock of the request that began it.
     pub actions: Vec<Action>,
+    /// Components whose clocks must be behind that one, since they wrote about the request before it was there; and by how much at least.
+    pub behind: Vec<(String, SignedDuration)>,
 }
 
 /// One action of one component.
@@ -55,6 +57,8 @@ pub struct Action {
     pub ends: Option<Timestamp>,
     /// Its lines, by time.
     pub lines: Vec<Line>,
+    /// What its component's clock is behind; to be added to its times.
+    pub behind: SignedDuration,
 }
 
 impl Story {
@@ -73,11 +77,12 @@ impl Story {
             .into_iter()
             .map(|(trace_id, actions)| {
                 let mut actions: Vec<Action> = actions.into_values().map(Action::sorted).collect();
-                actions.sort_by_key(|action| (action.begins, action.request.is_none()));
-                Trace { initial_trace_id: initials.get(&trace_id).cloned().unwrap_or_default(), trace_id, actions }
+                let behind = if trace_id.is_empty() { Vec::new() } else { adjust_clocks(&mut actions) };
+                actions.sort_by_key(|action| (action.begins(), action.request.is_none()));
+                Trace { initial_trace_id: initials.get(&trace_id).cloned().unwrap_or_default(), trace_id, actions, behind }
             })
             .collect();
-        traces.sort_by_key(|trace| trace.actions.first().and_then(|action| action.begins));
+        traces.sort_by_key(|trace| trace.actions.first().and_then(Action::begins));
         Self { ids, traces, skipped, failed, bytes }
     }
 
@@ -87,11 +92,42 @@ impl Story {
     }
 }
 
+/// Nothing of a trace happens before the request that began it: components that say so have clocks that are behind, and are moved so that they begin with it.
+fn adjust_clocks(actions: &mut [Action]) -> Vec<(String, SignedDuration)> {
+    let requests = actions.iter().filter(|action| action.request.is_some());
+    let Some((start, server)) = requests.filter_map(|action| Some((action.begins?, action.component.clone()))).min() else { return Vec::new() };
+    let mut behind: BTreeMap<String, SignedDuration> = BTreeMap::new();
+    for action in actions.iter().filter(|action| action.component != server) {
+        if let Some(early) = action.begins.map(|begins| start.duration_since(begins)).filter(SignedDuration::is_positive) {
+            let known = behind.entry(action.component.clone()).or_default();
+            *known = early.max(*known);
+        }
+    }
+    for action in actions {
+        action.behind = behind.get(&action.component).copied().unwrap_or_default();
+    }
+    behind.into_iter().collect()
+}
+
 impl Action {
+    /// When it began, on the clock of the trace's request.
+    pub fn begins(&self) -> Option<Timestamp> {
+        self.begins.and_then(|begins| begins.checked_add(self.behind).ok())
+    }
+
+    /// When it ended, on the same clock.
+    pub fn ends(&self) -> Option<Timestamp> {
+        self.ends.and_then(|ends| ends.checked_add(self.behind).ok())
+    }
+
     fn add(&mut self, line: Line) {
         if let Some(request) = &line.request {
             self.note(request.received);
             self.request = Some(request.clone());
+        } else if let (None, Some(request)) = (&self.request, line.access()) {
+            // Reads are not audited by default; the access line tells as much.
+            self.note(request.received);
+            self.request = Some(request);
         }
         self.note(line.time);
         if line.request.is_none() {
@@ -116,5 +152,36 @@ impl Action {
             (Some(begins), Some(ends)) => ends.duration_since(begins).as_secs_f64() * 1e3,
             _ => 0.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::parse;
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+    fn entry(component: &str, text: &str) -> Entry {
+        Entry { component: component.to_owned(), line: parse(text).unwrap_or_else(|| panic!("{text}")) }
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_does_not_turn_cause_and_effect_around() {
+        let access = format!(
+            "2026-11-21T03:00:10.001Z DEBUG x: request verb=create path=/api/v1/pods user=alice http.response.status_code=201 audit_id=a took_us=1000 trace_id={TRACE} span_id=1111111111111111"
+        );
+        let lines = |clock: &str| {
+            let kubelet = format!("2026-11-21T03:00:{clock}Z ERROR kubelet: mount failed trace_id={TRACE} span_id=2222222222222222");
+            Story::new(Vec::new(), vec![entry("kubelet", &kubelet), entry("apiserver", &access)], 0, Vec::new(), 0)
+        };
+        let behind = lines("02.500");
+        let trace = &behind.traces[0];
+        assert_eq!(trace.actions.iter().map(|action| action.component.as_str()).collect::<Vec<_>>(), ["apiserver", "kubelet"]);
+        assert_eq!(trace.behind, [("kubelet".to_owned(), SignedDuration::from_millis(7500))]);
+        assert_eq!(trace.actions[1].begins(), trace.actions[0].begins());
+        let request = trace.actions[0].request.as_ref().unwrap();
+        assert_eq!((request.user.as_str(), request.code, trace.actions[0].millis()), ("alice", 201, 1.0));
+        assert!(lines("11.000").traces[0].behind.is_empty(), "later is no proof of anything");
     }
 }

@@ -8,8 +8,10 @@ mod sink;
 pub use format::Format;
 pub use sink::Flush;
 
+use crate::context::TraceContext;
 use crate::scope;
-use std::io;
+use std::sync::Arc;
+use std::{fmt, io};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -24,11 +26,22 @@ pub struct Config {
     pub filter: String,
     /// Whether lines carry the ids of the request behind them (gate `LogTracking`).
     pub ids: bool,
+    /// Who else gets the lines that have ids, of this program's own code down to debug.
+    pub tap: Option<Arc<dyn Tap>>,
 }
+
+/// Gets a copy of each line that has ids, as text; called where the line is logged, so it must neither wait nor log.
+pub trait Tap: fmt::Debug + Send + Sync {
+    /// One line, without its ids.
+    fn line(&self, context: &TraceContext, text: &str);
+}
+
+/// What a tap gets: requests are told of in another way.
+const TAPPED: &str = "off,ferrokube=debug,ferrokube::seam=off,ferrokube_controlplane::links::info=off";
 
 impl Default for Config {
     fn default() -> Self {
-        Self { format: Format::Text, filter: "info".into(), ids: true }
+        Self { format: Format::Text, filter: "info".into(), ids: true, tap: None }
     }
 }
 
@@ -66,7 +79,8 @@ pub fn start(config: &Config, writer: impl io::Write + Send + 'static) -> Result
     let filter = filter(&config.filter)?;
     let (sink, flush) = sink::start(writer, config.format).map_err(LogError::Thread)?;
     let layer = LogLayer { format: config.format, ids: config.ids, sink };
-    tracing_subscriber::registry().with(layer.with_filter(filter)).try_init().map_err(|_| LogError::Twice)?;
+    let tap = config.tap.clone().map(|tap| self::filter(TAPPED).map(|filter| TapLayer(tap).with_filter(filter))).transpose()?;
+    tracing_subscriber::registry().with(layer.with_filter(filter)).with(tap).try_init().map_err(|_| LogError::Twice)?;
     Ok(flush)
 }
 
@@ -90,11 +104,20 @@ impl<S: Subscriber> Layer<S> for LogLayer {
     }
 }
 
+struct TapLayer(Arc<dyn Tap>);
+
+impl<S: Subscriber> Layer<S> for TapLayer {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        if let Some(ids) = scope::current() {
+            self.0.line(&ids, &Format::Text.line(event, None));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TraceContext;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     #[derive(Clone, Default)]
     struct Captured(Arc<Mutex<Vec<u8>>>);

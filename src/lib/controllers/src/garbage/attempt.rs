@@ -174,7 +174,15 @@ impl Attempt<'_> {
         let preconditions = json!({"uid": &*dependent.uid, "resourceVersion": dependent.resource_version});
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy, "preconditions": preconditions});
         let path = path_of(&dependent.place);
-        tracing::debug!(controller = "garbage-collector", path, policy, "a dependent has no owner left and is deleted");
+        let Place { resource, namespace, name } = &dependent.place;
+        tracing::debug!(
+            controller = "garbage-collector",
+            k8s.resource = crate::monitor::qualified(resource),
+            k8s.namespace = namespace.as_deref().unwrap_or_default(),
+            k8s.name = name,
+            policy,
+            "a dependent has no owner left and is deleted"
+        );
         let outcome = rest::send(&self.client, Method::DELETE, &path, Ask { metadata_only: true, body: Some(&options) }).await;
         match outcome {
             Ok(_) => Ok(Next::Done),

@@ -1,9 +1,12 @@
 //! What the request is about; at the end, its log line and its metrics.
 
 use crate::exchange::{Exchange, Stop};
+use crate::observer::{Observer, Seen};
 use crate::request_info;
 use crate::server::Shared;
+use ferrokube_auth::ResourceAccess;
 use ferrokube_serve::Response;
+use std::time::Duration;
 
 /// Reads method and path.
 pub(crate) fn enter(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
@@ -27,6 +30,9 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
             exchange.span.fail();
         }
     }
+    if let Some(observer) = &shared.observer {
+        observe(observer.as_ref(), exchange, code, took);
+    }
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
@@ -46,5 +52,24 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
             took_us = took.as_micros(),
             "request"
         );
+    });
+}
+
+/// Tells of a request that is part of an object's life: it wrote the object, or came from who works on it.
+fn observe(observer: &dyn Observer, exchange: &Exchange, code: u16, took: Duration) {
+    let trace = exchange.trace.with_initial(exchange.family().or(exchange.trace.initial));
+    let Some(resource) = exchange.info.access().filter(|_| trace.initial.is_some()) else { return };
+    let written = exchange.audit.written.as_ref().map_or("", |entry| entry.key.name());
+    let name = if resource.name.is_empty() { written } else { resource.name };
+    observer.seen(&Seen {
+        trace: &trace,
+        verb: &exchange.info.verb,
+        resource: ResourceAccess { name, ..resource },
+        path: &exchange.info.path,
+        user: &exchange.user().name,
+        code,
+        audit_id: exchange.audit_id.to_str().unwrap_or_default(),
+        received: exchange.now,
+        took,
     });
 }

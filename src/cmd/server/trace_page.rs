@@ -1,0 +1,102 @@
+//! `/ui/trace/`: the pages of crate timeline behind the server's authentication and authorization, and what feeds their memory.
+
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_auth::{Access, Authorizer, ResourceAccess};
+use ferrokube_controlplane::{Answer, Observer, Route, RouteRequest, Seen};
+use ferrokube_registry::UserInfo;
+use ferrokube_serve::{Response, full};
+use ferrokube_timeline::line::Request;
+use ferrokube_timeline::{CONTENT_SECURITY_POLICY, ObjectRef, Page, Pages, Ring};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY as POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Method};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Where the pages are.
+pub(super) const PATH: &str = "/ui/trace/";
+
+/// The pages and who decides what is shown.
+pub(super) struct TracePage {
+    pub(super) pages: Pages,
+    pub(super) authorizer: Arc<dyn Authorizer>,
+}
+
+impl TracePage {
+    fn respond(&self, request: &RouteRequest) -> Result<Response, Failure> {
+        let uri = &request.head.uri;
+        if request.head.method != Method::GET {
+            return Err(Failure::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource"));
+        }
+        let Some(rest) = uri.path().strip_prefix(PATH) else {
+            return Ok(response(Page { status: 308, media_type: "", location: "trace/".to_owned(), body: String::new() }));
+        };
+        let known: RefCell<HashMap<Option<ObjectRef>, bool>> = RefCell::default();
+        let may = |object: Option<&ObjectRef>| {
+            let mut known = known.borrow_mut();
+            known.get(&object.cloned()).copied().unwrap_or_else(|| {
+                let answer = self.may(&request.user, object);
+                known.insert(object.cloned(), answer);
+                answer
+            })
+        };
+        Ok(response(self.pages.answer(rest, uri.query().unwrap_or_default(), &may)))
+    }
+
+    /// Who may get the object (list them, for a collection) may see what happened to it; what tells of no object is for who may get everything.
+    fn may(&self, user: &UserInfo, object: Option<&ObjectRef>) -> bool {
+        let all = ResourceAccess { group: "*", version: "*", resource: "*", ..ResourceAccess::default() };
+        let (verb, resource) = object.map_or(("get", all), |object| {
+            let verb = if object.name.is_empty() { "list" } else { "get" };
+            let ObjectRef { group, version, resource, namespace, name } = object;
+            (verb, ResourceAccess { group, version, resource, subresource: "", namespace, name })
+        });
+        self.authorizer.authorize(&Access { user, verb, resource: Some(resource), path: "" }).is_allowed()
+    }
+}
+
+impl Route for TracePage {
+    fn answer<'a>(&'a self, request: RouteRequest) -> Answer<'a> {
+        Box::pin(std::future::ready(self.respond(&request)))
+    }
+}
+
+fn response(page: Page) -> Response {
+    let mut response = http::Response::new(full(page.body));
+    *response.status_mut() = http::StatusCode::from_u16(page.status).unwrap_or_default();
+    let headers = response.headers_mut();
+    headers.insert(POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // What may be seen depends on who asks, and when.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if !page.media_type.is_empty() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.media_type));
+    }
+    if let Ok(location) = HeaderValue::try_from(&page.location)
+        && !page.location.is_empty()
+    {
+        headers.insert(LOCATION, location);
+    }
+    if page.status == 405 {
+        headers.insert(ALLOW, HeaderValue::from_static("GET"));
+    }
+    response
+}
+
+/// Tells the ring of requests.
+pub(super) struct Memory(pub(super) Arc<Ring>);
+
+impl Observer for Memory {
+    fn seen(&self, seen: &Seen<'_>) {
+        let ResourceAccess { group, version, resource, namespace, name, .. } = seen.resource;
+        let object = ObjectRef { group: group.into(), version: version.into(), resource: resource.into(), namespace: namespace.into(), name: name.into() };
+        // Of a create the path ends with the collection; readers want to know which object it made.
+        let is_named = name.is_empty() || seen.verb != "create" || !seen.resource.subresource.is_empty();
+        let uri = if is_named { seen.path.to_owned() } else { format!("{}/{name}", seen.path) };
+        let received = seen.received.try_into().ok();
+        let request = Request { verb: seen.verb.into(), uri, user: seen.user.into(), code: seen.code.into(), audit_id: seen.audit_id.into(), received };
+        let ended = seen.received.checked_add(seen.took).and_then(|time| time.try_into().ok());
+        self.0.request(seen.trace, object, request, ended);
+    }
+}

@@ -1,0 +1,93 @@
+//! Which files are searched, and in which pieces: large ones are cut, so that all cores have work.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Plain files are searched in pieces of this size.
+pub(crate) const PIECE: u64 = 16 << 20;
+
+/// The files below a path: itself, or every regular file in the directory (links are not followed), one level of folders deep.
+///
+/// # Errors
+/// The path cannot be read.
+pub(crate) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !std::fs::metadata(path)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut out = Vec::new();
+    let mut folders = vec![(path.to_owned(), 0)];
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_file() {
+                out.push(entry.path());
+            } else if kind.is_dir() && depth == 0 {
+                folders.push((entry.path(), 1));
+            }
+        }
+    }
+    out.sort();
+    Ok(out)
+}
+
+/// A part of a file: the lines that begin at `begin` or later and before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Index of the file.
+    pub(crate) file: usize,
+    /// Bytes from its start.
+    pub(crate) begin: u64,
+    /// The same; the largest number for the whole rest.
+    pub(crate) end: u64,
+}
+
+/// What is searched by one worker at a time. Compressed files cannot be cut; nor can what has no length (pipes).
+pub(crate) fn pieces(files: &[PathBuf]) -> Vec<Piece> {
+    let mut out = Vec::new();
+    for (file, path) in files.iter().enumerate() {
+        let length = std::fs::metadata(path).map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 });
+        let count = if is_gzip(path) { 1 } else { length.div_ceil(PIECE).max(1) };
+        // The last one has no end: a log that is written to meanwhile is read to its end.
+        out.extend((0..count).map(|index| Piece { file, begin: index * PIECE, end: if index + 1 == count { u64::MAX } else { (index + 1) * PIECE } }));
+    }
+    out
+}
+
+/// By the name, as log rotation gives it.
+pub(crate) fn is_gzip(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gz")
+}
+
+/// Reads a file from a place on, without moving anybody else's.
+pub(crate) struct From<'a> {
+    pub(crate) file: &'a File,
+    pub(crate) at: u64,
+}
+
+impl Read for From<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_files_are_cut_and_compressed_ones_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, length) in [("a.log", 0), ("b.log", 2 * PIECE + 1), ("c.log.gz", 2 * PIECE)] {
+            File::create(directory.path().join(name)).unwrap().set_len(length).unwrap();
+        }
+        let found = pieces(&files(directory.path()).unwrap());
+        let whole = |file| Piece { file, begin: 0, end: u64::MAX };
+        let of_b = [(0, PIECE), (PIECE, 2 * PIECE), (2 * PIECE, u64::MAX)].map(|(begin, end)| Piece { file: 1, begin, end });
+        assert_eq!(found, [&[whole(0)][..], &of_b, &[whole(2)]].concat());
+    }
+}

@@ -1,0 +1,258 @@
+//! What an all-in-one process remembers of the last requests and log lines, by object family: a bounded ring for each initial trace id.
+//!
+//! Everything is bounded: events of a family, bytes of all families together. The family that was touched longest ago goes first.
+
+use crate::line::{self, Line, Request};
+use crate::search::component;
+use crate::story::{Entry, Story};
+use ferrokube_trace::log::Tap;
+use ferrokube_trace::{InitialTraceId, TraceContext};
+use jiff::Timestamp;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Events that one family keeps; older ones are forgotten.
+pub const MAX_EVENTS: usize = 256;
+/// Bytes of all families together, as far as they are counted.
+pub const MAX_BYTES: usize = 16 << 20;
+/// Of a log line.
+const MAX_LINE_BYTES: usize = 2 << 10;
+/// What an event costs besides its texts.
+const OVERHEAD_BYTES: usize = 400;
+
+/// The object that an event is about: who may get it may see the event.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// Empty for the core group.
+    pub group: String,
+    /// Such as `v1`.
+    pub version: String,
+    /// The plural.
+    pub resource: String,
+    /// Empty for cluster scope.
+    pub namespace: String,
+    /// Empty for a collection.
+    pub name: String,
+}
+
+/// Whether an event may be seen; `None` is one that tells of no object.
+pub type May<'a> = dyn Fn(Option<&ObjectRef>) -> bool + 'a;
+
+#[derive(Clone, Debug)]
+struct Event {
+    object: Option<ObjectRef>,
+    line: Line,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Family {
+    events: VecDeque<Event>,
+    touched: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    families: HashMap<InitialTraceId, Family>,
+    /// By when they were touched.
+    order: BTreeMap<u64, InitialTraceId>,
+    clock: u64,
+    bytes: usize,
+}
+
+/// The ring. Shared by the request chain, the log and the page.
+#[derive(Debug, Default)]
+pub struct Ring {
+    state: Mutex<State>,
+}
+
+/// A family for the list of recent ones.
+#[derive(Clone, Debug)]
+pub struct Recent {
+    /// Its id.
+    pub initial: InitialTraceId,
+    /// The object of its first event that may be seen.
+    pub object: ObjectRef,
+    /// Its last event that may be seen.
+    pub last: Option<Timestamp>,
+    /// Its last request, or what its last line says.
+    pub message: String,
+    /// How many may be seen.
+    pub events: usize,
+}
+
+impl Ring {
+    /// Remembers a request of a family.
+    pub fn request(&self, context: &TraceContext, object: ObjectRef, request: Request, time: Option<Timestamp>) {
+        let mut line = Line { time, message: format!("{} by {}: {}", request.verb, request.user, request.code), ..Line::default() };
+        line.request = Some(request);
+        self.push(context, Some(object), line);
+    }
+
+    fn push(&self, context: &TraceContext, object: Option<ObjectRef>, mut line: Line) {
+        line.trace_id = context.trace_id.to_string();
+        line.span_id = context.span_id.to_string();
+        line.initial_trace_id = context.initial.map(|initial| initial.to_string()).unwrap_or_default();
+        let texts: usize = line.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let of_request = line.request.as_ref().map_or(0, |request| request.uri.len() + request.user.len());
+        let bytes = OVERHEAD_BYTES + texts + line.message.len() + of_request;
+        let mut state = self.lock();
+        // A line of a request that brought no initial id: it began the family, or is of none.
+        let Some(initial) = context.initial.or_else(|| state.families.contains_key(&context.trace_id).then_some(context.trace_id)) else { return };
+        state.push(initial, Event { object, line, bytes });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything that may be seen about an id: of a family its traces, of a trace or span the trace; always with all that happened in it.
+    pub fn story(&self, id: &str, may: &May<'_>) -> Story {
+        let seen = self.about(id).into_iter().filter(|event| may(event.object.as_ref()));
+        let entries = seen.map(|event| Entry { component: component(Path::new("apiserver"), &event.line), line: event.line }).collect();
+        Story::new(vec![id.to_owned()], entries, 0, Vec::new(), 0)
+    }
+
+    /// Copies, so that nobody is kept waiting while rights are looked up.
+    fn about(&self, id: &str) -> Vec<Event> {
+        let state = self.lock();
+        let family = id.parse().ok().and_then(|initial: InitialTraceId| state.families.get(&initial));
+        // What a request to this family caused may be of others: a deletion goes on to what the object owned.
+        let mut traces: HashSet<&str> = family.iter().flat_map(|family| &family.events).map(|event| event.line.trace_id.as_str()).collect();
+        let all = || state.families.values().flat_map(|family| &family.events);
+        traces.extend(all().filter(|event| event.line.span_id == id || event.line.trace_id == id).map(|event| event.line.trace_id.as_str()));
+        all().filter(|event| traces.contains(event.line.trace_id.as_str())).cloned().collect()
+    }
+
+    /// The families that were touched last, newest first, with what may be seen of them.
+    pub fn recent(&self, count: usize, may: &May<'_>) -> Vec<Recent> {
+        let ids: Vec<InitialTraceId> = self.lock().order.values().rev().copied().collect();
+        ids.into_iter().filter_map(|initial| self.summary(initial, may)).take(count).collect()
+    }
+
+    fn summary(&self, initial: InitialTraceId, may: &May<'_>) -> Option<Recent> {
+        let events: Vec<Event> = self.lock().families.get(&initial)?.events.iter().cloned().collect();
+        let seen: Vec<&Event> = events.iter().filter(|event| may(event.object.as_ref())).collect();
+        let object = seen.iter().find_map(|event| event.object.clone())?;
+        let request = seen.iter().rfind(|event| event.line.request.is_some()).or(seen.last())?;
+        Some(Recent { initial, object, last: seen.last()?.line.time, message: request.line.message.clone(), events: seen.len() })
+    }
+
+    /// The families of an object of this name, newest first; the resource by plural, with or without its group, or by the plural without its last letter.
+    pub fn families_of(&self, resource: &str, namespace: &str, name: &str, may: &May<'_>) -> Vec<InitialTraceId> {
+        let (plural, group) = resource.split_once('.').map_or((resource, None), |(plural, group)| (plural, Some(group)));
+        let fits = |object: &ObjectRef| {
+            let named = object.resource == plural || object.resource.strip_suffix('s') == Some(plural);
+            let placed = object.namespace.is_empty() || object.namespace == namespace || object.resource == "namespaces";
+            object.name == name && named && placed && group.is_none_or(|group| object.group == group)
+        };
+        let found: Vec<(InitialTraceId, ObjectRef)> = {
+            let state = self.lock();
+            let of = |initial: &InitialTraceId| {
+                let object = state.families.get(initial)?.events.iter().filter_map(|event| event.object.as_ref()).find(|object| fits(object))?;
+                Some((*initial, object.clone()))
+            };
+            state.order.values().rev().filter_map(of).collect()
+        };
+        found.into_iter().filter(|(_, object)| may(Some(object))).map(|(initial, _)| initial).collect()
+    }
+}
+
+impl State {
+    fn push(&mut self, initial: InitialTraceId, event: Event) {
+        self.clock += 1;
+        self.bytes += event.bytes;
+        let family = self.families.entry(initial).or_default();
+        self.order.remove(&family.touched);
+        family.touched = self.clock;
+        self.order.insert(self.clock, initial);
+        family.events.push_back(event);
+        if family.events.len() > MAX_EVENTS {
+            self.bytes -= family.events.pop_front().map_or(0, |event| event.bytes);
+        }
+        while self.bytes > MAX_BYTES {
+            let Some((_, oldest)) = self.order.pop_first() else { return };
+            let gone = self.families.remove(&oldest).unwrap_or_default();
+            self.bytes -= gone.events.iter().map(|event| event.bytes).sum::<usize>();
+        }
+    }
+}
+
+impl Tap for Ring {
+    fn line(&self, context: &TraceContext, text: &str) {
+        let mut end = text.len().min(MAX_LINE_BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let Some(line) = line::parse(&text[..end]) else { return };
+        let [resource, namespace, name] = ["k8s.resource", "k8s.namespace", "k8s.name"].map(|field| line.field(field).to_owned());
+        let (resource, group) = resource.split_once('.').map_or((resource.clone(), String::new()), |(plural, group)| (plural.to_owned(), group.to_owned()));
+        let object = (!resource.is_empty()).then(|| ObjectRef { group, version: String::new(), resource, namespace, name });
+        self.push(context, object, line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str) -> ObjectRef {
+        ObjectRef { version: "v1".into(), resource: "configmaps".into(), namespace: "default".into(), name: name.into(), ..ObjectRef::default() }
+    }
+
+    fn request(ring: &Ring, context: &TraceContext, name: &str, uri: &str) {
+        ring.request(context, object(name), Request { verb: "create".into(), uri: uri.into(), user: "alice".into(), code: 201, ..Request::default() }, None);
+    }
+
+    #[test]
+    fn a_family_is_found_by_each_of_its_ids_and_by_its_object() {
+        let (ring, root) = (Ring::default(), TraceContext::root());
+        let context = root.with_initial(Some(root.trace_id));
+        request(&ring, &context, "a", "/api/v1/namespaces/default/configmaps/a");
+        ring.line(&root, "2026-11-21T03:00:00Z INFO x: a line of the same request");
+        ring.line(&TraceContext::root(), "2026-11-21T03:00:00Z INFO x: of no family");
+        for id in [root.trace_id.to_string(), root.span_id.to_string()] {
+            let story = ring.story(&id, &|_| true);
+            assert_eq!(story.traces[0].actions[0].lines.len(), 1, "{id}");
+            assert_eq!(story.traces[0].actions[0].request.as_ref().unwrap().user, "alice");
+        }
+        assert_eq!(ring.families_of("configmap", "default", "a", &|_| true), [root.trace_id]);
+        assert_eq!(ring.families_of("configmaps", "other", "a", &|_| true), []);
+        assert!(ring.story("ffffffffffffffffffffffffffffffff", &|_| true).is_empty());
+    }
+
+    #[test]
+    fn an_event_is_shown_only_to_who_may_get_its_object() {
+        let (ring, root) = (Ring::default(), TraceContext::root());
+        let context = root.with_initial(Some(root.trace_id));
+        request(&ring, &context, "mine", "/mine");
+        request(&ring, &context.child(), "theirs", "/theirs");
+        ring.line(&context, "2026-11-21T03:00:00Z INFO x: about no object");
+        let may = |object: Option<&ObjectRef>| object.is_some_and(|object| object.name == "mine");
+        let story = ring.story(&root.trace_id.to_string(), &may);
+        assert_eq!((story.traces[0].actions.len(), story.traces[0].actions[0].lines.len()), (1, 0));
+        assert_eq!(ring.recent(10, &may)[0].events, 1);
+        assert!(ring.recent(10, &|_| false).is_empty());
+        assert!(ring.families_of("configmaps", "default", "theirs", &may).is_empty());
+    }
+
+    #[test]
+    fn everything_is_bounded() {
+        let (ring, first) = (Ring::default(), TraceContext::root());
+        let first = first.with_initial(Some(first.trace_id));
+        for _ in 0..2 * MAX_EVENTS {
+            request(&ring, &first, "a", "/a");
+        }
+        assert_eq!(ring.lock().families[&first.trace_id].events.len(), MAX_EVENTS);
+        let long = format!("2026-11-21T03:00:00Z INFO x: {}", "w".repeat(1 << 20));
+        for _ in 0..2 * MAX_BYTES / MAX_LINE_BYTES {
+            let root = TraceContext::root();
+            ring.line(&root.with_initial(Some(root.trace_id)), &long);
+        }
+        let state = ring.lock();
+        assert!(state.bytes <= MAX_BYTES && state.bytes > MAX_BYTES / 2);
+        assert!(!state.families.contains_key(&first.trace_id), "the oldest goes first");
+        assert_eq!(state.order.len(), state.families.len());
+    }
+}
