@@ -71,7 +71,6 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
         builder = with_trace_page(plan, builder, authorizer);
     }
     Ok(Server { control_plane: builder.build(), audit, tokens, keys: (key_files, pem) })
-<<<>>>>>>> d6e5bda (The trace page; ferrokube trace over gigabytes; clocks that are behind)
 }
 
 fn with_trace_page(plan: &Plan<'_>, builder: Builder, authorizer: Arc<dyn Authorizer>) -> Builder {
