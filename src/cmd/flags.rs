@@ -148,6 +148,9 @@ pub(crate) struct AuditFlags {
     /// Days after which old audit logs are removed; 0 keeps them
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     pub(crate) audit_log_maxage: u32,
+    /// Sync the audit log before a write is acknowledged: it then survives power cuts as the state does, not only the end of the process
+    #[arg(long)]
+    pub(crate) audit_log_sync: bool,
     /// While the audit log cannot be written: refuse writes (blocking-strict), or drop events and count them
     #[arg(long, value_name = "MODE", default_value = "blocking-strict", value_parser = ["blocking-strict", "blocking"])]
     pub(crate) audit_log_mode: String,

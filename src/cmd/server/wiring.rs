@@ -150,7 +150,7 @@ fn open_audit(plan: &Plan<'_>) -> anyhow::Result<AuditLog> {
         max_age: Duration::from_secs(u64::from(flags.audit_log_maxage) * 24 * 3600),
     };
     let on_failure = if flags.audit_log_mode == "blocking" { OnFailure::Drop } else { OnFailure::Refuse };
-    let config = audit::Config { policy: policy.unwrap_or_default(), rotation, on_failure, ..audit::Config::new(path) };
+    let config = audit::Config { policy: policy.unwrap_or_default(), rotation, on_failure, sync: flags.audit_log_sync, ..audit::Config::new(path) };
     Ok(AuditLog::open(config)?)
 }
 

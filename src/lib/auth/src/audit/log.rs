@@ -42,6 +42,8 @@ pub struct Config {
     pub queue_bytes: usize,
     /// A longer event loses its objects.
     pub max_event_bytes: usize,
+    /// Sync the file after each group of events and before its writes are acknowledged: they then survive power cuts, too.
+    pub sync: bool,
 }
 
 impl Config {
@@ -54,6 +56,7 @@ impl Config {
             on_failure: OnFailure::default(),
             queue_bytes: 16 * 1024 * 1024,
             max_event_bytes: 512 * 1024,
+            sync: false,
         }
     }
 }
@@ -164,7 +167,7 @@ impl AuditLog {
         let sink: Box<dyn Sink> = if config.path == Path::new("-") {
             Box::new(Stdout)
         } else {
-            Box::new(Rotating::open(&config.path, config.rotation).map_err(failed(&config.path))?)
+            Box::new(Rotating::open(&config.path, config.rotation, config.sync).map_err(failed(&config.path))?)
         };
         let path = config.path.clone();
         Self::start(config, sink).map_err(failed(&path))

@@ -35,14 +35,18 @@ pub(super) struct Rotating {
     rotation: Rotation,
     file: File,
     size: u64,
+    /// Whether what was appended is synced before it counts.
+    sync: bool,
 }
 
 impl Rotating {
     /// Opens or makes the file, readable by its owner only; a torn last line (never acknowledged) is cut.
-    pub(super) fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, rotation: Rotation, sync: bool) -> io::Result<Self> {
         let mut file = open(path)?;
         let size = cut_torn_line(&mut file)?;
-        Ok(Self { path: path.to_owned(), rotation, file, size })
+        let opened = Self { path: path.to_owned(), rotation, file, size, sync };
+        opened.sync_names()?;
+        Ok(opened)
     }
 
     fn rotate(&mut self) -> io::Result<()> {
@@ -51,15 +55,25 @@ impl Rotating {
         fs::rename(&self.path, self.path.with_file_name(format!("{stem}-{stamp}{extension}")))?;
         self.file = open(&self.path)?;
         self.size = 0;
+        self.sync_names()?;
         if let Err(error) = self.remove_old() {
             tracing::warn!(%error, "old audit files were not removed");
         }
         Ok(())
     }
 
+    fn folder(&self) -> &Path {
+        self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+    }
+
+    /// A file is found after a power cut only if its folder was synced.
+    fn sync_names(&self) -> io::Result<()> {
+        if self.sync { File::open(self.folder())?.sync_all() } else { Ok(()) }
+    }
+
     fn remove_old(&self) -> io::Result<()> {
         let (stem, extension) = names(&self.path);
-        let folder = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+        let folder = self.folder();
         let mut old: Vec<PathBuf> = fs::read_dir(folder)?
             .filter_map(|entry| entry.ok().map(|entry| entry.path()))
             .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| is_backup(name, &stem, &extension)))
@@ -86,7 +100,8 @@ impl Sink for Rotating {
         if self.rotation.max_bytes > 0 && self.size > 0 && self.size + length > self.rotation.max_bytes {
             self.rotate()?;
         }
-        if let Err(error) = self.file.write_all(bytes) {
+        let written = self.file.write_all(bytes).and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
+        if let Err(error) = written {
             // What cannot be cut (a device) never tears a line that anybody reads.
             let _ = self.file.set_len(self.size);
             return Err(error);
@@ -158,7 +173,7 @@ mod tests {
     fn rotates_by_size_and_keeps_so_many() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("audit.log");
-        let mut file = Rotating::open(&path, Rotation { max_bytes: 100, max_backups: 2, max_age: Duration::ZERO }).expect("open");
+        let mut file = Rotating::open(&path, Rotation { max_bytes: 100, max_backups: 2, max_age: Duration::ZERO }, false).expect("open");
         for _ in 0..10 {
             file.append(&[b"x".repeat(59), b"\n".to_vec()].concat()).expect("append");
         }
@@ -171,9 +186,24 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("audit.log");
         fs::write(&path, [b"{\"a\":1}\n".to_vec(), b"y".repeat(200_000)].concat()).expect("write");
-        let mut file = Rotating::open(&path, Rotation::default()).expect("open");
+        let mut file = Rotating::open(&path, Rotation::default(), false).expect("open");
         file.append(b"{\"b\":2}\n").expect("append");
         assert_eq!(fs::read_to_string(&path).expect("read"), "{\"a\":1}\n{\"b\":2}\n");
+    }
+
+    /// The null device takes every write and no sync: so it shows whether there was one.
+    #[test]
+    fn fault_55_what_is_to_survive_power_cuts_is_synced_before_it_counts() {
+        let null = Path::new("/dev/null");
+        Rotating::open(null, Rotation::default(), false).expect("open").append(b"x\n").expect("no sync");
+        assert!(Rotating::open(null, Rotation::default(), true).expect("open").append(b"x\n").is_err());
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("audit.log");
+        let mut file = Rotating::open(&path, Rotation { max_bytes: 8, ..Rotation::default() }, true).expect("open");
+        for _ in 0..3 {
+            file.append(b"12345\n").expect("append");
+        }
+        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 3);
     }
 
     #[cfg(unix)]
@@ -182,7 +212,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("audit.log");
-        drop(Rotating::open(&path, Rotation::default()).expect("open"));
+        drop(Rotating::open(&path, Rotation::default(), false).expect("open"));
         assert_eq!(fs::metadata(&path).expect("file").permissions().mode() & 0o777, 0o600);
     }
 }
