@@ -97,15 +97,18 @@ impl Subject<'_> {
     /// Writes the ids; gives the family that the object is of now.
     fn write(&self, stored: Option<InitialTraceId>, object: &mut Document) -> Option<InitialTraceId> {
         let trace = self.trace;
-        object.set(&["metadata", "annotations", TRACE_ID], &*trace.trace_id.hex());
-        object.set(&["metadata", "annotations", SPAN_ID], &*trace.span_id.hex());
         let initial = match self.operation {
             Operation::Create => Some(trace.initial.unwrap_or(trace.trace_id)),
             Operation::Delete if stored.is_some() => None,
             _ => trace.initial,
         };
-        if let Some(initial) = initial {
-            object.set(&["metadata", "annotations", INITIAL_TRACE_ID], &*initial.hex());
+        // The first makes the map where there is none; the others need not look for it again.
+        object.set(&["metadata", "annotations", TRACE_ID], &*trace.trace_id.hex());
+        if let Some(Value::Object(annotations)) = object.get_mut(&["metadata", "annotations"]) {
+            annotations.insert(SPAN_ID.to_owned(), Value::from(&*trace.span_id.hex()));
+            if let Some(initial) = initial {
+                annotations.insert(INITIAL_TRACE_ID.to_owned(), Value::from(&*initial.hex()));
+            }
         }
         initial.or(stored)
     }

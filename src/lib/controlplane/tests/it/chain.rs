@@ -3,6 +3,7 @@
 use crate::support::{CONFIGMAPS, Server};
 use bytes::Bytes;
 use ferrokube_controlplane::Limits;
+use ferrokube_features::{Gates, Version};
 use ferrokube_trace::TraceContext;
 use serde_json::json;
 use std::time::Duration;
@@ -134,6 +135,26 @@ async fn l22_trusted_senders_are_joined_others_are_linked() {
     server.send("POST", CONFIGMAPS, &headers, body("c")).await;
     assert_eq!(last(&server).trace_id, joined.trace_id);
     assert_eq!(server.admission.contexts.lock().unwrap().last().unwrap().0.name, "jane");
+}
+
+#[tokio::test]
+async fn d2_baggage_brings_the_initial_id_where_the_gate_is_on() {
+    let baggage = format!("a=b, initial-trace-id={INITIAL};p");
+    for (setting, header, want) in [
+        ("LogTrackingInterop=true", None, Some(INITIAL)),
+        ("LogTrackingInterop=true", Some("4bf92f3577b34da6a3ce929d0e0e4736"), Some("4bf92f3577b34da6a3ce929d0e0e4736")),
+        ("LogTrackingInterop=false", None, None),
+        ("", None, None),
+    ] {
+        let gates = Gates::new(Version::CURRENT, &setting.parse().unwrap()).unwrap().0;
+        let server = Server::with(|builder| builder.gates(gates)).await;
+        let mut headers = vec![("baggage", baggage.as_str())];
+        headers.extend(header.map(|id| ("initial-trace-id", id)));
+        assert_eq!(server.send("POST", CONFIGMAPS, &headers, json!({"metadata": {"name": "a"}}).to_string()).await.code, 201);
+        assert_eq!(last(&server).initial.map(|id| id.to_string()).as_deref(), want, "{setting}");
+        let counted = server.get("/metrics").await.text().contains("ferrokube_trace_baggage_total 1");
+        assert_eq!(counted, want == Some(INITIAL), "the header comes first, and baggage counts only where it is used");
+    }
 }
 
 #[tokio::test]
