@@ -158,7 +158,10 @@ fn offer(served: &Served, views: Views) -> Offer {
 
 async fn get(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
-    let object = shared.registry.get(exchange.context(), target, exchange.query.text("resourceVersion")).await?;
+    let mut object = shared.registry.get(exchange.context(), target, exchange.query.text("resourceVersion")).await?;
+    if let Object::Stored(entry) = object {
+        object = Object::Stored(if is_partial(accepted) { entry } else { shared.registry.entry_in_version(&target.served, entry).await? });
+    }
     respond(shared, exchange, target, &object, (200, accepted))
 }
 
@@ -166,11 +169,25 @@ async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) ->
     let accepted = accepted(exchange, offer(&target.served, Views::List))?;
     let options = options::list(&exchange.query)?;
     let include = include(exchange, accepted)?;
-    let page = shared.registry.list(target, &options).await?;
+    let mut page = shared.registry.list(target, &options).await?;
+    convert(shared, target, &mut page, accepted).await?;
     if compress::accepts(exchange.header(ACCEPT_ENCODING)) && !matches!(accepted.view, View::Table(_)) {
         return zip(shared, target, page, accepted).await;
     }
     Ok(respond_list(shared, exchange, target, page, (accepted, include)))
+}
+
+/// Whether only metadata is shown, which no conversion changes but for labels and annotations: it is there whatever a converter does.
+fn is_partial(accepted: Accepted) -> bool {
+    matches!(accepted.view, View::Metadata(_) | View::MetadataList(_))
+}
+
+/// Has the items of a page converted where somebody else does that.
+async fn convert(shared: &Shared, target: &Target, page: &mut ListPage, accepted: Accepted) -> Result<(), Failure> {
+    if !is_partial(accepted) {
+        page.items = shared.registry.in_version(&target.served, std::mem::take(&mut page.items)).await?;
+    }
+    Ok(())
 }
 
 /// A list for a client that takes gzip; compressing is done off the workers.
@@ -363,6 +380,7 @@ async fn delete_collection(shared: &Shared, exchange: &mut Exchange, target: &Ta
     let include = include(exchange, accepted)?;
     let select = options::list(&exchange.query)?;
     let options = delete_options(shared, exchange, &target.served).await?;
-    let page = shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
+    let mut page = shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
+    convert(shared, target, &mut page, accepted).await?;
     Ok(respond_list(shared, exchange, target, page, (accepted, include)))
 }

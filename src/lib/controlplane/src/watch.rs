@@ -85,13 +85,31 @@ impl Stream {
             if self.ended {
                 return None;
             }
-            self.waiting = self.watch.next().await?.into();
+            let items = self.watch.next().await?;
+            self.waiting = self.in_version(items).await.into();
         }
         let item = self.waiting.pop_front()?;
         let first = self.encode(item);
         let frame = if self.waiting.is_empty() || first.len() >= FRAME_BYTES { first } else { self.gather(&first) };
         self.handed_out = Some(Instant::now());
         Some(Ok(frame))
+    }
+
+    /// The objects of events in the version of the watch, where somebody else converts them. When that fails the watch ends: an event must not be lost.
+    async fn in_version(&self, mut items: Vec<WatchItem>) -> Vec<WatchItem> {
+        let served = &self.frames.served;
+        if matches!(self.frames.accepted.view, View::Metadata(_)) || served.definition.hooks.converter().is_none() {
+            return items;
+        }
+        let entries: Vec<Arc<Entry>> = items.iter().filter_map(entry_of).cloned().collect();
+        match self.shared.registry.in_version(served, entries).await {
+            Err(failure) => vec![WatchItem::Error(failure)],
+            Ok(converted) => {
+                let places = items.iter_mut().filter_map(entry_of_mut);
+                places.zip(converted).for_each(|(place, entry)| *place = entry);
+                items
+            }
+        }
     }
 
     fn gather(&mut self, first: &[u8]) -> Bytes {
@@ -126,6 +144,20 @@ impl Stream {
             return frames.object(encoder, kind, &entry);
         }
         self.shared.events.get(frames, kind, &entry, || frames.object(encoder, kind, &entry))
+    }
+}
+
+fn entry_of(item: &WatchItem) -> Option<&Arc<Entry>> {
+    match item {
+        WatchItem::Added(entry) | WatchItem::Modified(entry) | WatchItem::Deleted(entry) => Some(entry),
+        WatchItem::Bookmark { .. } | WatchItem::Error(_) => None,
+    }
+}
+
+fn entry_of_mut(item: &mut WatchItem) -> Option<&mut Arc<Entry>> {
+    match item {
+        WatchItem::Added(entry) | WatchItem::Modified(entry) | WatchItem::Deleted(entry) => Some(entry),
+        WatchItem::Bookmark { .. } | WatchItem::Error(_) => None,
     }
 }
 

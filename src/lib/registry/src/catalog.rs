@@ -44,7 +44,7 @@ impl Served {
     }
 
     /// Whether canonical bytes begin with this kind and apiVersion; nothing is allocated.
-    fn has_head(&self, bytes: &[u8]) -> bool {
+    pub(crate) fn has_head(&self, bytes: &[u8]) -> bool {
         let group = self.definition.group.as_str();
         let slash = if group.is_empty() { "" } else { "/" };
         let parts = ["{\"kind\":\"", &self.definition.kind, "\",\"apiVersion\":\"", group, slash, &self.version().name, "\","];

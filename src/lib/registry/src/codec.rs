@@ -36,6 +36,10 @@ fn from_stored(served: &Served, object: &mut Document) {
     let gvk = definition.gvk(served.version);
     let expected = gvk.api_version();
     if object.api_version() != expected {
+        if definition.hooks.converter().is_some() {
+            // Nobody had it converted: it is better shown as it is stored than changed by a schema that is not its own.
+            return;
+        }
         definition.hooks.from_storage(&gvk.version, object);
         object.set(&["kind"], gvk.kind);
         object.set(&["apiVersion"], expected);

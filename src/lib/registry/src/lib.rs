@@ -11,6 +11,7 @@ pub mod admission;
 pub mod catalog;
 mod codec;
 pub mod context;
+mod conversion;
 mod decode;
 mod failure;
 pub mod informer;

@@ -15,6 +15,7 @@ use crate::admission::{Admission, Stamps};
 use crate::catalog::{Catalog, Served};
 pub use crate::codec::view;
 use crate::context::{FieldValidation, Target};
+use crate::conversion::ConvertedEntries;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key, Prefix, Store};
@@ -89,7 +90,8 @@ pub struct DeleteOptions {
 /// An object in an answer.
 #[derive(Clone, Debug)]
 pub enum Object {
-    /// As stored: its bytes are the answer in the version of the request, as they stand.
+    /// As stored: its bytes are the answer in the version of the request, as they stand, unless somebody else must convert them first
+    /// ([`Registry::entry_in_version`]); writes have done that.
     Stored(Arc<Entry>),
     /// Computed, in the version of the request: converted, dry run, reviews, subresources of another kind.
     Computed(Document),
@@ -138,6 +140,7 @@ pub(crate) struct Parts {
     pub(crate) admission: Arc<dyn Admission>,
     /// Authenticates continue tokens.
     pub(crate) token_key: hmac::Key,
+    pub(crate) converted: ConvertedEntries,
     /// Set when watches must end.
     pub(crate) ending: watch::Sender<bool>,
 }
@@ -148,7 +151,7 @@ impl Registry {
         let mut key = [0; 32];
         getrandom::fill(&mut key).expect("the system has random numbers");
         let token_key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, ending: watch::Sender::new(false) }) }
+        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, converted: ConvertedEntries::default(), ending: watch::Sender::new(false) }) }
     }
 
     /// The same with a key that authenticates continue tokens, so that they survive a restart. Without it the key is this process's own.
@@ -157,7 +160,7 @@ impl Registry {
         let Parts { store, catalog, admission, ending, .. } = &*self.parts;
         let token_key = hmac::Key::new(hmac::HMAC_SHA256, key);
         let (store, catalog, admission, ending) = (store.clone(), catalog.clone(), admission.clone(), ending.clone());
-        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, ending }) }
+        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, converted: ConvertedEntries::default(), ending }) }
     }
 
     /// Ends all watches, also those to come (shutdown). Writes and reads go on.
@@ -187,7 +190,7 @@ impl Registry {
 
     /// An entry in an answer: its own bytes when they are the answer, else converted.
     pub(crate) fn object(entry: Arc<Entry>, served: &Served) -> Object {
-        if served.is_direct(&entry) { Object::Stored(entry) } else { Object::Computed(view(&entry, served)) }
+        if served.is_direct(&entry) || served.needs_converter(&entry) { Object::Stored(entry) } else { Object::Computed(view(&entry, served)) }
     }
 }
 

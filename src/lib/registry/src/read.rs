@@ -110,7 +110,7 @@ pub enum WatchItem {
 }
 
 impl Registry {
-    /// GET of one object or subresource. `resource_version` as given (may wait, or answer 504).
+    /// GET of one object or subresource. An object that somebody else must convert is given as it is stored: see [`Self::in_version`]. `resource_version` as given (may wait, or answer 504).
     ///
     /// # Errors
     /// As the client sees it; also for all below. Options are validated here (422, 400), selectors are parsed before.
@@ -121,13 +121,12 @@ impl Registry {
         let asked = parse_version(resource_version).map_err(|why| Failure::bare(500, why))?;
         self.wait_for(asked.unwrap_or(0)).await?;
         let entry = self.store().get(&key).ok_or_else(|| Failure::not_found(&target.served.definition.group_resource(), name))?;
-        let object = Self::object(entry, &target.served);
         match self.projection(target) {
             Some(behaviour) => {
-                let object = object.into_document(&target.served);
+                let object = self.shown(&target.served, Object::Stored(entry)).await?.into_document(&target.served);
                 crate::pipeline::project(&*behaviour, target, &object).map(Object::Computed)
             }
-            None => Ok(object),
+            None => Ok(Self::object(entry, &target.served)),
         }
     }
 

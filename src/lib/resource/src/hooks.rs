@@ -1,5 +1,6 @@
 //! Behaviour of a resource that data cannot say. Every method has a default; hooks are pure and must not block.
 
+use crate::conversion::Converter;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use std::collections::BTreeMap;
@@ -126,6 +127,11 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     /// Converts from the stored form to a served version, in place; `apiVersion` still is the stored one and is set afterwards.
     #[allow(clippy::wrong_self_convention, reason = "the opposite of `to_storage`; the hooks are not what is converted")]
     fn from_storage(&self, _version: &str, _object: &mut Document) {}
+
+    /// Who converts between versions, where neither `to_storage` nor `from_storage` do; `None`: versions differ in their name only, or those convert.
+    fn converter(&self) -> Option<&dyn Converter> {
+        None
+    }
 
     /// Values of the declared selectable fields, in the definition's order; the default reads the paths. The object is in its stored form, and
     /// of several definitions with one storage prefix the first one that was put computes them.

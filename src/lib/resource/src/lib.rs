@@ -3,6 +3,7 @@
 //! Must never know the registry or HTTP. A new native kind is one file with a [`Definition`] and, if needed, [`Hooks`].
 //! Start reading at [`definition`]; native kinds are made from rows of [`native`].
 
+pub mod conversion;
 pub mod definition;
 pub mod encoding;
 pub mod hooks;

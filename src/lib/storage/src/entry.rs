@@ -51,6 +51,11 @@ impl Entry {
         [&self.bytes[..spliced.start], &self.bytes[spliced.end..]]
     }
 
+    /// The same revision with another value: a view of the object, such as its form in another version. `sidecar.revision_at` must lie in the value.
+    pub fn with_value(&self, value: &[u8], sidecar: Sidecar) -> Self {
+        Draft::new([value, &[]], sidecar, self.revision).finish(self.key.clone(), self.revision, self.create_revision)
+    }
+
     /// Length of the value as it was written.
     pub fn value_len(&self) -> usize {
         self.bytes.len() - self.spliced().len()

@@ -4,6 +4,7 @@ use super::hooks::CustomHooks;
 use super::names::Names;
 use super::rules::VersionRules;
 use super::scale::{Paths, Scale};
+use super::webhook::Webhook;
 use super::{group, plural, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
@@ -86,7 +87,7 @@ impl Making<'_> {
             custom: true,
             epoch: u32::try_from(generation).unwrap_or(u32::MAX),
             since,
-            hooks: Arc::new(CustomHooks { terminating: object.is_terminating(), rules }),
+            hooks: Arc::new(CustomHooks { terminating: object.is_terminating(), rules, webhook: Webhook::of(object) }),
         })
     }
 

@@ -1,8 +1,10 @@
 //! What custom resources have in common beyond their data.
 
 use super::rules::VersionRules;
+use super::webhook::Webhook;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_resource::conversion::Converter;
 use ferrokube_resource::{Change, Hooks};
 use std::time::SystemTime;
 
@@ -12,6 +14,8 @@ pub(super) struct CustomHooks {
     /// Its definition is being deleted.
     pub(super) terminating: bool,
     pub(super) rules: VersionRules,
+    /// Who converts between the versions, if they differ in more than their name.
+    pub(super) webhook: Option<Webhook>,
 }
 
 impl Hooks for CustomHooks {
@@ -34,6 +38,10 @@ impl Hooks for CustomHooks {
     fn unchecked(&self, change: &Change<'_>) -> Option<FieldError> {
         let why = "Invalid value: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
         self.rules.has(change.version).then(|| FieldError::new(FieldReason::Invalid, "<nil>", why))
+    }
+
+    fn converter(&self) -> Option<&dyn Converter> {
+        self.webhook.as_ref().map(|webhook| webhook as &dyn Converter)
     }
 
     fn cells(&self, object: &Document, _now: SystemTime) -> Vec<Value> {

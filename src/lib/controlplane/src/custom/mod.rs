@@ -8,9 +8,11 @@ mod build;
 mod cleanup;
 mod hooks;
 mod names;
+mod review;
 mod rules;
 mod scale;
 mod status;
+mod webhook;
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Reason;

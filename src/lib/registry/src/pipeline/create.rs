@@ -126,7 +126,7 @@ impl Job<'_> {
         self.definition().set_defaults(self.target.served.version, &mut object);
         meta::dedup_owners(&mut object, self.context);
         let target = Target { name: Some(object.name().to_owned()), ..self.target.clone() };
-        Draft { target, old: None, object }
+        Draft { target, old: None, object, stored: None }
     }
 
     /// Commits a new object unless its name is taken. Another key's guard is computed again.
@@ -135,6 +135,7 @@ impl Job<'_> {
         let mut effects = self.validate(&draft)?;
         refuse_version(&draft.object)?;
         draft.object.remove(&["metadata", "resourceVersion"]);
+        self.convert(&mut draft).await?;
         if self.options.dry_run {
             return match self.registry.settled_head(&key).await {
                 Some(head) => Err(self.taken(&draft, &head)),
@@ -144,7 +145,7 @@ impl Job<'_> {
         for attempt in 0.. {
             let plan = self.plan(&key, None, &draft, effects)?;
             if let Some(written) = self.registry.commit(&draft.target, plan).await? {
-                return Ok(written);
+                return self.registry.written_in_version(&self.target.served, written).await;
             }
             if let Some(head) = self.registry.settled_head(&key).await {
                 return Err(self.taken(&draft, &head));

@@ -62,6 +62,16 @@ impl Registry {
     /// As the client sees it.
     pub async fn delete(&self, context: &RequestContext, target: &Target, options: &DeleteOptions) -> Result<Deleted, Failure> {
         check_delete(options)?;
+        if self.converts(target) {
+            // A deletion changes metadata only: it works on the object as it is stored, whether or not anybody can convert it.
+            let stored = Target { served: target.served.stored(), ..target.clone() };
+            let deleted = self.delete_stored(context, &stored, options).await?;
+            return self.deleted_in_version(&target.served, deleted).await;
+        }
+        self.delete_stored(context, target, options).await
+    }
+
+    async fn delete_stored(&self, context: &RequestContext, target: &Target, options: &DeleteOptions) -> Result<Deleted, Failure> {
         let deletion = Deletion { registry: self, context, target, options };
         if self.admission().is_remote(&deletion.attributes(None)) {
             return deletion.run_remote().await;

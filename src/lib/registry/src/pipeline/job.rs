@@ -53,6 +53,8 @@ pub(super) struct Draft {
     pub(super) old: Option<Document>,
     /// As it will be.
     pub(super) object: Document,
+    /// The same as it will be stored, where somebody else converted it.
+    pub(super) stored: Option<Document>,
 }
 
 impl Draft {
@@ -137,6 +139,12 @@ impl<'a> Job<'a> {
     /// Rewrites managedFields after everything but an apply.
     pub(super) fn track(&self, old: Option<&Document>, object: &mut Document) {
         apply::track_update(&self.shape.schema, self.reset, old, object, &self.manager(apply::Operation::Update));
+    }
+
+    /// Has the object converted into the form in which it is stored, where somebody else does that.
+    pub(super) async fn convert(&self, draft: &mut Draft) -> Result<(), Failure> {
+        draft.stored = self.registry.stored_form(&self.target.served, &draft.object).await?;
+        Ok(())
     }
 
     /// Local mutating admission.
@@ -322,14 +330,17 @@ impl<'a> Job<'a> {
                 false => Plan::CommitThen { txn: transaction(Write::Delete { key: key.clone(), last: None }), answer },
             });
         }
-        let served = &self.target.served;
+        let (served, stored) = match &draft.stored {
+            Some(stored) => (self.target.served.stored(), stored),
+            None => (self.target.served.clone(), &draft.object),
+        };
         if let (Some(old), Some(head)) = (&draft.old, head)
             && noop::is_same(old, &draft.object)
-            && (self.options.dry_run || codec::is_fresh(self.registry.catalog(), served, head, old))
+            && (self.options.dry_run || codec::is_fresh(self.registry.catalog(), &served, head, draft.stored.as_ref().unwrap_or(old)))
         {
-            return Ok(Plan::Done(Written { object: Registry::object(head.clone(), served), created }));
+            return Ok(Plan::Done(Written { object: Registry::object(head.clone(), &self.target.served), created }));
         }
-        let put = codec::put(self.registry.catalog(), served, key.clone(), &draft.object)?;
+        let put = codec::put(self.registry.catalog(), &served, key.clone(), stored)?;
         if self.options.dry_run {
             return Ok(Plan::Done(Written { object: Object::Computed(draft.object.clone()), created }));
         }

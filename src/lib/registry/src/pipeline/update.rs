@@ -64,8 +64,10 @@ impl Job<'_> {
 
     async fn run(&self, input: Input) -> Result<Written, Failure> {
         let operations: &[Operation] = if self.may_create(&input) { &[Operation::Update, Operation::Create] } else { &[Operation::Update] };
-        let written = if self.is_remote(operations) {
-            self.run_remote(&input).await?
+        let remote = self.is_remote(operations);
+        let written = if remote || self.registry.converts(self.target) {
+            let written = self.run_remote(&input, remote).await?;
+            self.registry.written_in_version(&self.target.served, written).await?
         } else {
             self.registry.in_turn(self.target, |key, head| self.attempt(key, head, &input)).await?
         };
@@ -82,19 +84,28 @@ impl Job<'_> {
         self.plan(key, head, &draft, effects)
     }
 
-    /// The same with webhooks, outside the turn: on the durable head, started over when it changed.
-    async fn run_remote(&self, input: &Input) -> Result<Written, Failure> {
+    /// The same with webhooks (`remote`: of admission), outside the turn: on the durable head, started over when it changed.
+    async fn run_remote(&self, input: &Input, remote: bool) -> Result<Written, Failure> {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name)?;
         for _ in 0..REMOTE_ATTEMPTS {
             let head = self.registry.settled_head(&key).await;
-            let mut draft = self.draft(head.as_ref(), input)?;
+            let shown = match &head {
+                Some(head) => Some(self.registry.entry_in_version(&self.target.served, Arc::clone(head)).await?),
+                None => None,
+            };
+            let mut draft = self.draft(shown.as_ref(), input)?;
             self.mutate(&mut draft)?;
-            self.mutate_remote(&mut draft).await?;
+            if remote {
+                self.mutate_remote(&mut draft).await?;
+            }
             meta::check_name(self.target, &draft.object)?;
             self.precondition(&mut draft, head.as_ref())?;
             self.complete(&mut draft)?;
-            self.validate_remote(&draft).await?;
+            if remote {
+                self.validate_remote(&draft).await?;
+            }
+            self.convert(&mut draft).await?;
             let effects = self.validate(&draft)?;
             let plan = self.plan(&key, head.as_ref(), &draft, effects)?;
             if let Some(written) = self.registry.commit(self.target, plan).await? {
@@ -141,7 +152,7 @@ impl Job<'_> {
         if !input.is_apply() || self.projection.is_some() {
             self.track(Some(&old), &mut object);
         }
-        Ok(Draft { target: self.target.clone(), old: Some(old), object })
+        Ok(Draft { target: self.target.clone(), old: Some(old), object, stored: None })
     }
 
     /// The same when there is no object yet.

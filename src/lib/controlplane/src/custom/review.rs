@@ -1,0 +1,145 @@
+//! `ConversionReview`: what a conversion webhook is asked, and whether its answer is a conversion of what it was given.
+
+use ferrokube_apimachinery::document::{Document, Map, Value, json};
+use ferrokube_apimachinery::name;
+
+/// One call.
+pub(super) struct Request<'a> {
+    pub(super) uid: String,
+    pub(super) api_version: &'a str,
+    pub(super) objects: &'a [Document],
+}
+
+impl Request<'_> {
+    pub(super) fn review(&self) -> Value {
+        let objects: Vec<Value> = self.objects.iter().map(|object| Value::Object(object.fields().clone())).collect();
+        json!({
+            "kind": "ConversionReview",
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "request": {"uid": self.uid, "desiredAPIVersion": self.api_version, "objects": objects},
+        })
+    }
+}
+
+/// The objects of an answer.
+///
+/// # Errors
+/// Why it is none to this request, for people; with nothing of what the objects hold.
+pub(super) fn read(request: &Request<'_>, mut answer: Document) -> Result<Vec<Document>, String> {
+    if answer.kind() != "ConversionReview" || answer.api_version() != "apiextensions.k8s.io/v1" {
+        return Err("its answer is no apiextensions.k8s.io/v1 ConversionReview".to_owned());
+    }
+    if answer.str(&["response", "uid"]) != Some(&request.uid) {
+        return Err("the uid of its answer is not that of the request".to_owned());
+    }
+    if answer.str(&["response", "result", "status"]) != Some("Success") {
+        let message: String = answer.str(&["response", "result", "message"]).unwrap_or("it gave no reason").chars().take(1024).collect();
+        return Err(message);
+    }
+    let Some(Value::Array(converted)) = answer.remove(&["response", "convertedObjects"]) else { return Err("its answer has no convertedObjects".to_owned()) };
+    if converted.len() != request.objects.len() {
+        return Err(format!("it was given {} objects and returned {}", request.objects.len(), converted.len()));
+    }
+    let pairs = request.objects.iter().zip(converted).enumerate();
+    pairs.map(|(index, (given, object))| one(request.api_version, given, object).map_err(|why| format!("convertedObjects[{index}]: {why}"))).collect()
+}
+
+/// One object: it may differ in everything but who it is.
+fn one(api_version: &str, given: &Document, object: Value) -> Result<Document, String> {
+    let mut object = Document::from_value(object).map_err(|_| "it is no object".to_owned())?;
+    if object.api_version() != api_version {
+        return Err(format!("its apiVersion is not {api_version}"));
+    }
+    if object.kind() != given.kind() {
+        return Err(format!("its kind is not {}", given.kind()));
+    }
+    let Some(Value::Object(theirs)) = object.remove(&["metadata"]) else { return Err("it has no metadata".to_owned()) };
+    for field in ["name", "namespace", "uid"] {
+        if theirs.get(field).and_then(Value::as_str).unwrap_or_default() != given.meta(field) {
+            return Err(format!("its metadata.{field} was changed"));
+        }
+    }
+    object.set(&["metadata"], metadata(given, theirs)?);
+    Ok(object)
+}
+
+/// The metadata that was given, with the labels and annotations of the answer.
+fn metadata(given: &Document, mut theirs: Map<String, Value>) -> Result<Value, String> {
+    let mut ours = given.get(&["metadata"]).and_then(Value::as_object).cloned().unwrap_or_default();
+    for field in ["labels", "annotations"] {
+        let Some(entries) = theirs.remove(field).filter(|entries| !entries.is_null()) else {
+            ours.remove(field);
+            continue;
+        };
+        let sound = |(key, value): (&String, &Value)| {
+            let value = value.as_str()?;
+            let key_fits = name::qualified_name(if field == "labels" { key.clone() } else { key.to_lowercase() }.as_str()).is_empty();
+            (key_fits && (field == "annotations" || name::label_value(value).is_empty())).then_some(())
+        };
+        if !entries.as_object().is_some_and(|entries| entries.iter().all(|entry| sound(entry).is_some())) {
+            return Err(format!("its metadata.{field} are invalid"));
+        }
+        ours.insert(field.to_owned(), entries);
+    }
+    Ok(Value::Object(ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(value: Value) -> Document {
+        Document::from_value(value).expect("an object")
+    }
+
+    fn answer_to(change: impl Fn(&mut Value)) -> Result<Vec<Document>, String> {
+        let given = document(json!({"kind": "T", "apiVersion": "e/v1", "metadata": {"name": "n", "namespace": "s", "uid": "u", "labels": {"a": "b"}, "finalizers": ["e/x"], "resourceVersion": "5"}, "spec": {"secret": "x"}}));
+        let request = Request { uid: "1".to_owned(), api_version: "e/v2", objects: std::slice::from_ref(&given) };
+        let mut object = request.review()["request"]["objects"][0].clone();
+        object["apiVersion"] = json!("e/v2");
+        let mut answer = json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "response": {"uid": "1", "result": {"status": "Success"}, "convertedObjects": [object]}});
+        change(&mut answer);
+        read(&request, document(answer))
+    }
+
+    #[test]
+    fn labels_and_annotations_are_all_that_changes_in_metadata() {
+        let converted = answer_to(|answer| {
+            let metadata = &mut answer["response"]["convertedObjects"][0]["metadata"];
+            metadata["labels"] = json!({"c": "d"});
+            metadata["annotations"] = json!({"e": "f"});
+            metadata["finalizers"] = json!([]);
+            metadata["resourceVersion"] = json!("9");
+            metadata["ownerReferences"] = json!([{}]);
+        });
+        let object = &converted.expect("a conversion")[0];
+        let expected = json!({"name": "n", "namespace": "s", "uid": "u", "labels": {"c": "d"}, "annotations": {"e": "f"}, "finalizers": ["e/x"], "resourceVersion": "5"});
+        assert_eq!(object.get(&["metadata"]), Some(&expected));
+    }
+
+    #[test]
+    fn a_webhook_that_lies_is_not_believed() {
+        let object = |answer: &mut Value, path: &str, value: Value| *answer.pointer_mut(&format!("/response/convertedObjects/0{path}")).expect("a path") = value;
+        let lies: Vec<Box<dyn Fn(&mut Value)>> = vec![
+            Box::new(|answer| answer["response"]["uid"] = json!("2")),
+            Box::new(|answer| answer["kind"] = json!("AdmissionReview")),
+            Box::new(|answer| answer["response"]["result"] = json!({"status": "Failure", "message": "no"})),
+            Box::new(|answer| answer["response"]["result"] = json!({})),
+            Box::new(|answer| answer["response"]["convertedObjects"] = json!([])),
+            Box::new(|answer| answer["response"]["convertedObjects"] = json!([1])),
+            Box::new(move |answer| object(answer, "/apiVersion", json!("e/v3"))),
+            Box::new(move |answer| object(answer, "/kind", json!("Other"))),
+            Box::new(move |answer| object(answer, "/metadata/uid", json!("other"))),
+            Box::new(move |answer| object(answer, "/metadata/name", json!("other"))),
+            Box::new(move |answer| object(answer, "/metadata/namespace", json!("other"))),
+            Box::new(move |answer| object(answer, "/metadata", Value::Null)),
+            Box::new(move |answer| object(answer, "/metadata/labels", json!({"a": "not a label!"}))),
+            Box::new(move |answer| object(answer, "/metadata/labels", json!({"a": 1}))),
+        ];
+        for (index, lie) in lies.iter().enumerate() {
+            let why = answer_to(lie).expect_err("a lie");
+            assert!(!why.contains("secret"), "{index}: {why}");
+        }
+        assert!(answer_to(|_| ()).is_ok());
+    }
+}

@@ -1,0 +1,145 @@
+//! Conversion webhooks: an HTTPS server of somebody else that turns objects of one version into another.
+//!
+//! It is asked in batches, for a bounded time, answers a bounded number of bytes, and is believed about nothing that is not its business. A broken one
+//! hurts the objects of its own definition, and only where they are shown or written in another version than the stored one.
+
+use super::review::{self, Request};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_resource::conversion::{Converted, Converter};
+use http::header::CONTENT_TYPE;
+use reqwest::{Certificate, Client};
+use std::sync::OnceLock;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// A call takes at most so long.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Connecting takes at most so long.
+const CONNECT: Duration = Duration::from_secs(10);
+/// So many calls of one definition are under way at once; others wait.
+const CALLS: usize = 8;
+/// A call is about at most so many objects.
+const BATCH: usize = 500;
+/// An answer has at most so many bytes beside four times those of the request.
+const ANSWER_BYTES: usize = 4 << 20;
+
+/// The webhook of one definition.
+#[derive(Debug)]
+pub(super) struct Webhook {
+    /// Where it is; or why it cannot be called.
+    url: Result<String, String>,
+    /// PEM, in base64; empty: the system's roots.
+    ca_bundle: String,
+    kind: String,
+    client: OnceLock<Result<Client, String>>,
+    calls: Semaphore,
+}
+
+impl Webhook {
+    /// Of a definition with several versions whose strategy is `Webhook`.
+    pub(super) fn of(definition: &Document) -> Option<Self> {
+        let conversion = definition.get(&["spec", "conversion"])?;
+        let several = definition.list(&["spec", "versions"]).len() > 1;
+        if super::text(conversion, "strategy") != "Webhook" || !several {
+            return None;
+        }
+        let config = conversion.get("webhook").and_then(|webhook| webhook.get("clientConfig")).unwrap_or(&Value::Null);
+        Some(Self {
+            url: url(config),
+            ca_bundle: super::text(config, "caBundle").to_owned(),
+            kind: definition.str(&["spec", "names", "kind"]).unwrap_or_default().to_owned(),
+            client: OnceLock::new(),
+            calls: Semaphore::new(CALLS),
+        })
+    }
+
+    fn client(&self) -> Result<&Client, String> {
+        self.client.get_or_init(|| client(&self.ca_bundle)).as_ref().map_err(Clone::clone)
+    }
+
+    async fn convert_all(&self, api_version: &str, mut objects: Vec<Document>) -> Result<Vec<Document>, Failure> {
+        let mut out = Vec::with_capacity(objects.len());
+        while !objects.is_empty() {
+            let rest = objects.split_off(objects.len().min(BATCH));
+            let request = Request { uid: uuid::Uuid::new_v4().to_string(), api_version, objects: &objects };
+            let answer = self.call(&request).await.and_then(|answer| review::read(&request, answer));
+            out.extend(answer.map_err(|why| Failure::internal(format!("conversion webhook for {api_version}, Kind={} failed: {why}", self.kind)))?);
+            objects = rest;
+        }
+        Ok(out)
+    }
+
+    async fn call(&self, request: &Request<'_>) -> Result<Document, String> {
+        let _permit = self.calls.acquire().await.map_err(|_| "the server is going down".to_owned())?;
+        let url = self.url.as_deref().map_err(Clone::clone)?;
+        let body = json::to_vec(&request.review());
+        let limit = ANSWER_BYTES + 4 * body.len();
+        let mut call = self.client()?.post(url).header(CONTENT_TYPE, "application/json").body(body);
+        if let Some(context) = ferrokube_trace::current() {
+            // The webhook's work is an action of its own in the same trace.
+            let mut headers = http::HeaderMap::new();
+            ferrokube_trace::inject_with(&context, |name, value| {
+                value.parse().map(|value: http::HeaderValue| headers.insert(name, value)).ok();
+            });
+            call = call.headers(headers);
+        }
+        let mut response = call.send().await.map_err(|error| describe(&error))?;
+        let status = response.status();
+        if status != http::StatusCode::OK {
+            // What a stranger writes is neither shown nor logged.
+            return Err(format!("it answered with status {}", status.as_u16()));
+        }
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| describe(&error))? {
+            if bytes.len() + chunk.len() > limit {
+                return Err(format!("its answer is longer than {limit} bytes"));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        json::read(&bytes).map(|decoded| decoded.document).map_err(|_| "its answer is no JSON object".to_owned())
+    }
+}
+
+impl Converter for Webhook {
+    fn convert(&self, api_version: String, objects: Vec<Document>) -> Converted<'_> {
+        Box::pin(async move { self.convert_all(&api_version, objects).await })
+    }
+}
+
+/// Where a client configuration leads.
+fn url(config: &Value) -> Result<String, String> {
+    if let Some(service) = config.get("service").filter(|service| !service.is_null()) {
+        let [namespace, name] = ["namespace", "name"].map(|field| super::text(service, field));
+        return Err(format!("service {namespace}/{name} cannot be reached: this server has no services yet, name a url instead"));
+    }
+    Ok(super::text(config, "url").to_owned())
+}
+
+fn client(ca_bundle: &str) -> Result<Client, String> {
+    let mut builder = Client::builder().timeout(TIMEOUT).connect_timeout(CONNECT).redirect(reqwest::redirect::Policy::none()).https_only(true).no_proxy();
+    if !ca_bundle.is_empty() {
+        let pem = STANDARD.decode(ca_bundle).map_err(|_| "its caBundle is not base64".to_owned())?;
+        let roots = Certificate::from_pem_bundle(&pem).map_err(|_| "its caBundle has no certificates".to_owned())?;
+        builder = builder.tls_certs_only(roots);
+    }
+    builder.build().map_err(|error| format!("no client could be made: {}", describe(&error)))
+}
+
+/// What went wrong, with its causes, without the URL.
+fn describe(error: &reqwest::Error) -> String {
+    let mut out = match (error.is_timeout(), error.is_connect()) {
+        (true, _) => "it did not answer in time".to_owned(),
+        (_, true) => "it could not be reached".to_owned(),
+        _ => "the call failed".to_owned(),
+    };
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        out = format!("{out}: {inner}");
+        cause = inner.source();
+    }
+    out
+}
