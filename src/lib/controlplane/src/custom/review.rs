@@ -93,7 +93,9 @@ mod tests {
     }
 
     fn answer_to(change: impl Fn(&mut Value)) -> Result<Vec<Document>, String> {
-        let given = document(json!({"kind": "T", "apiVersion": "e/v1", "metadata": {"name": "n", "namespace": "s", "uid": "u", "labels": {"a": "b"}, "finalizers": ["e/x"], "resourceVersion": "5"}, "spec": {"secret": "x"}}));
+        let given = document(
+            json!({"kind": "T", "apiVersion": "e/v1", "metadata": {"name": "n", "namespace": "s", "uid": "u", "labels": {"a": "b"}, "finalizers": ["e/x"], "resourceVersion": "5"}, "spec": {"secret": "x"}}),
+        );
         let request = Request { uid: "1".to_owned(), api_version: "e/v2", objects: std::slice::from_ref(&given) };
         let mut object = request.review()["request"]["objects"][0].clone();
         object["apiVersion"] = json!("e/v2");
@@ -113,14 +115,18 @@ mod tests {
             metadata["ownerReferences"] = json!([{}]);
         });
         let object = &converted.expect("a conversion")[0];
-        let expected = json!({"name": "n", "namespace": "s", "uid": "u", "labels": {"c": "d"}, "annotations": {"e": "f"}, "finalizers": ["e/x"], "resourceVersion": "5"});
+        let expected =
+            json!({"name": "n", "namespace": "s", "uid": "u", "labels": {"c": "d"}, "annotations": {"e": "f"}, "finalizers": ["e/x"], "resourceVersion": "5"});
         assert_eq!(object.get(&["metadata"]), Some(&expected));
     }
 
+    type Lie = Box<dyn Fn(&mut Value)>;
+
     #[test]
     fn a_webhook_that_lies_is_not_believed() {
-        let object = |answer: &mut Value, path: &str, value: Value| *answer.pointer_mut(&format!("/response/convertedObjects/0{path}")).expect("a path") = value;
-        let lies: Vec<Box<dyn Fn(&mut Value)>> = vec![
+        let object =
+            |answer: &mut Value, path: &str, value: Value| *answer.pointer_mut(&format!("/response/convertedObjects/0{path}")).expect("a path") = value;
+        let lies: Vec<Lie> = vec![
             Box::new(|answer| answer["response"]["uid"] = json!("2")),
             Box::new(|answer| answer["kind"] = json!("AdmissionReview")),
             Box::new(|answer| answer["response"]["result"] = json!({"status": "Failure", "message": "no"})),

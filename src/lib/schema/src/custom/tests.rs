@@ -270,3 +270,38 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fault_42_definitions_that_grind_are_refused_in_time() {
+    use std::time::{Duration, Instant};
+    let nested = |levels: usize| (0..levels).fold(json!({"type": "string"}), |inner, _| json!({"type": "object", "properties": {"a": inner}}));
+    let wide: Map<String, Value> = (0..60_000).map(|number| (format!("f{number}"), json!({"type": "string"}))).collect();
+    let choices = |levels: usize| (0..levels).fold(json!({"minimum": 1}), |inner, _| json!({"allOf": [inner, inner]}));
+    // On a busy machine without optimization: what is bounded takes a hundredth of it elsewhere, what is not takes hours.
+    const LIMIT: Duration = Duration::from_secs(20);
+    let bombs = [
+        property_of(json!({"type": "string", "pattern": "((((a{1000}){1000}){1000}){1000})"})),
+        property_of(json!({"type": "string", "pattern": "(".repeat(10_000)})),
+        property_of(json!({"type": "string", "pattern": "[".repeat(10_000)})),
+        property_of(json!({"$ref": "#/properties/a"})),
+        property_of(nested(300)),
+        property_of(json!({"type": "object", "properties": wide})),
+        property_of(json!({"type": "integer", "allOf": [choices(15)]})),
+        property_of((0..300).fold(json!({}), |inner, _| json!({"not": inner}))),
+        property_of((0..300).fold(json!({"type": "array"}), |inner, _| json!({"type": "array", "items": inner}))),
+    ];
+    for (index, bomb) in bombs.iter().enumerate() {
+        let started = Instant::now();
+        assert!(load(bomb).is_err(), "bomb {index}");
+        assert!(started.elapsed() < LIMIT, "bomb {index} took {:?}", started.elapsed());
+    }
+    // What is left runs in time that grows with the text and no faster.
+    let schema = of_spec(json!({"type": "object", "properties": {"p": {"type": "string", "pattern": "^(a+)+$"}}}));
+    let started = Instant::now();
+    assert_eq!(errors(&schema, json!({"p": format!("{}b", "a".repeat(100_000))})), one(FieldReason::Invalid, "spec.p"));
+    assert!(started.elapsed() < LIMIT, "{:?}", started.elapsed());
+}
+
+fn property_of(a: Value) -> Value {
+    json!({"type": "object", "properties": {"a": a}})
+}
