@@ -19,8 +19,8 @@ pub(crate) struct Flags {
     /// A trace id, initial trace id or span id from a log line; or an object as KIND/NAME
     #[arg(value_name = "ID | KIND/NAME")]
     what: String,
-    /// Log and audit files, or directories of them (rotated and gzip files too) [default: the audit log and logs in the data directory]
-    #[arg(long, value_name = "FILE|DIR", num_args = 1..)]
+    /// Log and audit files, or directories of them (rotated and gzip files too), or journald [default: the audit log and logs in the data directory]
+    #[arg(long, value_name = "FILE|DIR|journald", num_args = 1..)]
     logs: Vec<PathBuf>,
     /// Namespace of KIND/NAME
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]

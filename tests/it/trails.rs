@@ -263,6 +263,26 @@ fn has_line(actions: &[Value], component: &str, message: &str) -> bool {
     actions.iter().any(|action| action["component"] == component && of(action))
 }
 
+#[test]
+fn l11_the_systemd_journal_is_searched() {
+    let directory = tempfile::tempdir().unwrap();
+    let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+    let line = format!("2026-11-21T03:00:01Z ERROR x: mount failed trace_id={trace} span_id={span}");
+    let entry = json!({"__REALTIME_TIMESTAMP": "1795230001000000", "_SYSTEMD_UNIT": "kubelet.service", "MESSAGE": line});
+    let fake = directory.path().join("journalctl");
+    fs::write(&fake, format!("#!/bin/sh\ncat <<'END'\n{entry}\n{{}}\nEND\n")).unwrap();
+    fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let search = |path: &str| {
+        Command::new(FERROKUBE).current_dir(directory.path()).env("PATH", path).args(["trace", span, "--json", "--logs", "journald"]).output().unwrap()
+    };
+    let found = story(&search(&path));
+    assert!(has_line(actions(&found, trace), "kubelet", "mount failed"), "{found:#}");
+    let none = search("/nowhere");
+    assert_eq!(none.status.code(), Some(1), "without a journal nothing is found, and it says so: {}", String::from_utf8_lossy(&none.stdout));
+    assert!(String::from_utf8_lossy(&none.stdout).contains("journald"));
+}
+
 const ADMIN: &str = "kubernetes-admin";
 const ROBOT: &str = "system:serviceaccount:default:fleet-controller";
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";

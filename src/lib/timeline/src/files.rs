@@ -13,7 +13,7 @@ pub(crate) const PIECE: u64 = 16 << 20;
 /// # Errors
 /// The path cannot be read.
 pub(crate) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    if !std::fs::metadata(path)?.is_dir() {
+    if is_journal(path) || !std::fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let mut out = Vec::new();
@@ -31,6 +31,14 @@ pub(crate) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     out.sort();
     Ok(out)
+}
+
+/// Stands for the systemd journal among files.
+pub(crate) const JOURNAL: &str = "journald";
+
+/// Whether a path is the journal; a file of that name is a file.
+pub(crate) fn is_journal(path: &Path) -> bool {
+    path.as_os_str() == JOURNAL && !path.exists()
 }
 
 /// A part of a file: the lines that begin at `begin` or later and before `end`.

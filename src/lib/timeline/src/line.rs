@@ -49,6 +49,9 @@ pub fn parse(text: &str) -> Option<Line> {
     let text = text.trim_end();
     if text.starts_with('{') {
         let Ok(Value::Object(object)) = serde_json::from_str(text) else { return None };
+        if let Some(Value::String(message)) = object.get("MESSAGE") {
+            return Some(journal(&object, message));
+        }
         return Some(if object.get("kind").and_then(Value::as_str) == Some("Event") && object.contains_key("auditID") { audit(&object) } else { json(object) });
     }
     plain(text)
@@ -140,6 +143,23 @@ impl Line {
             _ => {}
         }
     }
+}
+
+/// An entry of the systemd journal: what the program wrote, which unit it is of, and when if the program does not say.
+fn journal(entry: &Map<String, Value>, message: &str) -> Line {
+    // A program's own line is never an entry again, so this does not go deeper.
+    let nested = message.contains("\"MESSAGE\"");
+    let parsed = if nested { None } else { parse(message) };
+    let mut line = parsed.unwrap_or_else(|| Line { message: bounded(message.to_owned()), ..Line::default() });
+    if line.time.is_none() {
+        let micros = str_at(entry, &["__REALTIME_TIMESTAMP"]).parse().ok();
+        line.time = micros.and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    }
+    let unit = str_at(entry, &["_SYSTEMD_UNIT", "SYSLOG_IDENTIFIER"]);
+    if line.field("component").is_empty() && !unit.is_empty() {
+        line.put("component", unit.trim_end_matches(".service").to_owned());
+    }
+    line
 }
 
 /// Names under which other programs write the same things.
@@ -341,6 +361,22 @@ mod tests {
             assert!(line.time.is_some() && line.message.contains("mount failed"), "{text}");
             assert!(line.fields.iter().any(|(name, value)| name == "pod" && value == "a"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_journal_entry_is_its_programs_line() {
+        let own = format!("2026-11-21T03:00:00.5Z ERROR x: mount failed trace_id={TRACE_ID} span_id=b7ad6b7169203331");
+        let entry = |message: &str| {
+            let message = serde_json::to_string(message).unwrap();
+            parse(&format!(r#"{{"__REALTIME_TIMESTAMP":"1795230001000000","_SYSTEMD_UNIT":"kubelet.service","MESSAGE":{message}}}"#)).unwrap()
+        };
+        let line = entry(&own);
+        assert_eq!((line.trace_id.as_str(), line.field("component"), line.level.as_str()), (TRACE_ID, "kubelet", "ERROR"));
+        assert_eq!(line.time, parse(&own).unwrap().time, "the program's own clock");
+        let other = entry("of no form");
+        assert_eq!((other.message.as_str(), other.time.map(|time| time.as_second())), ("of no form", Some(1_795_230_001)));
+        let deep = r#"{"MESSAGE":"#.repeat(5000) + "1" + &"}".repeat(5000);
+        assert!(entry(&deep).message.starts_with('{'), "no deeper than once");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Files as streams of lines: fast search for ids, on all cores, gzip read on the way, memory bounded.
 
-use crate::files::{From, Piece, is_gzip, pieces};
+use crate::files::{From, Piece, is_gzip, is_journal, pieces};
 use crate::line::{self, Line};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Input};
 use flate2::read::MultiGzDecoder;
@@ -8,6 +8,7 @@ use memchr::{memchr, memrchr};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -95,6 +96,9 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn piece(&mut self, path: &PathBuf, piece: Piece) -> io::Result<()> {
+        if is_journal(path) {
+            return self.journal(piece);
+        }
         let mut file = File::open(path)?;
         if is_gzip(path) {
             return self.stream(&mut MultiGzDecoder::new(file), piece);
@@ -105,6 +109,19 @@ impl Search<'_> {
         }
         // One byte earlier: a line begins here only if that one ends a line.
         self.stream(&mut From { file: &file, at: piece.begin.saturating_sub(1) }, piece)
+    }
+
+    /// Everything that the system's journal holds, as one stream of JSON lines.
+    fn journal(&mut self, piece: Piece) -> io::Result<()> {
+        let mut command = Command::new("journalctl");
+        let mut child = command.args(["--no-pager", "--quiet", "--output=json"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let result = match child.stdout.take() {
+            Some(mut output) => self.stream(&mut output, piece),
+            None => Ok(()),
+        };
+        // Its output is closed by now, so that it ends.
+        let status = child.wait()?;
+        result.and_then(|()| if status.success() { Ok(()) } else { Err(io::Error::other(format!("journalctl: {status}"))) })
     }
 
     fn stream(&mut self, source: &mut dyn Read, piece: Piece) -> io::Result<()> {

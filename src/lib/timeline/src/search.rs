@@ -13,7 +13,7 @@ use std::path::PathBuf;
 pub struct Query {
     /// Trace ids or initial trace ids (32 hexadecimal digits), or span ids (16).
     pub ids: Vec<String>,
-    /// Log and audit files, or directories of them.
+    /// Log and audit files, or directories of them; `journald` is the systemd journal.
     pub logs: Vec<PathBuf>,
 }
 
