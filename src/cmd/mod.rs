@@ -15,7 +15,7 @@ mod trace;
 mod trace_webhook;
 mod tracing;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
@@ -82,7 +82,11 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
             print(&script)
         }
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
-            let word = arguments.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+            // Of `help kubelet` it is the second word.
+            let word = match error.get(ContextKind::InvalidSubcommand) {
+                Some(ContextValue::String(word)) => word.clone(),
+                _ => arguments.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),
+            };
             eprintln!("ferrokube: there is no role {word:?} in this version; the roles are {}", roles().join(", "));
             return ExitCode::from(USAGE);
         }

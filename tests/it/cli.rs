@@ -73,6 +73,7 @@ fn an_absent_role_names_those_that_exist() {
         assert_eq!(ended.code, Some(2));
         assert!(ended.stderr.contains("no role") && ended.stderr.contains("all-in-one, apiserver"), "{}", ended.stderr);
     }
+    assert!(run(&["help", "kubelet"]).stderr.contains("no role \"kubelet\""));
 }
 
 #[test]
