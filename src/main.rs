@@ -1,11 +1,9 @@
 //! The executable: sets up the process, picks the role, nothing else. Start reading at [`cmd`].
 
 mod cmd;
+mod memory;
 
 use std::process::ExitCode;
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let started = std::time::Instant::now();

@@ -48,6 +48,8 @@ fn report_panics() {
 pub(crate) fn block_on(role: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = Builder::new_multi_thread().worker_threads(cores.max(2)).enable_all().build().context("cannot start the runtime")?;
+    // Ends with the runtime; holds nothing.
+    runtime.spawn(crate::memory::give_back());
     let result = runtime.block_on(role);
     // Blocking work that is still under way must not hold up the end; whatever must be durable was waited for.
     runtime.shutdown_background();

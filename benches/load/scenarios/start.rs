@@ -1,7 +1,7 @@
 //! Starts: from nothing, and with many objects.
 
 use super::{Measuring, Plan, Scenario};
-use crate::measure::{Sample, cpu, resident_kib};
+use crate::measure::{Sample, resident_kib, whole_cpu};
 use crate::process::{Binary, Own};
 use crate::space::Space;
 use crate::target::Target;
@@ -39,7 +39,7 @@ fn restart<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
 }
 
 fn sample(own: &Own) -> anyhow::Result<Sample> {
-    let pids = [own.pid()?];
-    let figures = vec![("MB-ready", resident_kib(&pids) as f64 / 1024.0)];
-    Ok(Sample { count: 1, wall: own.ready, cpu: cpu(&pids), latencies: vec![own.ready], figures })
+    let pid = own.pid()?;
+    let figures = vec![("MB-ready", resident_kib(&[pid]) as f64 / 1024.0)];
+    Ok(Sample { count: 1, wall: own.ready, cpu: whole_cpu(pid), latencies: vec![own.ready], figures })
 }
