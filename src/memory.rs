@@ -11,6 +11,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How often memory is looked at; freed memory is given back after one to two of these.
 const PERIOD: Duration = Duration::from_secs(1);
+/// Every so many looks all that is free goes, however short it was so: also the pages that a worker holds back for itself.
+const ALL: u32 = 8;
 
 #[expect(unsafe_code, reason = "a declaration of the allocator's own function, linked in with it")]
 mod allocator {
@@ -22,8 +24,8 @@ mod allocator {
 
 /// Gives back what is free, for ever. It runs on whichever worker wakes for it, so that each gives back its own, too.
 pub(crate) async fn give_back() {
-    loop {
+    for look in (1..=ALL).cycle() {
         tokio::time::sleep(PERIOD).await;
-        allocator::mi_collect(false);
+        allocator::mi_collect(look == ALL);
     }
 }

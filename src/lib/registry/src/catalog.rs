@@ -10,7 +10,7 @@ use ferrokube_storage::Entry;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 /// A definition in one of its versions.
@@ -90,7 +90,6 @@ pub trait Virtual: Send + Sync {
 }
 
 /// A computed resource or subresource.
-#[derive(Clone)]
 struct VirtualRow {
     group: String,
     plural: String,
@@ -99,7 +98,7 @@ struct VirtualRow {
 }
 
 /// One immutable state of the catalog.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Table {
     changes: u64,
     order: Vec<Arc<Definition>>,
@@ -107,7 +106,7 @@ struct Table {
     by_plural: HashMap<String, Vec<usize>>,
     /// The first definition of each storage prefix: it computes the selectable fields.
     owners: HashMap<String, Arc<Definition>>,
-    virtuals: Vec<VirtualRow>,
+    virtuals: Vec<Arc<VirtualRow>>,
 }
 
 impl Table {
@@ -115,11 +114,16 @@ impl Table {
         self.by_plural.get(plural)?.iter().copied().find(|&index| self.order[index].group == group)
     }
 
+    /// The same definitions, without indexes.
+    fn without_indexes(&self) -> Self {
+        Self { changes: self.changes, order: self.order.clone(), virtuals: self.virtuals.clone(), ..Self::default() }
+    }
+
     /// The same definitions under the next number, with fresh indexes.
     fn rebuilt(mut self) -> Self {
         self.changes += 1;
-        self.by_plural.clear();
-        self.owners.clear();
+        self.by_plural = HashMap::with_capacity(self.order.len());
+        self.owners = HashMap::with_capacity(self.order.len());
         for (index, definition) in self.order.iter().enumerate() {
             self.by_plural.entry(definition.plural.clone()).or_default().push(index);
             if let Some(prefix) = &definition.storage_prefix {
@@ -134,33 +138,40 @@ impl Table {
 pub struct Catalog {
     table: ArcSwap<Table>,
     changes: watch::Sender<u64>,
+    /// By group and plural, for those that anybody follows.
+    followed: Mutex<HashMap<(String, String), watch::Sender<()>>>,
 }
 
 impl Default for Catalog {
     fn default() -> Self {
-        Self { table: ArcSwap::default(), changes: watch::Sender::new(0) }
+        Self { table: ArcSwap::default(), changes: watch::Sender::new(0), followed: Mutex::default() }
     }
 }
 
 impl Catalog {
     /// Adds or replaces a definition (by group and plural); a replaced one keeps its place in the order.
     pub fn put(&self, definition: Arc<Definition>) {
-        self.change(|table| match table.position(&definition.group, &definition.plural) {
+        let is_it = |known: &Arc<Definition>| known.plural == definition.plural && known.group == definition.group;
+        self.change(|table| match table.order.iter().position(is_it) {
             Some(index) => table.order[index] = definition.clone(),
             None => table.order.push(definition.clone()),
         });
+        let followed = self.followed.lock().expect("no panic while held");
+        if let Some(sender) = followed.get(&(definition.group.clone(), definition.plural.clone())) {
+            sender.send_replace(());
+        }
     }
 
     /// Adds a computed resource or subresource (`subresource` empty: the resource itself).
     pub fn put_virtual(&self, group: &str, plural: &str, subresource: &str, behaviour: Arc<dyn Virtual>) {
         self.change(|table| {
             table.virtuals.retain(|row| !(row.group == group && row.plural == plural && row.subresource == subresource));
-            table.virtuals.push(VirtualRow {
+            table.virtuals.push(Arc::new(VirtualRow {
                 group: group.to_owned(),
                 plural: plural.to_owned(),
                 subresource: subresource.to_owned(),
                 behaviour: behaviour.clone(),
-            });
+            }));
         });
     }
 
@@ -170,11 +181,14 @@ impl Catalog {
             table.order.retain(|definition| !(definition.group == group && definition.plural == plural));
             table.virtuals.retain(|row| !(row.group == group && row.plural == plural));
         });
+        if let Some(sender) = self.followed.lock().expect("no panic while held").remove(&(group.to_owned(), plural.to_owned())) {
+            sender.send_replace(());
+        }
     }
 
     fn change(&self, edit: impl Fn(&mut Table)) {
         self.table.rcu(|table| {
-            let mut next = Table::clone(table);
+            let mut next = table.without_indexes();
             edit(&mut next);
             next.rebuilt()
         });
@@ -217,7 +231,13 @@ impl Catalog {
         })
     }
 
-    /// The number of [`Self::all`] changed: for loops that follow the catalog (discovery, watches).
+    /// Changes when the definition does: a watch that followed all would wake for every definition that comes, a thousand of them a thousand times.
+    pub(crate) fn follow(&self, definition: &Definition) -> watch::Receiver<()> {
+        let mut followed = self.followed.lock().expect("no panic while held");
+        followed.entry((definition.group.clone(), definition.plural.clone())).or_insert_with(|| watch::Sender::new(())).subscribe()
+    }
+
+    /// The number of [`Self::all`] changed: for loops that follow the catalog (discovery).
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

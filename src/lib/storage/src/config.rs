@@ -93,7 +93,7 @@ impl Default for Limits {
             batch_bytes: 8 << 20,
             value_bytes: 32 << 20,
             replay_events: 16384,
-            quiet_history_bytes: 4 << 20,
+            quiet_history_bytes: 1 << 20,
             young: Duration::from_secs(5),
         }
     }

@@ -68,6 +68,8 @@ struct State {
     owned: HashMap<Uid, HashSet<Uid>>,
     dying: HashMap<Uid, Dying>,
     resources: Vec<(Arc<DiscoveredResource>, u32)>,
+    /// Their places, by name.
+    indexes: HashMap<String, u16>,
     /// Resources that were listed to the end at least once.
     listed: HashSet<String>,
 }
@@ -169,13 +171,11 @@ fn hash(namespace: Option<&str>) -> u32 {
 
 impl State {
     fn index(&mut self, resource: &DiscoveredResource) -> u16 {
-        let name = qualified(resource);
-        let found = self.resources.iter().position(|(known, _)| qualified(known) == name);
-        let index = found.unwrap_or_else(|| {
-            self.resources.push((Arc::new(resource.clone()), 0));
-            self.resources.len() - 1
-        });
-        u16::try_from(index).unwrap_or(u16::MAX)
+        let resources = &mut self.resources;
+        *self.indexes.entry(qualified(resource)).or_insert_with(|| {
+            resources.push((Arc::new(resource.clone()), 0));
+            u16::try_from(resources.len() - 1).unwrap_or(u16::MAX)
+        })
     }
 
     fn apply(&mut self, resource: &DiscoveredResource, metadata: ObjectMeta) -> Vec<Task> {
@@ -253,6 +253,10 @@ impl State {
     /// The object is gone: its dependents must be looked at, and its owners may go on.
     fn remove(&mut self, uid: &str) -> Vec<Task> {
         let Some((uid, _)) = self.live.remove_entry(uid) else { return Vec::new() };
+        // A table keeps its room: that of a hundred thousand objects that are gone would be held for ever.
+        if self.live.capacity() > 8 * self.live.len().max(512) {
+            self.live.shrink_to(2 * self.live.len());
+        }
         self.dying.remove(&uid);
         let mut tasks = Vec::new();
         if let Some(gone) = self.dependents.remove(&uid) {

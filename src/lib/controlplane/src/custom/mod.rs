@@ -20,7 +20,7 @@ use ferrokube_registry::{Informer, Local, Notice, Registry};
 use ferrokube_schema::Schema;
 use ferrokube_storage::Key;
 use names::{Decided, Names};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -67,6 +67,15 @@ struct Known {
     broken: Option<String>,
 }
 
+/// What is to be decided again.
+#[derive(Default)]
+struct Undecided {
+    /// Groups in which names may have become free: all their definitions.
+    groups: BTreeSet<String>,
+    /// Definitions that are new, or changed but for their names.
+    names: BTreeSet<String>,
+}
+
 /// What tells one state of a served definition from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Served {
@@ -82,6 +91,10 @@ pub(crate) struct Follower {
     client: Local,
     metadata: Option<Arc<Schema>>,
     known: BTreeMap<String, Known>,
+    /// The names that are taken, by group: what is decided for a new definition does not need a look at all others.
+    taken: HashMap<String, names::Taken>,
+    /// Definitions that are being deleted.
+    terminating: BTreeSet<String>,
     /// Definitions whose status is to be looked at.
     dirty: BTreeSet<String>,
     removing: HashSet<String>,
@@ -99,6 +112,8 @@ impl Follower {
             client,
             metadata,
             known: BTreeMap::new(),
+            taken: HashMap::new(),
+            terminating: BTreeSet::new(),
             dirty: BTreeSet::new(),
             removing: HashSet::new(),
             removals: JoinSet::new(),
@@ -135,27 +150,28 @@ impl Follower {
     /// Takes notices in, and brings the catalog up to date.
     fn observe(&mut self, notices: Vec<Notice>, custom: &Custom) {
         let mut last = 0;
-        let mut groups: BTreeSet<String> = BTreeSet::new();
+        let mut undecided = Undecided::default();
         for notice in notices {
             match notice {
                 Notice::Replaced(all) => {
                     let names: HashSet<&str> = all.iter().map(|(key, _)| key.name()).collect();
                     let gone: Vec<String> = self.known.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
-                    gone.iter().for_each(|name| self.remove(name, &mut groups));
+                    gone.iter().for_each(|name| self.remove(name, &mut undecided));
                     last = self.registry.store().revision().0;
-                    all.into_iter().for_each(|(key, object)| self.insert(&key, object, &mut groups));
+                    all.into_iter().for_each(|(key, object)| self.insert(&key, object, &mut undecided));
                 }
                 Notice::Changed(key, object) => {
                     last = object.meta("resourceVersion").parse().unwrap_or(last);
-                    self.insert(&key, object, &mut groups);
+                    self.insert(&key, object, &mut undecided);
                 }
                 Notice::Removed(key) => {
-                    self.remove(key.name(), &mut groups);
+                    self.remove(key.name(), &mut undecided);
                     last = self.registry.store().revision().0;
                 }
             }
         }
-        groups.iter().for_each(|group| self.accept_names(group));
+        undecided.groups.iter().for_each(|group| self.accept_names(group));
+        undecided.names.iter().for_each(|name| self.accept_names_of(name, &undecided.groups));
         custom.observed.send_if_modified(|seen| {
             let newer = last > *seen;
             *seen = last.max(*seen);
@@ -163,12 +179,21 @@ impl Follower {
         });
     }
 
-    fn insert(&mut self, key: &Key, object: Arc<Document>, groups: &mut BTreeSet<String>) {
+    fn insert(&mut self, key: &Key, object: Arc<Document>, undecided: &mut Undecided) {
         let name = key.name().to_owned();
         let shape = |object: &Document| (object.get(&["metadata", "generation"]).cloned(), object.is_terminating(), object.uid().to_owned());
-        // Most changes are of the status, which decides nothing.
-        if self.known.get(&name).is_none_or(|known| shape(&known.object) != shape(&object)) {
-            groups.insert(group(&object).to_owned());
+        match self.known.get(&name) {
+            // Most changes are of the status, which decides nothing.
+            Some(known) if shape(&known.object) == shape(&object) => {}
+            Some(known) if Names::requested(&known.object) != Names::requested(&object) || known.object.uid() != object.uid() => {
+                undecided.groups.insert(group(&object).to_owned());
+            }
+            _ => _ = undecided.names.insert(name.clone()),
+        }
+        if object.is_terminating() {
+            self.terminating.insert(name.clone());
+        } else {
+            self.terminating.remove(&name);
         }
         let stored = self.registry.store().get(key);
         let since = stored.map_or(0, |entry| entry.create_revision.0);
@@ -182,9 +207,10 @@ impl Follower {
         }
     }
 
-    fn remove(&mut self, name: &str, groups: &mut BTreeSet<String>) {
+    fn remove(&mut self, name: &str, undecided: &mut Undecided) {
         let Some(known) = self.known.remove(name) else { return };
-        groups.insert(group(&known.object).to_owned());
+        self.terminating.remove(name);
+        undecided.groups.insert(group(&known.object).to_owned());
         if known.served.is_some() {
             self.registry.catalog().remove(group(&known.object), plural(&known.object));
         }
@@ -199,18 +225,36 @@ impl Follower {
         let mut taken = names::Taken::default();
         names::natives(self.registry.catalog(), group_name).iter().for_each(|names| taken.take("", names));
         members.iter().for_each(|(_, name)| taken.take(name, &self.known[name].accepted));
-        for (_, name) in members {
-            let known = self.known.get_mut(&name).expect("collected just above");
-            let decided = names::decide(&name, &Names::requested(&known.object), &known.accepted, &taken);
-            if known.decided != decided {
-                self.dirty.insert(name.clone());
+        members.iter().for_each(|(_, name)| self.decide(name, &mut taken));
+        self.taken.insert(group_name.to_owned(), taken);
+    }
+
+    /// The same for one definition when nothing became free; `done` are the groups that were decided as a whole.
+    fn accept_names_of(&mut self, name: &str, done: &BTreeSet<String>) {
+        let Some(known) = self.known.get(name) else { return };
+        let group_name = group(&known.object).to_owned();
+        match self.taken.remove(&group_name) {
+            Some(mut taken) => {
+                if !done.contains(&group_name) {
+                    self.decide(name, &mut taken);
+                }
+                self.taken.insert(group_name, taken);
             }
-            taken.take(&name, &decided.accepted);
-            known.accepted = decided.accepted.clone();
-            known.decided = decided;
-            if known.decided.conflict.is_none() || status::is_established(&known.object) {
-                self.serve(&name);
-            }
+            None => self.accept_names(&group_name),
+        }
+    }
+
+    fn decide(&mut self, name: &str, taken: &mut names::Taken) {
+        let known = self.known.get_mut(name).expect("the caller has it");
+        let decided = names::decide(name, &Names::requested(&known.object), &known.accepted, taken);
+        if known.decided != decided {
+            self.dirty.insert(name.to_owned());
+        }
+        taken.take(name, &decided.accepted);
+        known.accepted = decided.accepted.clone();
+        known.decided = decided;
+        if known.decided.conflict.is_none() || status::is_established(&known.object) {
+            self.serve(name);
         }
     }
 
@@ -266,8 +310,8 @@ impl Follower {
 
     /// Begins to remove the objects of definitions that are being deleted.
     fn begin_removals(&mut self) {
-        let due: Vec<String> =
-            self.known.iter().filter(|(name, known)| cleanup::is_due(&known.object) && !self.removing.contains(*name)).map(|(name, _)| name.clone()).collect();
+        let is_due = |name: &&String| !self.removing.contains(*name) && self.known.get(*name).is_some_and(|known| cleanup::is_due(&known.object));
+        let due: Vec<String> = self.terminating.iter().filter(is_due).cloned().collect();
         for name in due {
             let known = &self.known[&name];
             let Some(definition) = build::for_removal(&known.object, self.metadata.clone(), known.since) else { continue };

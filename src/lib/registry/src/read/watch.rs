@@ -33,7 +33,7 @@ pub struct Watch {
     deadline: Instant,
     /// When the next bookmark is due; `None`: none is wanted any more.
     bookmark: Option<Instant>,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<()>,
     ending: watch::Receiver<bool>,
 }
 
@@ -70,8 +70,10 @@ impl Registry {
         let selection = Selection::new(self.catalog(), target, &options.list)?;
         // Upstream answers a version that is no number with 500 here, and with 400 on lists.
         let asked = parse_version(&options.list.resource_version).map_err(|why| Failure::bare(500, why))?;
-        let changes = self.catalog().changes();
-        let phase = self.first_phase(&prefix, &target.served, &options, asked).await?;
+        let changes = self.catalog().follow(&target.served.definition);
+        // What changed before that would not wake it.
+        let current = self.catalog().is_current(&target.served);
+        let phase = if current { self.first_phase(&prefix, &target.served, &options, asked).await? } else { Phase::Ended };
         let now = Instant::now();
         let deadline = now.checked_add(options.timeout).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365));
         let bookmark = options.bookmarks.then(|| next_bookmark(now, deadline)).flatten();
