@@ -14,6 +14,7 @@ mod head;
 pub mod journal;
 pub mod key;
 mod log;
+mod map;
 mod published;
 mod refill;
 pub mod snapshot;

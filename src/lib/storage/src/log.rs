@@ -1,14 +1,9 @@
 //! The history of one resource in memory, and the states that lists at an older revision start from.
 
-use crate::entry::Entry;
-use crate::key::{Key, Revision};
+use crate::key::Revision;
+use crate::map::Map;
 use crate::txn::Event;
-use imbl::OrdMap;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-
-/// The state of a resource.
-pub(crate) type Map = OrdMap<Key, Arc<Entry>>;
 
 /// How many states that were asked for are remembered: the pages of so many lists at a time cost one replay each.
 const ASKED: usize = 8;

@@ -7,7 +7,8 @@
 use crate::cursor::WatchError;
 use crate::entry::Entry;
 use crate::key::{Key, Prefix, Revision};
-use crate::log::{Log, Map};
+use crate::log::Log;
+use crate::map::Map;
 use crate::refill::Refill;
 use crate::snapshot::Snapshot;
 use crate::sync;
@@ -192,7 +193,7 @@ impl Published {
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
         let resources = self.resources.load();
         let resource = resources.get(key.prefix())?;
-        sync::read(&resource.state).map.get(key).cloned()
+        sync::read(&resource.state).map.get(key.as_str()).cloned()
     }
 
     /// Makes a batch visible; `revision` is its last one, `now_ms` the time. Returns the resources to wake.

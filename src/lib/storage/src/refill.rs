@@ -47,7 +47,7 @@ impl<'a> Refill<'a> {
     pub(crate) fn present(&mut self, key: &Key) -> Option<Arc<Entry>> {
         let resource = self.resource(key);
         let state = sync::read(&resource.state);
-        state.map.get(key).cloned()
+        state.map.get(key.as_str()).cloned()
     }
 
     /// The next event; whether it has replaced what it says.

@@ -2,7 +2,7 @@
 
 use crate::entry::Entry;
 use crate::key::{Prefix, Revision};
-use crate::log::Map;
+use crate::map::Map;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -26,16 +26,17 @@ impl Snapshot {
         // A start behind the end would be an invalid range for the map.
         let empty = end.as_ref().is_some_and(|end| bound(&start) >= end.as_str());
         let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let range = (!empty).then(|| self.map.range::<_, str>((start.as_ref().map(String::as_str), end)));
-        range.into_iter().flatten().map(|(_, entry)| entry)
+        let range = (!empty).then(|| self.map.range((start.as_ref().map(String::as_str), end)));
+        range.into_iter().flatten()
     }
 
-    /// How many entries [`Self::range`] would give; not slower than walking keys.
+    /// How many entries [`Self::range`] would give. Walks them when `after` is given; else it is known.
     pub fn count(&self, namespace: Option<&str>, after: Option<&str>) -> usize {
-        if namespace.is_none() && after.is_none() {
-            return self.map.len();
+        match (namespace, after) {
+            (None, None) => self.map.len(),
+            (Some(namespace), None) => self.map.len_of(namespace),
+            (_, Some(_)) => self.range(namespace, after).count(),
         }
-        self.range(namespace, after).count()
     }
 
     /// One entry, by what follows the prefix.

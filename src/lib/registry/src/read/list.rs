@@ -19,6 +19,8 @@ struct Start {
     snapshot: Snapshot,
     /// The last key of the page before.
     after: Option<String>,
+    /// How many items follow it, when the page before knew.
+    left: Option<u64>,
     /// At most so many items; 0: all.
     limit: usize,
 }
@@ -45,19 +47,19 @@ impl Registry {
         }
         let store = self.store();
         let asked = match asked {
-            None => return Ok(Start { snapshot: store.snapshot(prefix), after: None, limit }),
+            None => return Ok(Start { snapshot: store.snapshot(prefix), after: None, left: None, limit }),
             // Any state will do; upstream ignores the limit then.
-            Some(0) => return Ok(Start { snapshot: store.snapshot(prefix), after: None, limit: 0 }),
+            Some(0) => return Ok(Start { snapshot: store.snapshot(prefix), after: None, left: None, limit: 0 }),
             Some(asked) => asked,
         };
         self.wait_for(asked).await?;
         let is_exact = options.version_match == VersionMatch::Exact || (options.version_match == VersionMatch::Unset && limit > 0);
         if !is_exact {
-            return Ok(Start { snapshot: store.snapshot(prefix), after: None, limit });
+            return Ok(Start { snapshot: store.snapshot(prefix), after: None, left: None, limit });
         }
         let too_old = |_| Failure::new(Reason::Expired, "The resourceVersion for the provided list is too old.");
         let snapshot = store.snapshot_at(prefix, Revision(asked)).map_err(too_old)?;
-        Ok(Start { snapshot, after: None, limit })
+        Ok(Start { snapshot, after: None, left: None, limit })
     }
 
     /// The state of an earlier page.
@@ -69,19 +71,19 @@ impl Registry {
         let token = Token::open(&options.continue_token, key, scope).ok_or_else(|| Failure::bad_request("continue key is not valid"))?;
         let limit = if asked.is_some() { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
         let Some(revision) = token.revision else {
-            return Ok(Start { snapshot: self.store().snapshot(prefix), after: Some(token.after), limit });
+            return Ok(Start { snapshot: self.store().snapshot(prefix), after: Some(token.after), left: None, limit });
         };
         match self.store().snapshot_at(prefix, Revision(revision)) {
-            Ok(snapshot) => Ok(Start { snapshot, after: Some(token.after), limit }),
+            Ok(snapshot) => Ok(Start { snapshot, after: Some(token.after), left: token.left, limit }),
             Err(_) => {
-                let inconsistent = Token { revision: None, after: token.after }.seal(key, scope);
+                let inconsistent = Token { revision: None, after: token.after, left: None }.seal(key, scope);
                 Err(Failure { continue_token: Some(inconsistent), ..Failure::new(Reason::Expired, TOO_OLD_PAGE) })
             }
         }
     }
 
     fn page(&self, start: Start, selection: &Selection, scope: &str) -> ListPage {
-        let Start { snapshot, after, limit } = start;
+        let Start { snapshot, after, left, limit } = start;
         let mut page = ListPage { revision: snapshot.revision, items: Vec::new(), continue_token: String::new(), remaining: None };
         if let Some(only) = selection.only_key().filter(|_| after.is_none()) {
             page.items.extend(snapshot.get(&only).filter(|entry| selection.matches(entry)).cloned());
@@ -104,11 +106,13 @@ impl Registry {
         }
         if let Some(last) = page.items.last().filter(|_| more) {
             let last: &Arc<Entry> = last;
-            let after = last.key.rest();
             if selection.is_everything() {
-                page.remaining = Some(snapshot.count(selection.namespace(), Some(after)) as u64);
+                // Carried from page to page: counting what follows each would make a long list cost its square.
+                let left = left.unwrap_or_else(|| snapshot.count(selection.namespace(), after.as_deref()) as u64);
+                page.remaining = Some(left.saturating_sub(page.items.len() as u64));
             }
-            page.continue_token = Token { revision: Some(snapshot.revision.0), after: after.to_owned() }.seal(&self.parts.token_key, scope);
+            let after = last.key.rest().to_owned();
+            page.continue_token = Token { revision: Some(snapshot.revision.0), after, left: page.remaining }.seal(&self.parts.token_key, scope);
         }
         page
     }

@@ -6,9 +6,12 @@ use ring::hmac;
 
 /// Longer tokens are refused unread; keys are much shorter.
 const MAX_LENGTH: usize = 4096;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const MAC: usize = 16;
-const REVISION: usize = 8;
+/// The revision and what is left.
+const NUMBERS: usize = 16;
+/// Not known.
+const UNKNOWN: u64 = u64::MAX;
 /// A list that goes on at whatever is there now.
 const INCONSISTENT: u64 = u64::MAX;
 
@@ -19,15 +22,17 @@ pub(super) struct Token {
     pub(super) revision: Option<u64>,
     /// The last key that was given: what follows the prefix.
     pub(super) after: String,
+    /// How many items follow; `None`: with selectors, or at whatever is there.
+    pub(super) left: Option<u64>,
 }
 
 impl Token {
     /// The opaque text. `scope` names the resource and namespace.
     pub(super) fn seal(&self, key: &hmac::Key, scope: &str) -> String {
-        let revision = self.revision.unwrap_or(INCONSISTENT).to_be_bytes();
+        let numbers = [self.revision.unwrap_or(INCONSISTENT), self.left.unwrap_or(UNKNOWN)].map(u64::to_be_bytes).concat();
         let mut bytes = vec![VERSION];
-        bytes.extend_from_slice(&mac(key, scope, &revision, &self.after).as_ref()[..MAC]);
-        bytes.extend_from_slice(&revision);
+        bytes.extend_from_slice(&mac(key, scope, &numbers, &self.after).as_ref()[..MAC]);
+        bytes.extend_from_slice(&numbers);
         bytes.extend_from_slice(self.after.as_bytes());
         BASE64_URL_SAFE_NO_PAD.encode(bytes)
     }
@@ -39,22 +44,23 @@ impl Token {
         }
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
         let (given, rest) = bytes.strip_prefix(&[VERSION])?.split_at_checked(MAC)?;
-        let (revision, after) = rest.split_at_checked(REVISION)?;
-        let revision: [u8; REVISION] = revision.try_into().ok()?;
+        let (numbers, after) = rest.split_at_checked(NUMBERS)?;
+        let number = |at: usize| numbers.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
         let after = std::str::from_utf8(after).ok()?;
-        let expected = mac(key, scope, &revision, after);
+        let expected = mac(key, scope, numbers, after);
         // Both have 16 bytes: the comparison reads all of them, whatever they are.
         let differs = expected.as_ref()[..MAC].iter().zip(given).fold(0, |differs, (one, other)| differs | (one ^ other));
-        let revision = Some(u64::from_be_bytes(revision)).filter(|revision| *revision != INCONSISTENT);
-        (differs == 0).then(|| Self { revision, after: after.to_owned() })
+        let revision = number(0).filter(|revision| *revision != INCONSISTENT);
+        let left = number(8).filter(|left| *left != UNKNOWN);
+        (differs == 0).then(|| Self { revision, after: after.to_owned(), left })
     }
 }
 
-fn mac(key: &hmac::Key, scope: &str, revision: &[u8], after: &str) -> hmac::Tag {
+fn mac(key: &hmac::Key, scope: &str, numbers: &[u8], after: &str) -> hmac::Tag {
     let mut context = hmac::Context::with_key(key);
     context.update(&(scope.len() as u64).to_be_bytes());
     context.update(scope.as_bytes());
-    context.update(revision);
+    context.update(numbers);
     context.update(after.as_bytes());
     context.sign()
 }
@@ -69,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_token_survives_its_text() {
-        for token in [Token { revision: Some(7), after: "ns/a".to_owned() }, Token { revision: None, after: String::new() }] {
+        for token in [Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) }, Token { revision: None, after: String::new(), left: None }] {
             let text = token.seal(&key(1), "/registry/secrets/ ns");
             assert_eq!(Token::open(&text, &key(1), "/registry/secrets/ ns"), Some(token));
         }
@@ -77,7 +83,7 @@ mod tests {
 
     #[test]
     fn fault_23_a_forged_token_is_refused() {
-        let token = Token { revision: Some(7), after: "ns/a".to_owned() };
+        let token = Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) };
         let text = token.seal(&key(1), "/registry/secrets/ ns");
         assert_eq!(Token::open(&text, &key(2), "/registry/secrets/ ns"), None, "another key");
         assert_eq!(Token::open(&text, &key(1), "/registry/secrets/ other"), None, "another namespace");
@@ -86,7 +92,7 @@ mod tests {
             let mut bytes = text.clone().into_bytes();
             bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
             let forged = String::from_utf8(bytes).unwrap();
-            assert_ne!(Token::open(&forged, &key(1), "/registry/secrets/ ns"), Some(Token { revision: Some(9), after: "x/y".to_owned() }));
+            assert_ne!(Token::open(&forged, &key(1), "/registry/secrets/ ns"), Some(Token { revision: Some(9), after: "x/y".to_owned(), left: None }));
             assert!(Token::open(&forged, &key(1), "/registry/secrets/ ns").is_none_or(|opened| opened == token), "changed at {at}");
         }
         for junk in ["", "abc", "!!!", "AQ", &"A".repeat(5000)] {
@@ -103,7 +109,7 @@ mod fuzz {
     #[test]
     fn continue_tokens_are_read_or_refused() {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &[1; 32]);
-        let sealed = [Token { revision: Some(7), after: "ns/a".to_owned() }, Token { revision: None, after: String::new() }];
+        let sealed = [Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) }, Token { revision: None, after: String::new(), left: None }];
         let mut seeds: Vec<String> = sealed.iter().map(|token| token.seal(&key, "scope")).collect();
         seeds.extend(["eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0", "AQ==", "%%%"].map(str::to_owned));
         run("continue token", &seeds, |input| {
