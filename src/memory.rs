@@ -4,7 +4,8 @@
 //! would hold all of it for ever (250 MB after 100,000 deleted objects). Giving back at once (`MIMALLOC_PURGE_DELAY=0`) was measured, too: it costs
 //! every list a round of page faults.
 
-use std::time::Duration;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -22,10 +23,25 @@ mod allocator {
     }
 }
 
-/// Gives back what is free, for ever. It runs on whichever worker wakes for it, so that each gives back its own, too.
-pub(crate) async fn give_back() {
-    for look in (1..=ALL).cycle() {
+thread_local! {
+    /// When this worker gave back last, and how often it has.
+    static LAST: Cell<(Option<Instant>, u32)> = const { Cell::new((None, 0)) };
+}
+
+/// A worker has nothing to do: it gives back what it holds, at most once in a while. Only it can: what others free of its memory waits for it.
+pub(crate) fn at_rest() {
+    LAST.with(|last| {
+        let ((before, looks), now) = (last.get(), Instant::now());
+        if before.is_none_or(|before| now.duration_since(before) >= PERIOD) {
+            last.set((Some(now), looks.wrapping_add(1)));
+            allocator::mi_collect(looks % ALL == ALL - 1);
+        }
+    });
+}
+
+/// Wakes a worker now and then, so that one comes to rest after what was freed while all slept.
+pub(crate) async fn wake() {
+    loop {
         tokio::time::sleep(PERIOD).await;
-        allocator::mi_collect(look == ALL);
     }
 }

@@ -47,9 +47,14 @@ fn report_panics() {
 /// Runs a role to its end on a runtime of its own: two workers or more.
 pub(crate) fn block_on(role: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let runtime = Builder::new_multi_thread().worker_threads(cores.max(2)).enable_all().build().context("cannot start the runtime")?;
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(cores.max(2))
+        .on_thread_park(crate::memory::at_rest)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
     // Ends with the runtime; holds nothing.
-    runtime.spawn(crate::memory::give_back());
+    runtime.spawn(crate::memory::wake());
     let result = runtime.block_on(role);
     // Blocking work that is still under way must not hold up the end; whatever must be durable was waited for.
     runtime.shutdown_background();
