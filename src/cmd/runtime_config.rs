@@ -46,12 +46,18 @@ mod tests {
         };
         let asked = "coordination.k8s.io/v1beta1";
         assert!(plurals(&[]).unwrap().is_empty());
-        for settings in [&[asked][..], &["coordination.k8s.io/v1beta1=true"], &["api/beta=true"], &["api/all=true"], &["api/all=true", "api/alpha=false"]] {
+        for settings in [&[asked][..], &["coordination.k8s.io/v1beta1=true"]] {
             assert_eq!(plurals(settings).unwrap(), ["leasecandidates"], "{settings:?}");
         }
-        for settings in [&["coordination.k8s.io/v1beta1=false"][..], &["api/all=true", "api/beta=false"], &["api/alpha=true"]] {
-            assert!(plurals(settings).unwrap().is_empty(), "{settings:?}");
+        let (beta, alpha) = (["leasecandidates", "storageversionmigrations"], ["storageversions"]);
+        for settings in [&["api/beta=true"][..], &["api/all=true", "api/alpha=false"]] {
+            assert_eq!(plurals(settings).unwrap(), beta, "{settings:?}");
         }
+        for settings in [&["api/alpha=true"][..], &["api/all=true", "api/beta=false"]] {
+            assert_eq!(plurals(settings).unwrap(), alpha, "{settings:?}");
+        }
+        assert_eq!(plurals(&["api/all=true"]).unwrap().len(), 3);
+        assert!(plurals(&["coordination.k8s.io/v1beta1=false"]).unwrap().is_empty());
         for setting in ["coordination.k8s.io/v1beta1=maybe", "v1=false", "apps/v1=true", "", "api/all=false"] {
             assert!(plurals(&[setting]).is_err(), "{setting}");
         }

@@ -248,4 +248,5 @@ def main():
             print(f"webhook: {check.__name__}: ok")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -17,10 +17,10 @@ import yaml
 class Server:
     """One all-in-one process on a free port; its administrator's kubeconfig is `kubeconfig`."""
 
-    def __init__(self, executable, directory):
+    def __init__(self, executable, directory, flags=()):
         self.log_path = os.path.join(directory, "server.log")
         self.log = open(self.log_path, "wb")
-        command = [executable, "all-in-one", "--data-dir", os.path.join(directory, "data"), "--secure-port", "0", "--log-level", "info"]
+        command = [executable, "all-in-one", "--data-dir", os.path.join(directory, "data"), "--secure-port", "0", "--log-level", "info", *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, stdin=subprocess.DEVNULL)
         line = self.process.stdout.readline().decode()
         if "kubeconfig" not in line:
@@ -71,9 +71,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(executable):
+def server(executable, *flags):
     with tempfile.TemporaryDirectory() as directory:
-        running = Server(executable, directory)
+        running = Server(executable, directory, flags)
         try:
             yield running
         except BaseException:

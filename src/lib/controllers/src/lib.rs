@@ -13,6 +13,7 @@ pub mod resource_quota;
 mod rest;
 pub mod root_ca;
 pub mod service_account;
+mod storage_migration;
 pub mod token_cleaner;
 mod watching;
 

@@ -3,7 +3,7 @@
 use crate::garbage::Garbage;
 use crate::monitor::{Monitor, Sink};
 use crate::resource_quota::Quotas;
-use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, service_account, token_cleaner};
+use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, service_account, storage_migration, token_cleaner};
 use ferrokube_client::{Connection, ConnectionError, Elector, Lost, ServiceAccountIdentity, Timing};
 use ferrokube_serve::Shutdown;
 use kube::Client;
@@ -20,6 +20,11 @@ const LEASE: &str = "kube-controller-manager";
 /// Between two attempts to get the identities (the API server may still be starting).
 const RETRY: Duration = Duration::from_millis(200);
 
+/// The controller that makes itself an identity only where its API is served.
+const MIGRATOR: &str = "storage-version-migrator-controller";
+/// Between two looks whether an API is served that is served on request.
+const UNSERVED: Duration = Duration::from_secs(300);
+
 /// One controller: its name, its older name, its service account (which its bootstrap role is bound to).
 struct Row {
     name: &'static str,
@@ -28,7 +33,7 @@ struct Row {
 }
 
 /// The controllers, a row each.
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 8] = [
     Row { name: "namespace-controller", alias: "namespace", account: "namespace-controller" },
     Row { name: "garbage-collector-controller", alias: "garbagecollector", account: "generic-garbage-collector" },
     Row { name: "serviceaccount-controller", alias: "serviceaccount", account: "service-account-controller" },
@@ -36,10 +41,11 @@ const ROWS: [Row; 7] = [
     Row { name: "resourcequota-controller", alias: "resourcequota", account: "resourcequota-controller" },
     Row { name: "clusterrole-aggregation-controller", alias: "clusterrole-aggregation", account: "clusterrole-aggregation-controller" },
     Row { name: "token-cleaner-controller", alias: "tokencleaner", account: "token-cleaner" },
+    Row { name: MIGRATOR, alias: "storage-version-migrator", account: MIGRATOR },
 ];
 
 /// The controllers' names.
-pub const NAMES: [&str; 7] = [ROWS[0].name, ROWS[1].name, ROWS[2].name, ROWS[3].name, ROWS[4].name, ROWS[5].name, ROWS[6].name];
+pub const NAMES: [&str; 8] = [ROWS[0].name, ROWS[1].name, ROWS[2].name, ROWS[3].name, ROWS[4].name, ROWS[5].name, ROWS[6].name, ROWS[7].name];
 
 /// How the manager runs.
 #[derive(Clone, Debug)]
@@ -131,7 +137,7 @@ fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
 async fn controllers(config: &Config, manager: Client, chosen: &BTreeSet<&'static str>, leading: &watch::Sender<bool>) -> Result<(), ManagerError> {
     let mut tasks: JoinSet<()> = JoinSet::new();
     let mut clients = Vec::new();
-    for row in ROWS.iter().filter(|row| chosen.contains(row.name)) {
+    for row in ROWS.iter().filter(|row| chosen.contains(row.name) && row.name != MIGRATOR) {
         let identity = obtain(&manager, row.account).await;
         clients.push((row.name, config.connection.client_as(&identity)?));
         tasks.spawn(identity.keep_fresh(manager.clone()));
@@ -154,6 +160,9 @@ async fn controllers(config: &Config, manager: Client, chosen: &BTreeSet<&'stati
     if let Some(client) = client_of(NAMES[6]) {
         tasks.spawn(token_cleaner::run(client));
     }
+    if chosen.contains(MIGRATOR) {
+        tasks.spawn(migrations(config.connection.clone(), manager.clone()));
+    }
     leading.send_replace(true);
     tracing::info!(controllers = chosen.len(), "controllers started");
     while let Some(ended) = tasks.join_next().await {
@@ -162,6 +171,22 @@ async fn controllers(config: &Config, manager: Client, chosen: &BTreeSet<&'stati
         }
     }
     std::future::pending().await
+}
+
+/// Migrations are served on request only: without them there is neither an identity nor a watch.
+async fn migrations(connection: Connection, manager: Client) {
+    loop {
+        match storage_migration::is_served(&manager).await {
+            Ok(true) => break,
+            Ok(false) => tokio::time::sleep(UNSERVED).await,
+            Err(_) => tokio::time::sleep(RETRY).await,
+        }
+    }
+    let identity = obtain(&manager, MIGRATOR).await;
+    match connection.client_as(&identity) {
+        Ok(client) => _ = tokio::join!(storage_migration::run(client), identity.keep_fresh(manager)),
+        Err(error) => tracing::error!(error = %error, "no client for storage migrations"),
+    }
 }
 
 /// Garbage collection and quota share one set of metadata watches.

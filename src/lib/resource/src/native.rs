@@ -116,7 +116,11 @@ impl Default for Body {
 impl Row {
     /// The OpenAPI definition, such as `io.k8s.api.core.v1.ConfigMap`.
     pub fn schema_name(&self) -> String {
-        let group = if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or_default() };
+        let group = match self.group {
+            "" => "core",
+            "internal.apiserver.k8s.io" => "apiserverinternal",
+            group => group.split('.').next().unwrap_or_default(),
+        };
         // This kind comes from a module of its own.
         let module = if group == "apiextensions" { "apiextensions-apiserver.pkg.apis" } else { "api" };
         format!("io.k8s.{module}.{group}.{}.{}", self.version, self.kind)

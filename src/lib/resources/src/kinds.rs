@@ -13,3 +13,5 @@ pub(crate) mod role;
 pub(crate) mod rolebinding;
 pub(crate) mod secret;
 pub(crate) mod serviceaccount;
+pub(crate) mod storageversion;
+pub(crate) mod storageversionmigration;

@@ -1,6 +1,9 @@
 //! The table of generic kinds: a row each, in discovery's order.
 
-use crate::kinds::{configmap, crd, csr, event, lease, leasecandidate, namespace, resourcequota, review, role, rolebinding, secret, serviceaccount};
+use crate::kinds::{
+    configmap, crd, csr, event, lease, leasecandidate, namespace, resourcequota, review, role, rolebinding, secret, serviceaccount, storageversion,
+    storageversionmigration,
+};
 use ferrokube_resource::Verbs;
 use ferrokube_resource::definition::Scope::{self, Cluster, Namespaced};
 use ferrokube_resource::native::{Body, Row};
@@ -36,10 +39,12 @@ pub(crate) const GENERIC: &[Row] = &[
 ];
 
 /// Rows of kinds that are served only when their version is asked for, because upstream does not serve it by default.
-pub(crate) const ON_REQUEST: &[Row] = &[Row {
-    version: "v1beta1",
-    ..row("coordination.k8s.io", ["leasecandidates", "leasecandidate", "LeaseCandidate"], Namespaced, &[], Verbs::ALL, leasecandidate::body)
-}];
+#[rustfmt::skip]
+pub(crate) const ON_REQUEST: &[Row] = &[
+    Row { version: "v1beta1", ..row("coordination.k8s.io", ["leasecandidates", "leasecandidate", "LeaseCandidate"], Namespaced, &[], Verbs::ALL, leasecandidate::body) },
+    Row { version: "v1beta1", ..row("storagemigration.k8s.io", ["storageversionmigrations", "storageversionmigration", "StorageVersionMigration"], Cluster, &[], Verbs::ALL, storageversionmigration::body) },
+    Row { version: "v1alpha1", ..row("internal.apiserver.k8s.io", ["storageversions", "storageversion", "StorageVersion"], Cluster, &[], Verbs::ALL, storageversion::body) },
+];
 
 /// A row; `names` are plural, singular and kind. Version v1.
 #[allow(clippy::too_many_arguments, reason = "a row of a table")]

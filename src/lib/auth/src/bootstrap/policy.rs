@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 const GROUP: &str = "rbac.authorization.k8s.io";
 /// The table.
 const TABLE: &str = include_str!("policy.txt");
+const MIGRATION: &str = include_str!("migration.txt");
 
 /// An object that should exist.
 #[derive(Clone, Debug)]
@@ -31,9 +32,18 @@ struct Role {
 /// All objects of the policy, roles before bindings. Aggregated roles hold the rules that the aggregation controller would give them, so that they
 /// work where no controller runs.
 pub fn expected() -> Vec<Expected> {
+    read(TABLE)
+}
+
+/// What is added where storage version migrations are served.
+pub(super) fn expected_for_migration() -> Vec<Expected> {
+    read(MIGRATION)
+}
+
+fn read(table: &str) -> Vec<Expected> {
     let mut roles: Vec<Role> = Vec::new();
     let mut bindings = Vec::new();
-    for line in TABLE.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+    for line in table.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         match words.as_slice() {
             [..] if line.starts_with(' ') => roles.last_mut().expect("the table begins with a role").rules.push(rule(&words)),

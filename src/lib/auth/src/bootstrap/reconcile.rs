@@ -1,6 +1,6 @@
 //! Brings stored roles and bindings up to the policy.
 
-use super::policy::{Expected, expected};
+use super::policy::{Expected, expected, expected_for_migration};
 use crate::rbac::{Kind, Rule};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -50,8 +50,10 @@ pub async fn reconcile(registry: &Registry) -> Result<Summary, BootstrapError> {
         .into_iter()
         .filter_map(|kind| Local::new(registry, "rbac.authorization.k8s.io", "v1", kind.plural()).map(|local| (kind.plural(), local)))
         .collect();
+    let migrates = Local::new(registry, "storagemigration.k8s.io", "v1beta1", "storageversionmigrations").is_some();
+    let more = if migrates { expected_for_migration() } else { Vec::new() };
     let mut work: FuturesUnordered<_> =
-        expected().into_iter().filter_map(|object| clients.get(object.kind.plural()).map(|local| ensure(local, object))).collect();
+        expected().into_iter().chain(more).filter_map(|object| clients.get(object.kind.plural()).map(|local| ensure(local, object))).collect();
     let mut summary = Summary::default();
     while let Some(done) = work.next().await {
         match done? {

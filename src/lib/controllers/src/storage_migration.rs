@@ -1,0 +1,137 @@
+//! Storage version migration: a resource's objects are written again, so that the server stores them in its present version.
+//!
+//! A merge patch that changes nothing is enough: the server writes what it would store differently today, and nothing else. It names the uid and the
+//! revision that were listed, so that an object which changed meanwhile, and with that was written anew, is left alone.
+
+use crate::queue::{Next, Queue};
+use crate::rest::{self, Ask, code};
+use crate::watching;
+use ferrokube_client::{Discovered, DiscoveredResource, cause};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use http::Method;
+use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The version that it works with.
+pub(crate) const GROUP_VERSION: &str = "storagemigration.k8s.io/v1beta1";
+/// So many objects are listed at once.
+const PAGE: usize = 500;
+/// So many of them are written at once.
+const CONCURRENCY: usize = 8;
+/// A resource that cannot be found may still be on its way.
+const UNKNOWN: Duration = Duration::from_secs(60);
+
+/// Whether the server has this API; it is served on request only.
+///
+/// # Errors
+/// The server cannot be asked.
+pub(crate) async fn is_served(client: &Client) -> Result<bool, kube::Error> {
+    Ok(rest::get(client, &format!("/apis/{GROUP_VERSION}"), false).await?.is_some())
+}
+
+/// Works until dropped.
+pub(crate) async fn run(client: Client) {
+    let queue: Queue<String> = Queue::default();
+    let watch = watching::each(Api::<StorageVersionMigration>::all(client.clone()), watcher::Config::default(), |migration, gone| {
+        if let (false, Some(name)) = (gone, migration.metadata.name.clone()) {
+            queue.add(name, cause(&migration.metadata));
+        }
+    });
+    // One at a time: a migration is a flood of writes, and in no hurry.
+    let work = queue.run("storage-migration", 1, move |name, action| migrate(action.client(&client), name));
+    tokio::join!(watch, work);
+}
+
+fn path(name: &str) -> String {
+    format!("/apis/{GROUP_VERSION}/storageversionmigrations/{name}")
+}
+
+async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
+    let Some(migration) = rest::get(&client, &path(&name), false).await? else { return Ok(Next::Done) };
+    if ["Succeeded", "Failed"].iter().any(|kind| condition(&migration, kind) == Some("True")) {
+        return Ok(Next::Done);
+    }
+    let wanted = |field: &str| migration["spec"]["resource"][field].as_str().unwrap_or_default().to_owned();
+    let (group, plural) = (wanted("group"), wanted("resource"));
+    let discovered = Discovered::query(&client).await?;
+    let found = discovered.resources.into_iter().find(|found| found.resource.group == group && found.resource.plural == plural);
+    let Some(resource) = found else {
+        if age(&migration) < UNKNOWN {
+            return Ok(Next::After(Duration::from_secs(5)));
+        }
+        return finish(&client, &migration, ("Failed", "ResourceNotFound", "no such resource is served")).await;
+    };
+    if !resource.has_verbs(&["list", "patch"]) {
+        return finish(&client, &migration, ("Failed", "NotMigratable", "the resource cannot be listed and patched")).await;
+    }
+    report(&client, &migration, &[("Running", "True", "Migrating", "objects are being written")]).await?;
+    let count = write_all(&client, &resource).await?;
+    tracing::info!(k8s.name = name, resource = plural, count, "objects were migrated");
+    finish(&client, &migration, ("Succeeded", "StorageVersionMigrationSucceeded", "all objects were written")).await
+}
+
+/// Since the migration was asked for.
+fn age(migration: &Value) -> Duration {
+    let created: Option<jiff::Timestamp> = migration["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok());
+    let seconds = created.map_or(0, |created| jiff::Timestamp::now().as_second() - created.as_second());
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// Writes every object once. Begun again from the start after an error: what is done costs no write.
+async fn write_all(client: &Client, resource: &DiscoveredResource) -> Result<usize, kube::Error> {
+    let collection = rest::path(&resource.resource, None, "");
+    let (mut token, mut count) = (String::new(), 0);
+    loop {
+        let page = rest::send(client, Method::GET, &format!("{collection}?limit={PAGE}{token}"), Ask { metadata_only: true, body: None }).await?;
+        let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
+        count += items.len();
+        let writes: Vec<_> = items.iter().map(|item| write(client, resource, item["metadata"].clone())).collect();
+        stream::iter(writes).buffer_unordered(CONCURRENCY).try_collect::<()>().await?;
+        match page["metadata"]["continue"].as_str() {
+            Some(next) if !next.is_empty() => token = format!("&continue={next}"),
+            _ => return Ok(count),
+        }
+    }
+}
+
+async fn write(client: &Client, resource: &DiscoveredResource, metadata: Value) -> Result<(), kube::Error> {
+    let name = metadata["name"].as_str().unwrap_or_default();
+    let path = rest::path(&resource.resource, metadata["namespace"].as_str(), name);
+    let body = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}});
+    match rest::send(client, Method::PATCH, &path, Ask { metadata_only: true, body: Some(&body) }).await {
+        // Gone, or written by somebody else since it was listed.
+        Err(error) if matches!(code(&error), 404 | 409) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+fn condition<'a>(migration: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = migration["status"]["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == kind).and_then(|condition| condition["status"].as_str())
+}
+
+async fn finish(client: &Client, migration: &Value, (kind, reason, message): (&str, &str, &str)) -> Result<Next, kube::Error> {
+    report(client, migration, &[("Running", "False", reason, message), (kind, "True", reason, message)]).await?;
+    Ok(Next::Done)
+}
+
+/// Writes conditions; those that are as they were keep their time.
+async fn report(client: &Client, migration: &Value, changes: &[(&str, &str, &str, &str)]) -> Result<(), kube::Error> {
+    if changes.iter().all(|(kind, status, ..)| condition(migration, kind) == Some(*status)) {
+        return Ok(());
+    }
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut conditions = migration["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|condition| !changes.iter().any(|(kind, ..)| condition["type"] == *kind));
+    conditions.extend(
+        changes
+            .iter()
+            .map(|(kind, status, reason, message)| json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message})),
+    );
+    let name = migration["metadata"]["name"].as_str().unwrap_or_default();
+    let body = json!({"status": {"conditions": conditions}});
+    rest::send(client, Method::PATCH, &format!("{}/status", path(name)), Ask { metadata_only: false, body: Some(&body) }).await.map(drop)
+}

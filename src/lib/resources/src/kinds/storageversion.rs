@@ -1,0 +1,63 @@
+//! StorageVersion: which versions the API servers store a resource in, as they say themselves. Served only on request, as upstream does with its alpha versions.
+
+use crate::cells;
+use crate::checks::{invalid, items, keep_stored, required, text};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_resource::native::{Body, Part, Printed};
+use ferrokube_resource::{Change, Hooks, Verbs};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+pub(crate) fn body() -> Body {
+    Body {
+        subresources: &[Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
+        reset: &["status"],
+        columns: const { &[Printed::NAME, Printed::text("CommonEncodingVersion", "What all servers store, if they agree."), Printed::AGE] },
+        storage: Some("storageversions"),
+        hooks: Arc::new(StorageVersion),
+        ..Body::default()
+    }
+}
+
+#[derive(Debug)]
+struct StorageVersion;
+
+impl Hooks for StorageVersion {
+    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        match (change.old, change.subresource) {
+            (None, _) | (_, "status") => {}
+            (Some(old), _) => keep_stored(old, object, "status"),
+        }
+    }
+
+    /// Names are `group.resource`.
+    fn validate_name(&self, name: &str) -> Option<Vec<String>> {
+        Some(ferrokube_apimachinery::name::path_segment(name))
+    }
+
+    fn validate(&self, _change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        const SERVERS: &str = "status.storageVersions";
+        let mut errors = Vec::new();
+        let servers = object.list(&["status", "storageVersions"]);
+        for (index, server) in servers.iter().enumerate() {
+            if text(server, "apiServerID").is_empty() {
+                errors.push(required(format!("{SERVERS}[{index}].apiServerID"), "Required value"));
+            }
+            let encoding = text(server, "encodingVersion");
+            if !items(server, "decodableVersions").iter().any(|version| version == encoding) {
+                errors.push(invalid(format!("{SERVERS}[{index}]"), "Invalid value: decodableVersions must include encodingVersion"));
+            }
+        }
+        let common = object.str(&["status", "commonEncodingVersion"]).unwrap_or_default();
+        if !common.is_empty() && servers.iter().any(|server| text(server, "encodingVersion") != common) {
+            errors.push(invalid("status.commonEncodingVersion", "Invalid value: must be unset when the servers do not agree"));
+        }
+        errors
+    }
+
+    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+        let common = object.str(&["status", "commonEncodingVersion"]).unwrap_or_default();
+        vec![Value::from(object.name()), Value::from(common), Value::from(cells::age(object, now))]
+    }
+}
