@@ -10,6 +10,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::conversion::{Converted, Converter};
+use ferrokube_trace::{Kind, Seam, Span, TraceContext};
 use http::header::CONTENT_TYPE;
 use reqwest::{Certificate, Client};
 use std::sync::OnceLock;
@@ -73,14 +74,23 @@ impl Webhook {
         Ok(out)
     }
 
+    /// The call is an action of its own in the same trace.
     async fn call(&self, request: &Request<'_>) -> Result<Document, String> {
+        let (context, mut span) = Span::part(Kind::Client, &Seam { name: "convert", resource: &self.kind, namespace: "", object: "" });
+        let answer = self.exchange(request, context).await;
+        if answer.is_err() {
+            span.fail();
+        }
+        answer
+    }
+
+    async fn exchange(&self, request: &Request<'_>, context: Option<TraceContext>) -> Result<Document, String> {
         let _permit = self.calls.acquire().await.map_err(|_| "the server is going down".to_owned())?;
         let url = self.url.as_deref().map_err(Clone::clone)?;
         let body = json::to_vec(&request.review());
         let limit = ANSWER_BYTES + 4 * body.len();
         let mut call = self.client()?.post(url).header(CONTENT_TYPE, "application/json").body(body);
-        if let Some(context) = ferrokube_trace::current() {
-            // The webhook's work is an action of its own in the same trace.
+        if let Some(context) = context {
             let mut headers = http::HeaderMap::new();
             ferrokube_trace::inject_with(&context, |name, value| {
                 value.parse().map(|value: http::HeaderValue| headers.insert(name, value)).ok();
