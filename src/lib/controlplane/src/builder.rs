@@ -43,13 +43,11 @@ pub struct Limits {
     pub mutating_inflight: usize,
     /// How long a request that is not a watch may take.
     pub request: Duration,
-    /// A watch whose client takes no frame for this long is cut off.
-    pub stall: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body_bytes: 3 * 1024 * 1024, readonly_inflight: 400, mutating_inflight: 200, request: Duration::from_secs(60), stall: Duration::from_secs(60) }
+        Self { body_bytes: 3 * 1024 * 1024, readonly_inflight: 400, mutating_inflight: 200, request: Duration::from_secs(60) }
     }
 }
 

@@ -24,7 +24,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
-use tokio::time::Instant;
 
 /// Small events are sent together up to this.
 const FRAME_BYTES: usize = 16 * 1024;
@@ -43,7 +42,6 @@ pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, targe
         shared: Arc::clone(shared),
         frames: Frames { served: target.served.clone(), accepted, include, columns_sent: false },
         waiting: VecDeque::new(),
-        handed_out: None,
         ended: false,
         _gauge: shared.metrics.watching(),
         _ending: Ending::of(shared, exchange),
@@ -68,8 +66,6 @@ struct Stream {
     shared: Arc<Shared>,
     frames: Frames,
     waiting: VecDeque<WatchItem>,
-    /// When the last frame was given to the connection.
-    handed_out: Option<Instant>,
     ended: bool,
     _gauge: WatchGauge,
     _ending: Option<Ending>,
@@ -78,9 +74,6 @@ struct Stream {
 impl Stream {
     /// The next frame: one event, or several small ones that are there already.
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
-        if self.handed_out.is_some_and(|then| then.elapsed() > self.shared.limits.stall) {
-            return None;
-        }
         if self.waiting.is_empty() {
             if self.ended {
                 return None;
@@ -90,9 +83,7 @@ impl Stream {
         }
         let item = self.waiting.pop_front()?;
         let first = self.encode(item);
-        let frame = if self.waiting.is_empty() || first.len() >= FRAME_BYTES { first } else { self.gather(&first) };
-        self.handed_out = Some(Instant::now());
-        Some(Ok(frame))
+        Some(Ok(if self.waiting.is_empty() || first.len() >= FRAME_BYTES { first } else { self.gather(&first) }))
     }
 
     /// The objects of events in the version of the watch, where somebody else converts them. When that fails the watch ends: an event must not be lost.

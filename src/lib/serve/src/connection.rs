@@ -6,6 +6,7 @@ use crate::guard::{Activity, CountedBody, HeadGuard};
 use crate::peer::Shown;
 use crate::server::{CloseConnection, Handler, Limits, Request, Response, Stats};
 use crate::shutdown::Shutdown;
+use crate::stall::TICKS;
 use crate::tls::Tls;
 use http::header::CONTENT_LENGTH;
 use http::{Method, StatusCode, Version};
@@ -120,13 +121,34 @@ struct Ending<'a> {
 impl Ending<'_> {
     async fn drive<C: Future<Output = hyper::Result<()>>>(self, connection: C, end: impl Fn(Pin<&mut C>)) -> hyper::Result<()> {
         let mut connection = pin!(connection);
+        let mut stalled = pin!(self.stalled());
         tokio::select! {
             biased;
             result = connection.as_mut() => return result,
+            () = stalled.as_mut() => return Ok(()),
             () = self.reason() => {}
         }
         end(connection.as_mut());
-        connection.await
+        tokio::select! {
+            biased;
+            result = connection => result,
+            () = stalled => Ok(()),
+        }
+    }
+
+    /// Resolves when the client takes nothing of what it asked for. Good order would wait for just that client, so the connection is then cut.
+    async fn stalled(&self) {
+        let mut tick = tokio::time::interval(self.shared.limits.stall / TICKS);
+        // A process that was stopped must not blame its clients for it.
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tick.tick().await;
+        loop {
+            tick.tick().await;
+            if self.activity.tick() {
+                self.shared.stats.stalled.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        }
     }
 
     /// Resolves when the server drains, a handler wants the connection closed, or nothing was asked for long.
@@ -215,7 +237,7 @@ impl Future for Answering {
         }
         let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
         in_flight.answered(response.status());
-        Poll::Ready(Ok(response.map(|body| CountedBody { body, _in_flight: in_flight })))
+        Poll::Ready(Ok(response.map(|body| CountedBody::new(body, in_flight))))
     }
 }
 

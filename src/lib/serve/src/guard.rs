@@ -6,7 +6,7 @@
 
 use crate::body::Body;
 use crate::broken::{self, KEPT_BYTES};
-use bytes::Bytes;
+use crate::stall::{Piece, Wait, Waits};
 use http::StatusCode;
 use http_body::{Frame, SizeHint};
 use std::io;
@@ -26,6 +26,8 @@ pub(crate) struct Activity {
     ended: AtomicU64,
     /// What goes over the connection is no longer HTTP.
     upgraded: AtomicBool,
+    /// What waits for the client to take it.
+    waits: Arc<Waits>,
 }
 
 impl Activity {
@@ -37,6 +39,11 @@ impl Activity {
     /// Whether no request is between its head and the end of its answer.
     pub(crate) fn is_idle(&self) -> bool {
         self.begun.load(Ordering::Relaxed) == self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Called at each tick of the connection: true when its client takes nothing of what it asked for.
+    pub(crate) fn tick(&self) -> bool {
+        self.waits.tick()
     }
 
     /// Counts a request until what is returned is dropped.
@@ -66,18 +73,34 @@ impl Drop for InFlight {
     }
 }
 
-/// A response body that knows when it is sent.
+/// A response body that knows when it is sent, and whether it waits for its client.
 pub(crate) struct CountedBody {
-    pub(crate) body: Body,
-    pub(crate) _in_flight: InFlight,
+    body: Body,
+    in_flight: InFlight,
+    wait: Wait,
+}
+
+impl CountedBody {
+    pub(crate) fn new(body: Body, in_flight: InFlight) -> Self {
+        // A client that gives no window at all never lets it be polled.
+        let wait = Wait::begin(&in_flight.0.waits);
+        Self { body, in_flight, wait }
+    }
 }
 
 impl http_body::Body for CountedBody {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        Pin::new(&mut self.body).poll_frame(task)
+    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Piece>>>> {
+        let this = &mut *self;
+        let polled = Pin::new(&mut this.body).poll_frame(task);
+        match &polled {
+            Poll::Ready(Some(Ok(_))) => this.wait.restart(),
+            Poll::Ready(_) | Poll::Pending => this.wait.end(),
+        }
+        let waits = &this.in_flight.0.waits;
+        polled.map_ok(|frame| frame.map_data(|bytes| Piece::new(bytes, waits)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -13,6 +13,7 @@ pub mod pki;
 pub mod reload;
 pub mod server;
 pub mod shutdown;
+mod stall;
 pub mod tls;
 
 pub use body::{Body, BodyError, boxed, empty, full, read_body, stream};

@@ -54,6 +54,8 @@ pub struct Limits {
     pub headers: usize,
     /// After this long without a request a connection is closed; at the latest after twice as long.
     pub idle: Duration,
+    /// After this long without taking anything of an answer (HTTP/2: of one of its answers) a client's connection is cut; at the latest after half as long again.
+    pub stall: Duration,
     /// Connections at a time.
     pub connections: usize,
     /// Connections at a time from one address; loopback is exempt.
@@ -76,6 +78,7 @@ impl Default for Limits {
             header_bytes: 128 << 10,
             headers: 256,
             idle: Duration::from_secs(90),
+            stall: Duration::from_secs(60),
             connections: 20_000,
             connections_per_address: 4_096,
             streams: 250,
@@ -97,6 +100,8 @@ pub struct Stats {
     pub refused: AtomicU64,
     /// Failed or late TLS handshakes.
     pub handshakes_failed: AtomicU64,
+    /// Connections cut because their client took nothing of an answer.
+    pub stalled: AtomicU64,
     /// Requests begun.
     pub requests: AtomicU64,
     /// Handlers that panicked.

@@ -71,6 +71,7 @@ impl Paths {
                 let _permit = self.release.acquire().await.unwrap();
                 Response::new(full("released"))
             }
+            "/large" => Response::new(full(vec![0; 64 << 20])),
             "/watch" => {
                 let shutdown = self.shutdown.clone();
                 let end = futures::stream::once(async move {
@@ -399,6 +400,51 @@ async fn fault_37_rapid_reset_ends_the_connection() {
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Opens HTTP/2 streams by hand, one for each path, and gives none of them more window than `window` bytes.
+async fn ask_without_window(setup: &Setup, window: u32, paths: &[&str]) -> TlsStream<TcpStream> {
+    let mut stream = setup.connect("h2", None).await;
+    let settings = [&[0, 4][..], &window.to_be_bytes()].concat();
+    let mut hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &settings)].concat();
+    for (id, path) in (1..).step_by(2).zip(paths) {
+        let fields = [b"\x82\x87\x41\x09localhost\x04", &[u8::try_from(path.len()).unwrap()][..], path.as_bytes()].concat();
+        hello.extend_from_slice(&frame(1, 5, id, &fields));
+    }
+    stream.write_all(&hello).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn fault_18_a_reader_that_stalls_is_cut_off() {
+    let stall = Duration::from_millis(200);
+    let setup = setup(Limits { stall, ..Limits::default() });
+    let quiet = [("h2", ask_without_window(&setup, 6 + 1, &["/watch"]).await), ("still connecting", setup.connect("h2", None).await)];
+    // Streams that nobody polls any more: no window from the start, too little for a piece, exactly one piece, whole answers in one piece or many frames.
+    for (window, path) in [(0, "/watch"), (3, "/watch"), (6, "/watch"), (3, "/"), (0, "/large"), (1 << 16, "/large")] {
+        let cut = setup.stats.stalled.load(Ordering::Relaxed);
+        let mut stream = ask_without_window(&setup, window, &["/", path][usize::from(window > 10)..]).await;
+        let _ = bounded(stream.read_to_end(&mut Vec::new())).await;
+        assert_eq!(setup.stats.stalled.load(Ordering::Relaxed), cut + 1, "{path} with {window} bytes");
+    }
+    // HTTP/1.1: the socket is the window.
+    let cut = setup.stats.stalled.load(Ordering::Relaxed);
+    let mut stream = setup.connect("http/1.1", None).await;
+    stream.write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    bounded(async {
+        while setup.stats.stalled.load(Ordering::Relaxed) == cut {
+            tokio::time::sleep(stall).await;
+        }
+    })
+    .await;
+    // A watch in which nothing happens waits for the server, not for its client.
+    bounded(async {
+        while setup.stats.open.load(Ordering::Relaxed) > quiet.len() as u64 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(setup.stats.open.load(Ordering::Relaxed), quiet.len() as u64);
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! Watches, frame by frame.
 
 use crate::support::{CONFIGMAPS, Server};
-use ferrokube_controlplane::Limits;
 use ferrokube_serve::Body;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -148,19 +147,6 @@ async fn fault_41_a_watch_whose_timeout_is_in_the_past_ends_at_once_and_absurd_o
     }
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     assert_eq!(server.get(&format!("{CONFIGMAPS}?watch=1&timeoutSeconds=9223372036854775808")).await.code, 400);
-}
-
-#[tokio::test]
-async fn fault_18_a_reader_that_stalls_is_cut_off() {
-    let stall = Duration::from_millis(100);
-    let server = Server::with(|builder| builder.limits(Limits { stall, ..Limits::default() })).await;
-    let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await), &[]).await;
-    server.configmap("a").await;
-    assert_eq!(lines.brief().await, "ADDED a");
-    server.configmap("b").await;
-    // What is tested is that time passes.
-    tokio::time::sleep(stall * 2).await;
-    assert_eq!(lines.next().await, None, "a frame was handed out and nothing taken for too long");
 }
 
 #[tokio::test]

@@ -1,0 +1,157 @@
+//! Readers that stall: what waits on a connection's client, and since when.
+//!
+//! Neither protocol asks a body for more while its client takes nothing (HTTP/2: gives no window), so a body cannot see that itself, and a client that
+//! answers pings looks alive. Here every answer that waits to be asked, and every piece of one that waits to be sent, is counted in the slot of the
+//! time at which its wait began. Time is a coarse tick of the connection: no clock is read for a frame.
+
+use bytes::{Buf, Bytes};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Ticks to a limit.
+pub(crate) const TICKS: u32 = 4;
+/// More than the ticks after which a wait is found, so that none is taken for a younger one.
+const SLOTS: usize = 8;
+/// A piece that is sent counts as moving when this much of it went: less in a whole limit is as good as nothing.
+const PROGRESS_BYTES: usize = 4096;
+
+/// What waits on one connection's client.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    now: AtomicUsize,
+    /// How many waits began at each of the last ticks.
+    begun: [AtomicUsize; SLOTS],
+}
+
+impl Waits {
+    /// Time goes on. True when something has waited for at least [`TICKS`] whole ticks.
+    pub(crate) fn tick(&self) -> bool {
+        let now = self.now.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let late = now.wrapping_sub(TICKS as usize + 1) % SLOTS;
+        self.begun[late].load(Ordering::Relaxed) > 0
+    }
+}
+
+/// One thing that may wait for the client. Ends its wait when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    waits: Arc<Waits>,
+    /// The slot in which it is counted, while it waits.
+    since: Option<usize>,
+}
+
+impl Wait {
+    /// A wait that begins now.
+    pub(crate) fn begin(waits: &Arc<Waits>) -> Self {
+        let mut wait = Self { waits: Arc::clone(waits), since: None };
+        wait.restart();
+        wait
+    }
+
+    /// Waits from now on.
+    pub(crate) fn restart(&mut self) {
+        let now = self.waits.now.load(Ordering::Relaxed) % SLOTS;
+        if self.since == Some(now) {
+            return;
+        }
+        self.waits.begun[now].fetch_add(1, Ordering::Relaxed);
+        self.end();
+        self.since = Some(now);
+    }
+
+    /// Waits no more: it is the server's turn.
+    pub(crate) fn end(&mut self) {
+        if let Some(since) = self.since.take() {
+            self.waits.begun[since].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A piece of a body until its last byte is on its way.
+pub(crate) struct Piece {
+    bytes: Bytes,
+    /// Bytes sent since the wait began.
+    moved: usize,
+    wait: Wait,
+}
+
+impl Piece {
+    pub(crate) fn new(bytes: Bytes, waits: &Arc<Waits>) -> Self {
+        Self { bytes, moved: 0, wait: Wait::begin(waits) }
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        self.moved += count;
+        if self.moved >= PROGRESS_BYTES {
+            self.moved = 0;
+            self.wait.restart();
+        }
+    }
+
+    fn copy_to_bytes(&mut self, count: usize) -> Bytes {
+        let bytes = self.bytes.slice(..count);
+        self.advance(count);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ticks until something is found late; at most 20.
+    fn ticks(waits: &Waits) -> u32 {
+        (1..=20).find(|_| waits.tick()).unwrap_or(0)
+    }
+
+    #[test]
+    fn a_wait_is_found_after_the_limit_and_not_before() {
+        let waits = Arc::default();
+        let mut wait = Wait::begin(&waits);
+        assert_eq!(ticks(&waits), TICKS + 1);
+        wait.restart();
+        assert_eq!(ticks(&waits), TICKS + 1);
+        wait.end();
+        assert_eq!(ticks(&waits), 0);
+        wait.restart();
+        drop(wait);
+        assert_eq!(ticks(&waits), 0);
+    }
+
+    #[test]
+    fn a_piece_waits_until_it_is_gone_and_crumbs_are_no_progress() {
+        let waits = Arc::default();
+        let mut piece = Piece::new(Bytes::from(vec![0; 3 * PROGRESS_BYTES]), &waits);
+        for _ in 0..TICKS {
+            assert!(!waits.tick());
+            piece.advance(1);
+        }
+        assert!(waits.tick());
+        drop(piece);
+        let mut piece = Piece::new(Bytes::from(vec![0; 3 * PROGRESS_BYTES]), &waits);
+        for _ in 0..TICKS {
+            assert!(!waits.tick());
+        }
+        assert_eq!(piece.copy_to_bytes(PROGRESS_BYTES).len(), PROGRESS_BYTES);
+        assert_eq!((piece.remaining(), ticks(&waits)), (2 * PROGRESS_BYTES, TICKS + 1));
+        drop(piece);
+        assert_eq!(ticks(&waits), 0);
+    }
+}
