@@ -171,6 +171,11 @@ pub fn write(document: &Document) -> (Vec<u8>, Layout) {
     writer::canonical(document)
 }
 
+/// Appends a JSON string with its quotes.
+pub fn write_string(out: &mut Vec<u8>, text: &str) {
+    text::write_string(out, text);
+}
+
 /// Any value as compact JSON, fields in key order.
 pub fn to_vec(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);

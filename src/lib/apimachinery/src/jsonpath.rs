@@ -48,6 +48,11 @@ impl JsonPath {
         self.find(root).into_iter().next()
     }
 
+    /// The names of the fields that it goes down, when it does nothing else: such a path needs no parsed value.
+    pub fn names(&self) -> Option<Vec<&str>> {
+        self.0.iter().map(|step| if let Step::Field(name) = step { Some(name.as_str()) } else { None }).collect()
+    }
+
     fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
         self.0.iter().fold(vec![root], |found, step| {
             // Lazily: repeated descents would find every node many times before they are cut.

@@ -23,6 +23,9 @@ use std::sync::Arc;
 /// Larger objects are answered with the store's own bytes; smaller ones are copied together with their newline, which is one frame less.
 const UNCOPIED_BYTES: usize = 16 * 1024;
 
+/// Tables of more rows are written while they are sent.
+const SMALL_TABLE: usize = 32;
+
 /// What is asked of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
@@ -171,8 +174,10 @@ async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) ->
     let include = include(exchange, accepted)?;
     let mut page = shared.registry.list(target, &options).await?;
     convert(shared, target, &mut page, accepted).await?;
-    if compress::accepts(exchange.header(ACCEPT_ENCODING)) && !matches!(accepted.view, View::Table(_)) {
-        return zip(shared, target, page, accepted).await;
+    let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
+    let is_costly = gzip || accepted.form == Form::Protobuf;
+    if is_costly && !matches!(accepted.view, View::Table(_)) && page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() >= compress::MIN_BYTES {
+        return costly_list(shared, target, page, (accepted, gzip)).await;
     }
     Ok(respond_list(shared, exchange, target, page, (accepted, include)))
 }
@@ -190,16 +195,16 @@ async fn convert(shared: &Shared, target: &Target, page: &mut ListPage, accepted
     Ok(())
 }
 
-/// A list for a client that takes gzip; compressing is done off the workers.
-async fn zip(shared: &Arc<Shared>, target: &Target, page: ListPage, accepted: Accepted) -> Result<Response, Stop> {
-    if page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() < compress::MIN_BYTES {
-        return Ok(list::respond(&shared.encoder, &target.served, page, accepted));
-    }
+/// A large list that is compressed or transcoded: off the workers.
+async fn costly_list(shared: &Arc<Shared>, target: &Target, page: ListPage, (accepted, gzip): (Accepted, bool)) -> Result<Response, Stop> {
     let (shared, served) = (Arc::clone(shared), target.served.clone());
-    let work = move || list::zipped(&shared.pieces, &served, &page, accepted).unwrap_or_else(|| list::respond(&shared.encoder, &served, page, accepted));
+    let work = move || {
+        let zipped = if gzip { list::zipped(&shared.pieces, &served, &page, accepted) } else { None };
+        zipped.unwrap_or_else(|| list::respond(&shared.encoder, &shared.pieces, &served, page, accepted))
+    };
     tokio::task::spawn_blocking(work).await.map_err(|error| {
-        tracing::error!(error = %error, "a list could not be compressed");
-        Failure::internal("the answer could not be compressed").into()
+        tracing::error!(error = %error, "a list could not be written");
+        Failure::internal("the answer could not be written").into()
     })
 }
 
@@ -209,12 +214,16 @@ fn include(exchange: &Exchange, accepted: Accepted) -> Result<Include, Failure> 
 
 fn respond_list(shared: &Shared, exchange: &Exchange, target: &Target, mut page: ListPage, (accepted, include): (Accepted, Include)) -> Response {
     let View::Table(version) = accepted.view else {
-        return list::respond(&shared.encoder, &target.served, page, accepted);
+        return list::respond(&shared.encoder, &shared.pieces, &target.served, page, accepted);
     };
-    let meta = list::list_meta(&page);
-    let items: Vec<Object> = std::mem::take(&mut page.items).into_iter().map(Object::Stored).collect();
-    let bytes = Table::new(&target.served, version, include, exchange.now).write(&meta, true, items.iter());
-    let (bytes, form) = table::finish(bytes, accepted);
+    let entries = std::mem::take(&mut page.items);
+    // Small ones are one frame, whose length is known; compressing needs all of it too.
+    let whole = entries.len() <= SMALL_TABLE || compress::accepts(exchange.header(ACCEPT_ENCODING));
+    let stream = Table::new(&target.served, version, include, exchange.now).stream(&list::list_meta(&page), entries);
+    if !whole && accepted.form == Form::Json && !accepted.pretty {
+        return status::with_type(200, Form::Json.media_type(), ferrokube_serve::boxed(stream));
+    }
+    let (bytes, form) = table::finish(stream.collect(), accepted);
     status::with_form(200, bytes, form)
 }
 
@@ -227,7 +236,7 @@ fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, object: &O
             Object::Computed(document) => document.meta("resourceVersion").to_owned(),
         };
         let meta = if revision.is_empty() { "{}".to_owned() } else { format!("{{\"resourceVersion\":\"{revision}\"}}") };
-        let bytes = Table::new(&target.served, version, include, exchange.now).write(&meta, true, std::iter::once(object));
+        let bytes = Table::new(&target.served, version, include, exchange.now).write(&meta, true, object);
         let (bytes, form) = table::finish(bytes, accepted);
         return Ok(status::with_form(code, bytes, form));
     }

@@ -1,6 +1,6 @@
 //! Watches: one event at a time, each encoded once for all watchers of its form.
 
-use crate::encode::list::put_message;
+use crate::encode::protobuf::put_message;
 use crate::encode::table::{Include, Table};
 use crate::encode::{Encoder, document_of, partial_document, slices};
 use crate::exchange::{Exchange, Stop};
@@ -215,8 +215,8 @@ impl Frames {
             Object::Computed(document) => document.meta("resourceVersion").to_owned(),
         };
         let meta = format!("{{\"resourceVersion\":\"{revision}\"}}");
-        let table = Table::new(&self.served, version, self.include, SystemTime::now());
-        let mut bytes = table.write(&meta, !std::mem::replace(&mut self.columns_sent, true), std::iter::once(object));
+        let mut table = Table::new(&self.served, version, self.include, SystemTime::now());
+        let mut bytes = table.write(&meta, !std::mem::replace(&mut self.columns_sent, true), object);
         bytes.pop();
         wrap(kind, &bytes).into()
     }
@@ -328,12 +328,11 @@ impl Cached {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encode::list::envelope;
 
     #[test]
     fn frames_are_lines_or_length_delimited() {
         assert_eq!(wrap("ADDED", b"{}"), b"{\"type\":\"ADDED\",\"object\":{}}\n");
-        let frame = protobuf_event("ADDED", &envelope("K", "v1", b""));
+        let frame = protobuf_event("ADDED", b"k8s\0");
         assert_eq!(usize::try_from(u32::from_be_bytes(frame[..4].try_into().unwrap())).unwrap(), frame.len() - 4);
         assert_eq!(&frame[4..11], b"\x0a\x05ADDED");
     }

@@ -1,6 +1,7 @@
 //! Behaviour of a resource that data cannot say. Every method has a default; hooks are pure and must not block.
 
 use crate::conversion::Converter;
+use crate::print::{Printable, Row, since};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use std::collections::BTreeMap;
@@ -150,12 +151,15 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
             .collect()
     }
 
-    /// The cells of the object's table row, for columns without a JSONPath, in the columns' order.
+    /// The cells of the object's table row, for columns without a JSONPath, in the columns' order. Asked by [`Self::print`] only.
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
-        let age = ferrokube_apimachinery::time::parse_rfc3339(object.meta("creationTimestamp"))
-            .and_then(|created| now.duration_since(created).ok())
-            .map_or_else(|| "<unknown>".to_owned(), |age| ferrokube_apimachinery::time::human_age(age.as_secs()));
-        vec![Value::from(object.name()), Value::from(age)]
+        vec![Value::from(object.name()), Value::from(since(object.meta("creationTimestamp"), now))]
+    }
+
+    /// Writes the same cells from an object's bytes. The default parses them: kinds of which there are many override this one instead, and look for
+    /// what they print.
+    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+        self.cells(&object.document(), now).iter().for_each(|cell| row.value(cell));
     }
 }
 

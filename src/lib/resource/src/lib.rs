@@ -8,6 +8,8 @@ pub mod definition;
 pub mod encoding;
 pub mod hooks;
 pub mod native;
+pub mod print;
 
 pub use definition::{Column, Definition, Scope, Subresource, Verbs, Version};
 pub use hooks::{Change, Defaulted, Hooks};
+pub use print::{Printable, Row};

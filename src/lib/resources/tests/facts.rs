@@ -76,8 +76,10 @@ fn columns_equal_the_facts_and_cells_fill_them() {
             assert_eq!(columns, facts, "{}", definition.group_resource());
         }
         assert!(version.columns.iter().all(|column| !column.description.is_empty()), "{}", definition.group_resource());
-        let cells = definition.hooks.cells(&ferrokube_apimachinery::document::Document::new(), std::time::UNIX_EPOCH);
-        assert_eq!(cells.len(), columns.len(), "{}", definition.group_resource());
+        let (bytes, layout) = ferrokube_apimachinery::json::write(&ferrokube_apimachinery::document::Document::new());
+        let mut row = ferrokube_resource::Row::default();
+        definition.hooks.print(&ferrokube_resource::Printable::new(&bytes, &layout, 0), std::time::UNIX_EPOCH, &mut row);
+        assert_eq!(row.cells().count(), columns.len(), "{}", definition.group_resource());
     }
 }
 

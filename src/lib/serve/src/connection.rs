@@ -2,6 +2,7 @@
 
 use crate::body::{empty, full};
 use crate::broken;
+use crate::cork::{Cork, Turns};
 use crate::guard::{Activity, CountedBody, HeadGuard};
 use crate::peer::Shown;
 use crate::server::{CloseConnection, Handler, Limits, Request, Response, Stats};
@@ -74,11 +75,14 @@ async fn requests(shared: &Arc<Shared>, stream: TlsStream<TcpStream>, address: S
         activity: Arc::clone(&activity),
         close: Arc::clone(&close),
     };
-    let io = TokioIo::new(HeadGuard::new(stream, Arc::clone(&activity), shared.limits.header, is_http2));
-    let ending = Ending { shared, activity, close };
+    let ending = Ending { shared, activity: Arc::clone(&activity), close };
     if is_http2 {
-        ending.drive(http2_builder(&shared.limits).serve_connection(io, service), |connection| connection.graceful_shutdown()).await
+        let cork = Cork::new(stream);
+        let io = TokioIo::new(HeadGuard::new(cork.clone(), Arc::clone(&activity), shared.limits.header, true));
+        let connection = http2_builder(&shared.limits).serve_connection(io, service);
+        ending.drive(Turns::new(connection, cork, activity), |mut turns| turns.connection().graceful_shutdown()).await
     } else {
+        let io = TokioIo::new(HeadGuard::new(stream, activity, shared.limits.header, false));
         ending.drive(http1_builder(&shared.limits).serve_connection(io, service).with_upgrades(), |connection| connection.graceful_shutdown()).await
     }
 }

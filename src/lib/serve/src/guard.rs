@@ -46,6 +46,11 @@ impl Activity {
         self.waits.tick()
     }
 
+    /// Requests between their heads and the ends of their answers.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed).saturating_sub(self.ended.load(Ordering::Relaxed))
+    }
+
     /// Counts a request until what is returned is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
         self.begun.fetch_add(1, Ordering::Relaxed);

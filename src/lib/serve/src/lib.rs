@@ -5,6 +5,7 @@
 pub mod body;
 mod broken;
 mod connection;
+mod cork;
 pub mod files;
 mod guard;
 pub mod kubeconfig;

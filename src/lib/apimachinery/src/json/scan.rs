@@ -11,7 +11,13 @@ pub fn fields(bytes: &[u8]) -> Fields<'_> {
     Fields { bytes, at }
 }
 
-/// Iterates over an object's fields: see [`fields`].
+/// The fields that follow inside an object whose beginning was cut off: `bytes` begin with the comma before them, or with the closing brace.
+pub fn following(bytes: &[u8]) -> Fields<'_> {
+    let at = if bytes.first() == Some(&b',') { 1 } else { bytes.len() };
+    Fields { bytes, at }
+}
+
+/// Iterates over an object's fields: see [`fields`] and [`following`].
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     bytes: &'a [u8],
@@ -34,8 +40,13 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 /// The bytes of the value at a path of field names.
-pub fn field<'a>(object: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
-    path.iter().try_fold(object, |value, name| Some(fields(value).find(|(key, _)| key_is(key, name))?.1))
+pub fn field<'a>(object: &'a [u8], path: &[impl AsRef<str>]) -> Option<&'a [u8]> {
+    path.iter().try_fold(object, |value, name| named(fields(value), name.as_ref()))
+}
+
+/// The bytes of the next field with a name.
+pub fn named<'a>(mut fields: Fields<'a>, name: &str) -> Option<&'a [u8]> {
+    Some(fields.find(|(key, _)| key_is(key, name))?.1)
 }
 
 /// The string at a path of field names; `None` when absent or of another type.
@@ -99,12 +110,11 @@ fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
     let mut at = at + 1;
     loop {
-        at = text::plain_end(bytes, at);
-        match bytes.get(at)? {
-            b'"' => return Some(at + 1),
-            b'\\' => at += 2,
-            _ => at += 1,
+        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        if bytes[at] == b'"' {
+            return Some(at + 1);
         }
+        at += 2;
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::rules::VersionRules;
 use super::webhook::Webhook;
-use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_resource::conversion::Converter;
-use ferrokube_resource::{Change, Hooks};
+use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::time::SystemTime;
 
 /// Behaviour of a custom resource.
@@ -44,7 +44,7 @@ impl Hooks for CustomHooks {
         self.webhook.as_ref().map(|webhook| webhook as &dyn Converter)
     }
 
-    fn cells(&self, object: &Document, _now: SystemTime) -> Vec<Value> {
-        vec![Value::from(object.name())]
+    fn print(&self, object: &Printable<'_>, _now: SystemTime, row: &mut Row) {
+        row.text(&object.name());
     }
 }

@@ -3,12 +3,15 @@
 pub(crate) mod list;
 pub(crate) mod pieces;
 pub(crate) mod pretty;
+pub(crate) mod protobuf;
 pub(crate) mod slices;
+pub(crate) mod stream;
 pub(crate) mod table;
 
 use crate::negotiate::{Accepted, Form, View};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::json::Layout;
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json, yaml};
@@ -99,14 +102,22 @@ fn json_document(document: &Document, indented: bool) -> Vec<u8> {
     if document.get(&["metadata"]).is_none() {
         return finish_plain(json::to_vec(&Value::Object(document.fields().clone())), indented);
     }
+    finish_plain(canonical(document).0, indented)
+}
+
+/// Canonical JSON with the resource version, its layout, and how many bytes the version took.
+fn canonical(document: &Document) -> (Vec<u8>, Layout, usize) {
     let (mut bytes, layout) = json::write(document);
     let revision = document.meta("resourceVersion");
-    if !revision.is_empty() {
-        let at = layout.revision_at as usize;
-        let comma = if bytes[at - 1] == b'{' { "" } else { "," };
-        bytes.splice(at..at, format!("{comma}\"resourceVersion\":\"{revision}\"").into_bytes());
+    if revision.is_empty() {
+        return (bytes, layout, 0);
     }
-    finish_plain(bytes, indented)
+    let at = layout.revision_at as usize;
+    let comma = if layout.comma() { "," } else { "" };
+    let splice = format!("{comma}\"resourceVersion\":\"{revision}\"").into_bytes();
+    let length = splice.len();
+    bytes.splice(at..at, splice);
+    (bytes, layout, length)
 }
 
 fn finish_plain(mut bytes: Vec<u8>, indented: bool) -> Vec<u8> {

@@ -1,7 +1,9 @@
-//! gzip of large lists: one member made of deflate pieces of some 64 objects each, which are kept and used again while their objects stay.
+//! Large lists in forms that cost much to make: written in pieces of some 64 objects each, which are kept and used again while their objects stay and
+//! somebody lists them.
 //!
-//! Pieces are ended at a byte boundary and refer to nothing outside, so that they can be joined in any order; the checksums are combined. Never several
-//! gzip members: many clients stop after the first. The rival, compressing every answer anew, costs ten times the rest of a large list.
+//! Protobuf items are simply joined. gzip is one member made of deflate pieces: they end at a byte boundary and refer to nothing outside, so that they can be
+//! joined in any order; the checksums are combined. Never several gzip members: many clients stop after the first. The rivals, compressing or transcoding
+//! every answer anew, cost ten times the rest of a large list.
 
 use bytes::Bytes;
 use ferrokube_resource::Definition;
@@ -9,56 +11,104 @@ use ferrokube_storage::Entry;
 use flate2::{Compress, Compression, FlushCompress};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 /// A piece ends after an object with a probability of one in so many, so that a change moves no boundary but its own.
 const OBJECTS: u64 = 64;
 /// No piece has more objects or bytes.
 const MAX_OBJECTS: usize = 4 * OBJECTS as usize;
 const MAX_BYTES: usize = 512 * 1024;
-/// Compressed bytes that are kept; beyond it what the present list does not use is dropped.
+/// Bytes that are kept; beyond it what the present list does not use is dropped.
 const KEPT_BYTES: usize = 32 * 1024 * 1024;
+/// A piece that no list used for so long is dropped.
+const COLD: Duration = Duration::from_secs(6);
+/// How often is looked for them.
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
 
 /// A gzip header: magic, deflate, no flags, no time, fastest, unknown system.
 const HEADER: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 
-/// What tells the pieces of one form of one resource from others.
+/// How items are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// JSON of the objects.
+    Json,
+    /// JSON of their metadata, as `PartialObjectMetadata` of a version.
+    JsonMetadata(&'static str),
+    /// Protobuf of the objects.
+    Protobuf,
+    /// Protobuf of their metadata.
+    ProtobufMetadata,
+}
+
+/// What tells the pieces of one form of one resource from others: objects have other bytes under one revision when they are converted.
 #[derive(Clone)]
 pub(crate) struct Scope {
     /// The resource.
     pub(crate) definition: Arc<Definition>,
+    /// In which of its versions.
+    pub(crate) version: usize,
     /// The form of its items.
-    pub(crate) form: u8,
+    pub(crate) form: Form,
 }
 
-/// A compressed run of items.
+impl Scope {
+    fn is(&self, other: &Self) -> bool {
+        self.form == other.form && self.version == other.version && Arc::ptr_eq(&self.definition, &other.definition)
+    }
+}
+
+/// A run of items, written.
 #[derive(Clone)]
 struct Piece {
-    definition: Arc<Definition>,
-    form: u8,
-    first: bool,
-    revisions: Arc<[u64]>,
-    deflated: Bytes,
+    /// What is sent.
+    bytes: Bytes,
+    /// Of the bytes before they were compressed.
     checksum: crc32fast::Hasher,
     raw_bytes: u64,
-    used: u64,
 }
 
-impl Piece {
-    fn is(&self, scope: &Scope, first: bool, revisions: &[u64]) -> bool {
-        self.form == scope.form && self.first == first && *self.revisions == *revisions && Arc::ptr_eq(&self.definition, &scope.definition)
+/// A piece and what it was made of.
+struct Kept {
+    scope: Scope,
+    first: bool,
+    revisions: Arc<[u64]>,
+    piece: Piece,
+    /// The last list that used it, and when.
+    used: u64,
+    used_at: Instant,
+}
+
+impl Kept {
+    fn is(&self, run: &Run<'_>) -> bool {
+        self.scope.is(run.scope) && self.first == run.first && *self.revisions == *run.revisions
     }
+}
+
+/// A run of entries in a list.
+struct Run<'a> {
+    scope: &'a Scope,
+    entries: &'a [Arc<Entry>],
+    revisions: Arc<[u64]>,
+    /// No comma comes before it.
+    first: bool,
+    list: u64,
 }
 
 /// The pieces that are kept.
 #[derive(Default)]
-pub(crate) struct Pieces(Mutex<Kept>);
+pub(crate) struct Pieces(Arc<Mutex<State>>);
 
 #[derive(Default)]
-struct Kept {
-    pieces: HashMap<u64, Piece>,
+struct State {
+    pieces: HashMap<u64, Kept>,
     bytes: usize,
     lists: u64,
+    /// A task looks for cold ones.
+    swept: bool,
 }
 
 /// A list to compress: `write` writes one item.
@@ -79,93 +129,134 @@ impl Pieces {
     /// The frames of a gzip body.
     pub(crate) fn zip(&self, source: &Source<'_, impl Fn(&Entry, &mut Vec<u8>)>) -> Vec<Bytes> {
         let mut zipper = Zipper::new();
-        let list = self.begin();
         let mut checksum = crc32fast::Hasher::new();
         checksum.update(source.head);
         let mut frames = vec![Bytes::from_static(HEADER), zipper.deflate(source.head, FlushCompress::Sync)];
-        let (mut raw, mut rest) = (Vec::new(), source.entries);
+        let mut raw = Vec::new();
         let mut raw_bytes = (source.head.len() + source.tail.len()) as u64;
-        while !rest.is_empty() {
-            let (run, after) = rest.split_at(run_length(rest));
-            let first = rest.len() == source.entries.len();
-            let piece = self.piece(source, (run, first, list), &mut zipper, &mut raw);
+        let make = |run: &Run<'_>| {
+            raw.clear();
+            for (at, entry) in run.entries.iter().enumerate() {
+                if at > 0 || !run.first {
+                    raw.push(b',');
+                }
+                (source.write)(entry, &mut raw);
+            }
+            let mut checksum = crc32fast::Hasher::new();
+            checksum.update(&raw);
+            Piece { bytes: zipper.deflate(&raw, FlushCompress::Sync), checksum, raw_bytes: raw.len() as u64 }
+        };
+        for piece in self.pieces(&source.scope, source.entries, true, make) {
             checksum.combine(&piece.checksum);
             raw_bytes += piece.raw_bytes;
-            frames.push(piece.deflated);
-            rest = after;
+            frames.push(piece.bytes);
         }
         checksum.update(source.tail);
-        frames.push(zipper.deflate(source.tail, FlushCompress::Finish));
+        frames.push(Zipper::new().deflate(source.tail, FlushCompress::Finish));
         // The trailer holds the length modulo 2^32.
         let length = u32::try_from(raw_bytes & u64::from(u32::MAX)).expect("masked to 32 bits");
         frames.push([checksum.finalize().to_le_bytes(), length.to_le_bytes()].concat().into());
         frames
     }
 
-    fn begin(&self) -> u64 {
-        let mut kept = self.0.lock().expect("no panic while held");
-        kept.lists += 1;
-        kept.lists
-    }
-
-    fn piece(
-        &self,
-        source: &Source<'_, impl Fn(&Entry, &mut Vec<u8>)>,
-        (run, first, list): (&[Arc<Entry>], bool, u64),
-        zipper: &mut Zipper,
-        raw: &mut Vec<u8>,
-    ) -> Piece {
-        let revisions: Vec<u64> = run.iter().map(|entry| entry.revision.0).collect();
-        let key = key_of(&source.scope, first, &revisions);
-        if let Some(piece) = self.0.lock().expect("no panic while held").pieces.get_mut(&key)
-            && piece.is(&source.scope, first, &revisions)
-        {
-            piece.used = list;
-            return piece.clone();
-        }
-        raw.clear();
-        for (at, entry) in run.iter().enumerate() {
-            if at > 0 || !first {
-                raw.push(b',');
-            }
-            (source.write)(entry, raw);
-        }
-        let mut checksum = crc32fast::Hasher::new();
-        checksum.update(raw);
-        let piece = Piece {
-            definition: Arc::clone(&source.scope.definition),
-            form: source.scope.form,
-            first,
-            revisions: revisions.into(),
-            deflated: zipper.deflate(raw, FlushCompress::Sync),
-            checksum,
-            raw_bytes: raw.len() as u64,
-            used: list,
+    /// The frames of items that need nothing between them, as they are written.
+    pub(crate) fn join(&self, scope: &Scope, entries: &[Arc<Entry>], write: impl Fn(&Entry, &mut Vec<u8>)) -> Vec<Bytes> {
+        let make = |run: &Run<'_>| {
+            let mut bytes = Vec::with_capacity(run.entries.iter().map(|entry| entry.bytes.len()).sum());
+            run.entries.iter().for_each(|entry| write(entry, &mut bytes));
+            // What is kept is counted by its length.
+            bytes.shrink_to_fit();
+            Piece { raw_bytes: bytes.len() as u64, bytes: bytes.into(), checksum: crc32fast::Hasher::new() }
         };
-        self.keep(key, piece.clone());
-        piece
+        self.pieces(scope, entries, false, make).into_iter().map(|piece| piece.bytes).collect()
     }
 
-    fn keep(&self, key: u64, piece: Piece) {
-        let mut kept = self.0.lock().expect("no panic while held");
-        if kept.bytes + piece.deflated.len() > KEPT_BYTES {
-            let list = piece.used;
-            kept.pieces.retain(|_, other| other.used >= list);
-            kept.bytes = kept.pieces.values().map(|other| other.deflated.len()).sum();
+    /// The pieces of a list: those that are kept, and those that `make` has to make.
+    fn pieces(&self, scope: &Scope, entries: &[Arc<Entry>], commas: bool, mut make: impl FnMut(&Run<'_>) -> Piece) -> Vec<Piece> {
+        let list = self.begin();
+        let (mut pieces, mut rest) = (Vec::new(), entries);
+        while !rest.is_empty() {
+            let first = !commas || rest.len() == entries.len();
+            let (run, after) = rest.split_at(run_length(rest));
+            let revisions = run.iter().map(|entry| entry.revision.0).collect();
+            let run = Run { scope, entries: run, revisions, first, list };
+            let key = key_of(&run);
+            pieces.push(self.kept(key, &run).unwrap_or_else(|| {
+                let piece = make(&run);
+                self.keep(key, &run, piece.clone());
+                piece
+            }));
+            rest = after;
         }
-        if kept.bytes + piece.deflated.len() > KEPT_BYTES {
+        pieces
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no panic while held")
+    }
+
+    fn begin(&self) -> u64 {
+        let mut state = self.lock();
+        state.lists += 1;
+        state.lists
+    }
+
+    fn kept(&self, key: u64, run: &Run<'_>) -> Option<Piece> {
+        let mut state = self.lock();
+        let kept = state.pieces.get_mut(&key).filter(|kept| kept.is(run))?;
+        (kept.used, kept.used_at) = (run.list, Instant::now());
+        Some(kept.piece.clone())
+    }
+
+    fn keep(&self, key: u64, run: &Run<'_>, piece: Piece) {
+        let mut state = self.lock();
+        let length = piece.bytes.len();
+        if state.bytes + length > KEPT_BYTES {
+            state.retain(|kept| kept.used >= run.list);
+        }
+        if state.bytes + length > KEPT_BYTES {
             return;
         }
-        kept.bytes += piece.deflated.len();
-        if let Some(old) = kept.pieces.insert(key, piece) {
-            kept.bytes -= old.deflated.len();
+        let (scope, revisions) = (run.scope.clone(), Arc::clone(&run.revisions));
+        let kept = Kept { scope, first: run.first, revisions, piece, used: run.list, used_at: Instant::now() };
+        state.bytes += length;
+        if let Some(old) = state.pieces.insert(key, kept) {
+            state.bytes -= old.piece.bytes.len();
+        }
+        if !state.swept
+            && let Ok(runtime) = Handle::try_current()
+        {
+            state.swept = true;
+            runtime.spawn(sweep(Arc::downgrade(&self.0)));
         }
     }
 }
 
-fn key_of(scope: &Scope, first: bool, revisions: &[u64]) -> u64 {
+impl State {
+    fn retain(&mut self, stays: impl Fn(&Kept) -> bool) {
+        self.pieces.retain(|_, kept| stays(kept));
+        self.bytes = self.pieces.values().map(|kept| kept.piece.bytes.len()).sum();
+    }
+}
+
+/// Drops cold pieces until there are none, or nobody has them any more.
+async fn sweep(state: Weak<Mutex<State>>) {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        let Some(state) = state.upgrade() else { return };
+        let mut state = state.lock().expect("no panic while held");
+        state.retain(|kept| kept.used_at.elapsed() < COLD);
+        if state.pieces.is_empty() {
+            state.pieces = HashMap::new();
+            state.swept = false;
+            return;
+        }
+    }
+}
+
+fn key_of(run: &Run<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (scope.form, first, Arc::as_ptr(&scope.definition).addr(), revisions).hash(&mut hasher);
+    (run.scope.form, run.scope.version, run.first, Arc::as_ptr(&run.scope.definition).addr(), &run.revisions).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -223,7 +314,7 @@ mod tests {
     }
 
     fn zip(pieces: &Pieces, definition: &Arc<Definition>, entries: &[Arc<Entry>]) -> Vec<Bytes> {
-        let scope = Scope { definition: Arc::clone(definition), form: 0 };
+        let scope = Scope { definition: Arc::clone(definition), version: 0, form: Form::Json };
         let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
         pieces.zip(&Source { scope, head: b"{\"items\":[", entries, tail: b"]}\n", write })
     }
@@ -246,6 +337,44 @@ mod tests {
             let items: Vec<String> = entries.iter().map(|entry| String::from_utf8(entry.bytes.to_vec()).unwrap()).collect();
             assert_eq!(String::from_utf8(unzip(&frames)).unwrap(), format!("{{\"items\":[{}]}}\n", items.join(",")));
             assert_eq!(unzip(&zip(&pieces, &definition, &entries)), unzip(&frames), "made of kept pieces");
+        }
+    }
+
+    #[test]
+    fn items_that_need_nothing_between_them_are_joined() {
+        let (pieces, scope) = (Pieces::default(), Scope { definition: definition(), version: 0, form: Form::Protobuf });
+        let entries = entries(1000);
+        let join = || pieces.join(&scope, &entries, |entry, out| out.extend_from_slice(&entry.bytes));
+        let (first, second) = (join(), join());
+        assert_eq!(first.concat(), entries.iter().flat_map(|entry| entry.bytes.to_vec()).collect::<Vec<u8>>());
+        assert!(first.len() > 4 && first.iter().zip(&second).all(|(one, other)| one.as_ptr() == other.as_ptr()), "kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pieces_that_nobody_lists_are_dropped() {
+        let (pieces, definition) = (Pieces::default(), definition());
+        zip(&pieces, &definition, &entries(1000));
+        assert!(pieces.lock().bytes > 0);
+        tokio::time::sleep(COLD - SWEEP_EVERY).await;
+        assert!(pieces.lock().bytes > 0);
+        tokio::time::sleep(COLD).await;
+        assert_eq!(pieces.lock().bytes, 0);
+        assert!(!pieces.lock().swept);
+        zip(&pieces, &definition, &entries(1000));
+        assert!(pieces.lock().swept, "and watched over again");
+    }
+
+    #[test]
+    fn versions_and_forms_share_no_pieces() {
+        let (pieces, definition) = (Pieces::default(), definition());
+        let entries = entries(300);
+        for version in 0..3_u8 {
+            for form in [Form::Protobuf, Form::ProtobufMetadata, Form::JsonMetadata("v1"), Form::JsonMetadata("v1beta1")] {
+                let scope = Scope { definition: Arc::clone(&definition), version: version.into(), form };
+                let letter = format!("{form:?}");
+                let joined = pieces.join(&scope, &entries, |_, out| out.extend([letter.as_bytes(), &[version]].concat()));
+                assert_eq!(joined.concat(), [letter.as_bytes(), &[version]].concat().repeat(300));
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Views of a stored entry that are slices of its bytes: the layout of the canonical encoding says where they are.
 
 use ferrokube_apimachinery::json::{Layout, forms};
+use ferrokube_resource::Printable;
 use ferrokube_storage::Entry;
 
 fn layout(entry: &Entry) -> Layout {
@@ -16,6 +17,11 @@ pub(crate) fn untyped(entry: &Entry) -> &[u8] {
 pub(crate) fn metadata(entry: &Entry) -> &[u8] {
     let splice = forms::revision_length(entry.sidecar.comma, entry.revision.0);
     forms::metadata(&entry.bytes, &layout(entry), splice)
+}
+
+/// The object for a table's row.
+pub(crate) fn printable(entry: &Entry) -> Printable<'_> {
+    Printable::new(&entry.bytes, &layout(entry), forms::revision_length(entry.sidecar.comma, entry.revision.0))
 }
 
 /// The uid, which the canonical writer puts behind nothing but names; in those no bare quote can stand.
@@ -39,13 +45,21 @@ pub(crate) fn partial_head(version: &str) -> &'static str {
 
 /// The object as `PartialObjectMetadata`, without a newline.
 pub(crate) fn partial(entry: &Entry, version: &str) -> Vec<u8> {
-    let head = partial_head(version);
-    let metadata = metadata(entry);
-    let mut out = Vec::with_capacity(head.len() + metadata.len() + 2);
-    out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(metadata);
-    out.push(b'}');
+    let mut out = Vec::with_capacity(partial_length(entry, version) + 1);
+    write_partial(entry, version, &mut out);
     out
+}
+
+/// Appends [`partial`].
+pub(crate) fn write_partial(entry: &Entry, version: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(partial_head(version).as_bytes());
+    out.extend_from_slice(metadata(entry));
+    out.push(b'}');
+}
+
+/// The length of [`partial`].
+pub(crate) fn partial_length(entry: &Entry, version: &str) -> usize {
+    partial_head(version).len() + metadata(entry).len() + 1
 }
 
 /// A copy with a newline at the end.

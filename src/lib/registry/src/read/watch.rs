@@ -8,6 +8,8 @@ use crate::pipeline::{Registry, prefix};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_storage::{Cursor, Entry, Event, Prefix, Revision, Snapshot, WatchError};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -35,7 +37,13 @@ pub struct Watch {
     bookmark: Option<Instant>,
     changes: watch::Receiver<()>,
     ending: watch::Receiver<bool>,
+    /// Everything but events that a live watch waits for. It is kept from event to event: to register with two channels and a timer for every event of
+    /// every watcher cost more than the event.
+    interruption: Option<Interruption>,
 }
+
+/// Resolves when a watch is over, the catalog changed, or a bookmark is due.
+type Interruption = Pin<Box<dyn Future<Output = Wake> + Send + Sync>>;
 
 /// Where a watch is. Each leads to a later one; every one may lead to `Ended`.
 enum Phase {
@@ -78,7 +86,7 @@ impl Registry {
         let deadline = now.checked_add(options.timeout).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365));
         let bookmark = options.bookmarks.then(|| next_bookmark(now, deadline)).flatten();
         let (catalog, served, ending) = (self.catalog().clone(), target.served.clone(), self.parts.ending.subscribe());
-        Ok(Watch { selection, catalog, served, phase, deadline, bookmark, changes, ending })
+        Ok(Watch { selection, catalog, served, phase, deadline, bookmark, changes, ending, interruption: None })
     }
 
     async fn first_phase(&self, prefix: &Prefix, served: &Served, options: &WatchOptions, asked: Option<u64>) -> Result<Phase, Failure> {
@@ -117,6 +125,17 @@ fn over(error: WatchError, asked: u64, now: Revision) -> Phase {
         WatchError::Compacted(_) => Phase::Failed(too_old(asked, now)),
         _ => Phase::Ended,
     }
+}
+
+fn interruption(mut ending: watch::Receiver<bool>, mut changes: watch::Receiver<()>, (deadline, bookmark): (Instant, Option<Instant>)) -> Interruption {
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            _ = ending.wait_for(|ending| *ending) => Wake::Over,
+            Ok(()) = changes.changed() => Wake::CatalogChanged,
+            () = tokio::time::sleep_until(bookmark.unwrap_or(deadline).min(deadline)) => if bookmark.is_some() { Wake::BookmarkDue } else { Wake::Over },
+        }
+    })
 }
 
 /// What happened while a live watch waited.
@@ -187,21 +206,32 @@ impl Watch {
 
     /// The next events, or a bookmark; `None` when the watch is over.
     async fn follow(&mut self) -> Option<Vec<WatchItem>> {
+        let is_over = *self.ending.borrow() || Instant::now() >= self.deadline;
         let Phase::Live(cursor) = &mut self.phase else {
             return Some(Vec::new());
         };
-        let bookmark = self.bookmark.unwrap_or(self.deadline);
+        let interruption = self.interruption.get_or_insert_with(|| interruption(self.ending.clone(), self.changes.clone(), (self.deadline, self.bookmark)));
+        // Events first: whether the watch is over was asked above, and whether the catalog changed is asked below.
         let wake = tokio::select! {
             biased;
-            _ = self.ending.wait_for(|ending| *ending) => Wake::Over,
-            Ok(()) = self.changes.changed() => Wake::CatalogChanged,
-            () = tokio::time::sleep_until(self.deadline) => Wake::Over,
-            () = tokio::time::sleep_until(bookmark), if self.bookmark.is_some() => Wake::BookmarkDue,
-            events = cursor.next(BATCH) => Wake::Events(events),
+            events = cursor.next(BATCH), if !is_over => Wake::Events(events),
+            wake = interruption, if !is_over => wake,
+            else => Wake::Over,
         };
+        if !matches!(wake, Wake::Events(_)) {
+            self.interruption = None;
+        }
+        // Closed: nobody will tell any more.
+        if self.changes.has_changed().unwrap_or(true) {
+            self.changes.mark_unchanged();
+            self.interruption = None;
+            if !self.catalog.is_current(&self.served) {
+                return None;
+            }
+        }
         match wake {
             Wake::Over => None,
-            Wake::CatalogChanged => self.catalog.is_current(&self.served).then(Vec::new),
+            Wake::CatalogChanged => Some(Vec::new()),
             Wake::BookmarkDue => Some(self.bookmark_now()),
             Wake::Events(Ok(events)) => Some(events.into_iter().filter_map(|event| self.see(event)).collect()),
             Wake::Events(Err(WatchError::Compacted(revision))) => Some(vec![self.lose(revision)]),

@@ -1,11 +1,10 @@
 //! ConfigMap: text and bytes under keys, at most 1 MiB; may be made immutable.
 
-use crate::cells;
 use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, data_key, entries, forbidden, invalid, is_true, too_long};
-use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks};
+use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -44,8 +43,10 @@ impl Hooks for ConfigMap {
         errors
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
-        vec![Value::from(object.name()), cells::count(object, &["data", "binaryData"]), Value::from(cells::age(object, now))]
+    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+        row.text(&object.name());
+        row.value(&object.count(&["data", "binaryData"]).into());
+        row.age(object, now);
     }
 }
 

@@ -1,11 +1,10 @@
 //! Lease: who holds what, renewed by its holder.
 
-use crate::cells;
 use crate::checks::{forbidden, invalid};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks};
+use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -55,8 +54,9 @@ impl Hooks for Lease {
         false
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
-        let holder = object.str(&["spec", "holderIdentity"]).unwrap_or_default();
-        vec![Value::from(object.name()), Value::from(holder), Value::from(cells::age(object, now))]
+    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+        row.text(&object.name());
+        row.text(&object.str(&["spec", "holderIdentity"]));
+        row.age(object, now);
     }
 }

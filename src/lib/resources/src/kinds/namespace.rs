@@ -1,12 +1,11 @@
 //! Namespace: the scope of other objects. It lives through two phases; its own finalizers hold it until its content is gone.
 
-use crate::cells;
 use crate::checks::{all_invalid, finalizer, invalid, keep_stored};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Part, Printed};
-use ferrokube_resource::{Change, Hooks, Verbs};
+use ferrokube_resource::{Change, Hooks, Printable, Row, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -85,9 +84,10 @@ impl Hooks for Namespace {
         object.remove(&["metadata", "deletionGracePeriodSeconds"]);
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
-        let phase = object.str(&["status", "phase"]).unwrap_or_default();
-        vec![Value::from(object.name()), Value::from(phase), Value::from(cells::age(object, now))]
+    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+        row.text(&object.name());
+        row.text(&object.str(&["status", "phase"]));
+        row.age(object, now);
     }
 }
 

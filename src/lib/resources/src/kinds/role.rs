@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks};
+use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -44,8 +44,9 @@ impl Hooks for Role {
         true
     }
 
-    fn cells(&self, object: &Document, _now: SystemTime) -> Vec<Value> {
-        vec![Value::from(object.name()), Value::from(object.meta("creationTimestamp"))]
+    fn print(&self, object: &Printable<'_>, _now: SystemTime, row: &mut Row) {
+        row.text(&object.name());
+        row.text(&object.str(&["metadata", "creationTimestamp"]));
     }
 }
 

@@ -1,6 +1,5 @@
 //! Secret: bytes under keys, at most 1 MiB; its type never changes and may demand keys. No message here ever holds a value.
 
-use crate::cells;
 use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, data_key, entries, forbidden, invalid, is_true, required, too_long};
 use crate::kinds::configmap::decoded_bytes;
 use base64::Engine;
@@ -9,7 +8,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::json;
 use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks};
+use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -63,9 +62,11 @@ impl Hooks for Secret {
         Vec::new()
     }
 
-    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
-        let kind = object.str(&["type"]).unwrap_or_default();
-        vec![Value::from(object.name()), Value::from(kind), cells::count(object, &["data"]), Value::from(cells::age(object, now))]
+    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+        row.text(&object.name());
+        row.text(&object.str(&["type"]));
+        row.value(&object.count(&["data"]).into());
+        row.age(object, now);
     }
 }
 

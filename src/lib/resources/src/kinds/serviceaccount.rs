@@ -2,8 +2,9 @@
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::native::{Body, Part};
-use ferrokube_resource::{Change, Hooks, Verbs};
+use ferrokube_resource::{Change, Hooks, Printable, Row, Verbs};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 pub(crate) fn body() -> Body {
     Body {
@@ -30,6 +31,11 @@ impl Hooks for ServiceAccount {
 
     fn returns_deleted(&self) -> bool {
         true
+    }
+
+    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+        row.text(&object.name());
+        row.age(object, now);
     }
 
     fn warnings(&self, change: &Change<'_>, object: &Document) -> Vec<String> {

@@ -1,0 +1,78 @@
+//! Protobuf around messages: envelopes, lengths, lists.
+
+use super::pieces::{Form, Pieces, Scope};
+use super::{Encoder, META, entry_document, list};
+use crate::negotiate::View;
+use bytes::{BufMut, Bytes};
+use ferrokube_apimachinery::json;
+use ferrokube_registry::{ListPage, Served};
+use ferrokube_storage::Entry;
+use std::sync::Arc;
+
+/// What follows the message in an envelope: no content encoding, no content type.
+const ENVELOPE_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
+
+/// A list message: `ListMeta` in field 1, each item in field 2; in the pieces that are kept, so that a large one should be made off the workers.
+pub(super) fn list(encoder: &Encoder, pieces: &Pieces, served: &Served, page: &ListPage, view: View) -> Vec<Bytes> {
+    let messages = encoder.messages();
+    let (kind, api_version) = list::list_type(served, view);
+    let meta = json::read_value(list::list_meta(page).as_bytes()).unwrap_or_default();
+    let mut raw = Vec::new();
+    put_message(&mut raw, 1, &messages.write_bare(&format!("{META}.ListMeta"), &meta).unwrap_or_default());
+    let partial = format!("{META}.PartialObjectMetadata");
+    let (message, form) = match view {
+        View::MetadataList(_) => (partial.as_str(), Form::ProtobufMetadata),
+        _ => (served.version().message.as_deref().unwrap_or_default(), Form::Protobuf),
+    };
+    let write = |entry: &Entry, out: &mut Vec<u8>| match messages.write_bare(message, &entry_document(served, entry).into_value()) {
+        Ok(bytes) => put_message(out, 2, &bytes),
+        Err(error) => tracing::warn!(message, error = %error, "an object does not fit its protobuf message"),
+    };
+    let items = pieces.join(&Scope { definition: Arc::clone(&served.definition), version: served.version, form }, &page.items, write);
+    let length = raw.len() + items.iter().map(Bytes::len).sum::<usize>();
+    let mut head = envelope_head(&kind, &api_version, length);
+    head.extend_from_slice(&raw);
+    let (head, tail) = (Bytes::from(head), Bytes::from_static(ENVELOPE_TAIL));
+    std::iter::once(head).chain(items).chain([tail]).collect()
+}
+
+/// `k8s\0` and a `runtime.Unknown`, up to a message of some length; [`ENVELOPE_TAIL`] follows it.
+fn envelope_head(kind: &str, api_version: &str, length: usize) -> Vec<u8> {
+    let mut type_meta = Vec::new();
+    put_message(&mut type_meta, 1, api_version.as_bytes());
+    put_message(&mut type_meta, 2, kind.as_bytes());
+    let mut head = Vec::with_capacity(type_meta.len() + 32);
+    head.put_slice(b"k8s\0");
+    put_message(&mut head, 1, &type_meta);
+    put_length(&mut head, 2, length);
+    head
+}
+
+/// A length-delimited field.
+pub(crate) fn put_message(out: &mut impl BufMut, field: u8, bytes: &[u8]) {
+    put_length(out, field, bytes.len());
+    out.put_slice(bytes);
+}
+
+/// The field's number and a length.
+fn put_length(out: &mut impl BufMut, field: u8, mut length: usize) {
+    out.put_u8(field << 3 | 2);
+    while length >= 0x80 {
+        out.put_u8((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    out.put_u8(length as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_varints() {
+        let mut out = Vec::new();
+        put_message(&mut out, 2, &[7; 300]);
+        assert_eq!(&out[..4], [0x12, 0xac, 0x02, 7]);
+        assert_eq!(envelope_head("K", "v1", 300), b"k8s\0\x0a\x07\x0a\x02v1\x12\x01K\x12\xac\x02");
+    }
+}

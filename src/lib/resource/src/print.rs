@@ -1,0 +1,168 @@
+//! Rows of tables, made of an object's bytes without parsing them.
+
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::json::{self, Layout, forms, scan};
+use ferrokube_apimachinery::time;
+use std::borrow::Cow;
+use std::time::SystemTime;
+
+/// What an unset time prints.
+pub const UNKNOWN: &str = "<unknown>";
+
+/// An object that is to be printed: its canonical bytes, and where its metadata is.
+#[derive(Clone, Copy, Debug)]
+pub struct Printable<'a> {
+    bytes: &'a [u8],
+    metadata: &'a [u8],
+    /// From behind the metadata on.
+    rest: &'a [u8],
+}
+
+impl<'a> Printable<'a> {
+    /// Of canonical bytes; `splice_length` bytes of resource version are spliced in where the layout says.
+    pub fn new(bytes: &'a [u8], layout: &Layout, splice_length: usize) -> Self {
+        let metadata = forms::metadata(bytes, layout, splice_length);
+        let rest = bytes.get(layout.metadata as usize + metadata.len()..).unwrap_or_default();
+        Self { bytes, metadata, rest }
+    }
+
+    /// The bytes of the value at a path of field names.
+    pub fn find(&self, path: &[impl AsRef<str>]) -> Option<&'a [u8]> {
+        let (first, below) = path.split_first()?;
+        match first.as_ref() {
+            "metadata" => scan::field(self.metadata, below),
+            // They stand before the metadata; the scan ends there.
+            "kind" | "apiVersion" => scan::field(self.bytes, path),
+            first => scan::field(scan::named(scan::following(self.rest), first)?, below),
+        }
+    }
+
+    /// The string at a path; empty when there is none.
+    pub fn str(&self, path: &[&str]) -> Cow<'a, str> {
+        self.find(path).and_then(scan::string).unwrap_or_default()
+    }
+
+    /// `metadata.name`
+    pub fn name(&self) -> Cow<'a, str> {
+        self.str(&["metadata", "name"])
+    }
+
+    /// How many entries maps outside of the metadata have together.
+    pub fn count(&self, maps: &[&str]) -> usize {
+        let all = scan::following(self.rest).filter(|(name, _)| maps.iter().any(|map| map.as_bytes() == *name));
+        all.map(|(_, map)| scan::fields(map).count()).sum()
+    }
+
+    /// The object, parsed.
+    pub fn document(&self) -> Document {
+        // Canonical bytes are an object.
+        json::read(self.bytes).map(|decoded| decoded.document).unwrap_or_default()
+    }
+}
+
+/// The cells of one row, as JSON texts one behind the other.
+#[derive(Debug, Default)]
+pub struct Row {
+    texts: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Row {
+    /// Forgets all cells.
+    pub fn clear(&mut self) {
+        self.texts.clear();
+        self.ends.clear();
+    }
+
+    /// A text.
+    pub fn text(&mut self, text: &str) {
+        json::write_string(&mut self.texts, text);
+        self.ends.push(self.texts.len());
+    }
+
+    /// Any value.
+    pub fn value(&mut self, value: &Value) {
+        self.texts.extend_from_slice(&json::to_vec(value));
+        self.ends.push(self.texts.len());
+    }
+
+    /// How long ago a time was, [`UNKNOWN`] when it is unset; a time in the future is as now.
+    pub fn since(&mut self, time: &str, now: SystemTime) {
+        self.text(&since(time, now));
+    }
+
+    /// The object's age.
+    pub fn age(&mut self, object: &Printable<'_>, now: SystemTime) {
+        self.since(&object.str(&["metadata", "creationTimestamp"]), now);
+    }
+
+    /// The cells' JSON texts, in order.
+    pub fn cells(&self) -> impl Iterator<Item = &[u8]> {
+        let mut start = 0;
+        self.ends.iter().map(move |end| &self.texts[std::mem::replace(&mut start, *end)..*end])
+    }
+}
+
+/// How long ago a time was; [`UNKNOWN`] when it is unset. A time in the future is as now.
+pub fn since(text: &str, now: SystemTime) -> String {
+    match time::parse_rfc3339(text) {
+        Some(then) => time::human_age(now.duration_since(then).unwrap_or_default().as_secs()),
+        None => UNKNOWN.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_apimachinery::document::json;
+
+    fn check(object: Value, look: impl Fn(&Printable<'_>)) {
+        let (bytes, layout) = json::write(&Document::from_value(object.clone()).unwrap());
+        look(&Printable::new(&bytes, &layout, 0));
+        let spliced = forms::splice_revision(&bytes, &layout, 77);
+        look(&Printable::new(&spliced, &layout, forms::revision_length(layout.comma(), 77)));
+    }
+
+    #[test]
+    fn values_are_found_without_parsing() {
+        let object = json!({
+            "kind": "K", "apiVersion": "g/v1",
+            "metadata": {"name": "a\"b", "labels": {"data": "no"}, "creationTimestamp": "2024-01-02T02:59:05Z"},
+            "binaryData": {"z": ""}, "data": {"a": "{\\\"}", "b": ",", "c": ""}, "spec": {"data": {"x": "y"}, "n": 3},
+        });
+        check(object.clone(), |printable| {
+            assert_eq!(printable.name(), "a\"b");
+            assert_eq!(printable.str(&["kind"]), "K");
+            assert_eq!(printable.str(&["spec", "data", "x"]), "y");
+            assert_eq!(printable.find(&["spec", "n"]), Some(&b"3"[..]));
+            assert_eq!(printable.count(&["data", "binaryData"]), 4);
+            assert_eq!(printable.str(&["metadata", "labels", "data"]), "no");
+            assert_eq!(printable.str(&["nothing"]), "");
+            let mut document = printable.document();
+            document.remove(&["metadata", "resourceVersion"]);
+            assert_eq!(document.into_value(), object);
+        });
+    }
+
+    #[test]
+    fn an_empty_object_prints_nothing() {
+        check(json!({}), |printable| {
+            assert_eq!(printable.name(), "");
+            assert_eq!(printable.count(&["data"]), 0);
+            assert_eq!(printable.str(&["spec", "a"]), "");
+        });
+    }
+
+    #[test]
+    fn cells_are_json_texts() {
+        let mut row = Row::default();
+        row.text("old");
+        row.clear();
+        row.text("a\"");
+        row.value(&json!(3));
+        row.since("2024-01-02T02:59:05Z", time::parse_rfc3339("2024-01-02T03:04:05Z").unwrap());
+        row.since("", SystemTime::UNIX_EPOCH);
+        let cells: Vec<&str> = row.cells().map(|cell| std::str::from_utf8(cell).unwrap()).collect();
+        assert_eq!(cells, ["\"a\\\"\"", "3", "\"5m\"", "\"<unknown>\""]);
+    }
+}

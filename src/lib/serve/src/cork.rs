@@ -1,0 +1,205 @@
+//! Gathers what one HTTP/2 connection writes in a turn into few TLS records and system calls.
+//!
+//! hyper's HTTP/2 writes and flushes every DATA frame by itself: a hundred watches on one connection cost a hundred records and a hundred system calls for
+//! one event. Here writes go into a buffer, flushing does nothing, and whoever drives the connection drains the buffer at the end of its turn. So that a
+//! turn is worth it, a connection with several requests in flight lets the tasks of its streams, which are woken by the same event, go first.
+
+use crate::guard::Activity;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What is gathered at most; then the connection has to wait for its client. As much as the TLS library encrypts before it wants to write.
+const GATHERED_BYTES: usize = 64 * 1024;
+
+/// The byte stream that hyper gets. All clones are one.
+pub(crate) struct Cork<T>(Arc<Mutex<Gathering<T>>>);
+
+struct Gathering<T> {
+    inner: T,
+    buffer: Vec<u8>,
+    /// So much of the buffer is written.
+    sent: usize,
+    /// Draining failed; whoever uses the stream next is told.
+    failed: Option<io::Error>,
+}
+
+impl<T> Cork<T> {
+    pub(crate) fn new(inner: T) -> Self {
+        Self(Arc::new(Mutex::new(Gathering { inner, buffer: Vec::new(), sent: 0, failed: None })))
+    }
+
+    /// Never contended: hyper and the driver are one task.
+    fn lock(&self) -> MutexGuard<'_, Gathering<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Clone for Cork<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> Gathering<T> {
+    /// Writes what was gathered.
+    fn poll_drain(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Err(error));
+        }
+        if self.buffer.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        while self.sent < self.buffer.len() {
+            let sent = ready!(Pin::new(&mut self.inner).poll_write(task, &self.buffer[self.sent..]))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += sent;
+        }
+        // An idle connection holds no buffer.
+        (self.buffer, self.sent) = (Vec::new(), 0);
+        Pin::new(&mut self.inner).poll_flush(task)
+    }
+
+    fn poll_gather(&mut self, task: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if self.failed.is_some() || self.buffer.len() >= GATHERED_BYTES {
+            ready!(self.poll_drain(task))?;
+        }
+        let before = self.buffer.len();
+        for slice in slices {
+            let room = GATHERED_BYTES - self.buffer.len();
+            self.buffer.extend_from_slice(&slice[..slice.len().min(room)]);
+        }
+        Poll::Ready(Ok(self.buffer.len() - before))
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Cork<T> {
+    fn poll_read(self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.lock().inner).poll_read(task, buffer)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Cork<T> {
+    fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.lock().poll_gather(task, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, task: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.lock().poll_gather(task, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// The driver flushes, at the end of its turn.
+    fn poll_flush(self: Pin<&mut Self>, _task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut gathering = self.lock();
+        ready!(gathering.poll_drain(task))?;
+        Pin::new(&mut gathering.inner).poll_shutdown(task)
+    }
+}
+
+/// Drives a connection and drains its cork after each turn.
+pub(crate) struct Turns<C, T> {
+    connection: Pin<Box<C>>,
+    cork: Cork<T>,
+    activity: Arc<Activity>,
+    /// The streams' tasks had their turn.
+    waited: bool,
+}
+
+impl<C, T> Turns<C, T> {
+    pub(crate) fn new(connection: C, cork: Cork<T>, activity: Arc<Activity>) -> Self {
+        Self { connection: Box::pin(connection), cork, activity, waited: false }
+    }
+
+    /// The connection.
+    pub(crate) fn connection(&mut self) -> Pin<&mut C> {
+        self.connection.as_mut()
+    }
+}
+
+impl<C: Future, T: AsyncWrite + Unpin> Future for Turns<C, T> {
+    type Output = C::Output;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<C::Output> {
+        let this = &mut *self;
+        if !this.waited && this.activity.in_flight() > 1 {
+            this.waited = true;
+            task.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        this.waited = false;
+        let result = this.connection.as_mut().poll(task);
+        let mut gathering = this.cork.lock();
+        if let Poll::Ready(Err(error)) = gathering.poll_drain(task) {
+            gathering.failed = Some(error);
+            task.waker().wake_by_ref();
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn what_is_written_in_a_turn_goes_out_at_its_end() {
+        let (ours, mut theirs) = tokio::io::duplex(1024);
+        let mut cork = Cork::new(ours);
+        let driven = cork.clone();
+        for piece in ["a", "b", "c"] {
+            cork.write_all(piece.as_bytes()).await.unwrap();
+            cork.flush().await.unwrap();
+        }
+        assert_eq!(driven.lock().buffer, b"abc");
+        Turns::new(async {}, driven.clone(), Arc::default()).await;
+        assert!(driven.lock().buffer.is_empty());
+        let mut seen = [0; 3];
+        theirs.read_exact(&mut seen).await.unwrap();
+        assert_eq!(&seen, b"abc");
+    }
+
+    #[tokio::test]
+    async fn a_slow_client_bounds_what_is_gathered_and_gets_all_of_it() {
+        let (ours, mut theirs) = tokio::io::duplex(1000);
+        let cork = Cork::new(ours);
+        let mut writer = cork.clone();
+        let writing = async move {
+            for piece in 0..200_u8 {
+                writer.write_all(&[piece; 4096]).await.unwrap();
+                assert!(writer.lock().buffer.len() <= GATHERED_BYTES);
+            }
+            writer.shutdown().await.unwrap();
+        };
+        let reading = async {
+            let mut all = Vec::new();
+            theirs.read_to_end(&mut all).await.unwrap();
+            all
+        };
+        let ((), all) = tokio::join!(Turns::new(writing, cork, Arc::default()), reading);
+        assert_eq!(all, (0..200_u8).flat_map(|piece| [piece; 4096]).collect::<Vec<u8>>());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_gone_is_an_error_of_the_next_write() {
+        let (ours, theirs) = tokio::io::duplex(1000);
+        drop(theirs);
+        let mut cork = Cork::new(ours);
+        cork.write_all(b"x").await.unwrap();
+        Turns::new(async {}, cork.clone(), Arc::default()).await;
+        assert!(cork.write_all(b"y").await.is_err());
+    }
+}
