@@ -139,3 +139,87 @@ async fn fault_28_a_circle_and_a_finalizer_that_nobody_removes_stop_nothing_else
     patch(&admin, &format!("{within}/held"), &json!({"metadata": {"finalizers": null}})).await;
     gone(&admin, "the namespace", &format!("{namespaces}/stuck")).await;
 }
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const GEARS: &str = "namespaces/default/gears";
+
+/// A definition of gears with these versions: name, and whether it is served; the first is stored.
+fn gears(versions: &[(&str, bool)]) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let row = |(index, (name, served)): (usize, &(&str, bool))| json!({"name": name, "served": served, "storage": index == 0, "schema": schema});
+    let versions: Vec<Value> = versions.iter().enumerate().map(row).collect();
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "gears.ex.com"},
+        "spec": {"group": "ex.com", "scope": "Namespaced", "names": {"plural": "gears", "kind": "Gear"}, "versions": versions}})
+}
+
+async fn served(admin: &Client, version: &str) {
+    wait_until("the version is served", BOUND, async || match admin.get(&format!("/apis/ex.com/{version}/{GEARS}")).await.unwrap() {
+        answer if answer.status == 200 => Ok(()),
+        answer => Err(answer.text),
+    })
+    .await;
+}
+
+async fn gear(admin: &Client, version: &str, name: &str, owners: &Value) -> Value {
+    let gear = json!({"apiVersion": format!("ex.com/{version}"), "kind": "Gear", "metadata": {"name": name, "ownerReferences": owners}});
+    create(admin, &format!("/apis/ex.com/{version}/{GEARS}"), &gear).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_25_a_version_that_is_served_no_longer_costs_no_dependent() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    create(&admin, DEFINITIONS, &gears(&[("v1", true), ("v2", true)])).await;
+    served(&admin, "v2").await;
+    let keeper = gear(&admin, "v1", "keeper", &json!([])).await;
+    let nobody = json!("00000000-0000-0000-0000-000000000000");
+    let owners = json!([owner("ex.com/v1", "Gear", "keeper", &keeper["metadata"]["uid"]), owner("v1", "ConfigMap", "ghost", &nobody)]);
+    let mut made = 0;
+    for round in 0..6 {
+        patch(&admin, &format!("{DEFINITIONS}/gears.ex.com"), &gears(&[("v1", round % 2 == 1), ("v2", round % 2 == 0)])).await;
+        for _ in 0..30 {
+            create(&admin, CONFIGMAPS, &configmap(&format!("tooth-{made}"), &json!({ "ownerReferences": owners }))).await;
+            made += 1;
+        }
+    }
+    wait_until("every dependent was judged and kept its living owner", BOUND, async || {
+        let list = admin.get(CONFIGMAPS).await.unwrap();
+        let teeth: Vec<&Value> = list.body["items"].as_array().unwrap().iter().map(|item| &item["metadata"]).collect();
+        let teeth: Vec<&&Value> = teeth.iter().filter(|metadata| metadata["name"].as_str().is_some_and(|name| name.starts_with("tooth-"))).collect();
+        assert_eq!(teeth.len(), made, "a dependent of a living owner was deleted");
+        let open = teeth.iter().filter(|metadata| metadata["ownerReferences"].as_array().map(Vec::len) != Some(1)).count();
+        if open == 0 { Ok(()) } else { Err(format!("{open} still refer to nobody")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_25_dependents_go_in_whatever_version_they_are_served() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let boss = async |name: &str| create(&admin, CONFIGMAPS, &configmap(name, &json!({}))).await["metadata"]["uid"].clone();
+    let owned = |name: &str, uid: &Value| json!([owner("v1", "ConfigMap", name, uid)]);
+    let [first, second, third] = [boss("first").await, boss("second").await, boss("third").await];
+    create(&admin, DEFINITIONS, &gears(&[("v1", true), ("v2", true)])).await;
+    served(&admin, "v1").await;
+    gear(&admin, "v1", "of-first", &owned("first", &first)).await;
+    gear(&admin, "v1", "of-second", &owned("second", &second)).await;
+    // The collector works in the version it knows.
+    assert_eq!(admin.delete(&format!("{CONFIGMAPS}/first")).await.unwrap().status, 200);
+    gone(&admin, "a dependent", &format!("/apis/ex.com/v2/{GEARS}/of-first")).await;
+    patch(&admin, &format!("{DEFINITIONS}/gears.ex.com"), &gears(&[("v1", false), ("v2", true)])).await;
+    assert_eq!(admin.delete(&format!("{CONFIGMAPS}/second")).await.unwrap().status, 200);
+    gone(&admin, "a dependent in a new version", &format!("/apis/ex.com/v2/{GEARS}/of-second")).await;
+    // Deleted and made again in yet another version.
+    assert_eq!(admin.delete(&format!("{DEFINITIONS}/gears.ex.com")).await.unwrap().status, 200);
+    gone(&admin, "the definition", &format!("{DEFINITIONS}/gears.ex.com")).await;
+    create(&admin, DEFINITIONS, &gears(&[("v3", true)])).await;
+    served(&admin, "v3").await;
+    gear(&admin, "v3", "of-third", &owned("third", &third)).await;
+    // The right uid under another name is no owner.
+    create(&admin, CONFIGMAPS, &configmap("wrong-name", &json!({"ownerReferences": [owner("v1", "ConfigMap", "fourth", &third)]}))).await;
+    gone(&admin, "a dependent of an owner that has another name", &format!("{CONFIGMAPS}/wrong-name")).await;
+    assert_eq!(status(&admin, &format!("/apis/ex.com/v3/{GEARS}/of-third")).await, 200);
+    assert_eq!(admin.delete(&format!("{CONFIGMAPS}/third")).await.unwrap().status, 200);
+    gone(&admin, "a dependent of a definition made again", &format!("/apis/ex.com/v3/{GEARS}/of-third")).await;
+}

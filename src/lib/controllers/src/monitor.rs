@@ -33,9 +33,9 @@ pub(crate) trait Sink: Send + Sync {
     /// The full list ends.
     fn list_ends(&self, _resource: &DiscoveredResource) {}
     /// The object is there, or changed.
-    fn applied(&self, resource: &DiscoveredResource, metadata: ObjectMeta);
+    fn applied(&self, resource: &DiscoveredResource, metadata: &ObjectMeta);
     /// The object is gone.
-    fn deleted(&self, resource: &DiscoveredResource, metadata: ObjectMeta);
+    fn deleted(&self, resource: &DiscoveredResource, metadata: &ObjectMeta);
     /// The resource is no longer served: nothing is known about its objects.
     fn forgotten(&self, _resource: &DiscoveredResource) {}
 }
@@ -69,6 +69,8 @@ impl Monitor {
         tasks.spawn(self.clone().watch_definitions());
         let mut watched: HashMap<String, (DiscoveredResource, AbortHandle)> = HashMap::new();
         loop {
+            // Of watches that were ended.
+            while tasks.try_join_next().is_some() {}
             match Discovered::query(&self.client).await {
                 Ok(discovered) => self.adjust(Arc::new(discovered), &mut watched, &mut tasks),
                 Err(error) => tracing::debug!(error = %error, "discovery failed"),
@@ -100,8 +102,14 @@ impl Monitor {
         for found in discovered.resources.iter().filter(|found| is_watched(found)) {
             let name = qualified(found);
             let entry = match gone.remove(&name) {
-                Some(entry) if entry.0.resource == found.resource => entry,
-                _ => (found.clone(), tasks.spawn(self.clone().watch(found.clone()))),
+                Some((old, task)) if old.resource == found.resource && old.namespaced == found.namespaced && !task.is_finished() => (found.clone(), task),
+                replaced => {
+                    // In another version: the new watch's list tells the sinks what is there.
+                    if let Some((_, task)) = replaced {
+                        task.abort();
+                    }
+                    (found.clone(), tasks.spawn(self.clone().watch(found.clone())))
+                }
             };
             watched.insert(name, entry);
         }
@@ -125,19 +133,11 @@ impl Monitor {
             match event {
                 Ok(Event::Init) => self.sinks.iter().for_each(|sink| sink.list_begins(&resource)),
                 Ok(Event::InitDone) => self.sinks.iter().for_each(|sink| sink.list_ends(&resource)),
-                Ok(Event::Apply(object) | Event::InitApply(object)) => self.tell(object.metadata, |sink, metadata| sink.applied(&resource, metadata)),
-                Ok(Event::Delete(object)) => self.tell(object.metadata, |sink, metadata| sink.deleted(&resource, metadata)),
+                Ok(Event::Apply(object) | Event::InitApply(object)) => self.sinks.iter().for_each(|sink| sink.applied(&resource, &object.metadata)),
+                Ok(Event::Delete(object)) => self.sinks.iter().for_each(|sink| sink.deleted(&resource, &object.metadata)),
                 Err(error) => tracing::debug!(error = %error, resource = qualified(&resource), "a metadata watch ended and is begun again"),
             }
         }
-    }
-
-    fn tell(&self, metadata: ObjectMeta, call: impl Fn(&dyn Sink, ObjectMeta)) {
-        let Some((last, others)) = self.sinks.split_last() else { return };
-        for sink in others {
-            call(sink.as_ref(), metadata.clone());
-        }
-        call(last.as_ref(), metadata);
     }
 }
 

@@ -34,13 +34,13 @@ pub(crate) struct Quotas {
 }
 
 impl Sink for Quotas {
-    fn applied(&self, _resource: &DiscoveredResource, _metadata: ObjectMeta) {}
+    fn applied(&self, _resource: &DiscoveredResource, _metadata: &ObjectMeta) {}
 
-    fn deleted(&self, _resource: &DiscoveredResource, metadata: ObjectMeta) {
+    fn deleted(&self, _resource: &DiscoveredResource, metadata: &ObjectMeta) {
         let Some(namespace) = &metadata.namespace else { return };
         let known = self.known.lock().expect("no panic while held");
         for key in known.iter().filter(|(within, _)| within == namespace) {
-            self.queue.add_after(key.clone(), cause(&metadata), DEBOUNCE);
+            self.queue.add_after(key.clone(), cause(metadata), DEBOUNCE);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use http::{Method, Request};
 use kube::Client;
+use kube::core::response::StatusDetails;
 use kube::discovery::ApiResource;
 use serde_json::Value;
 
@@ -45,16 +46,25 @@ pub(crate) async fn send(client: &Client, method: Method, path: &str, ask: Ask<'
     client.request(request.body(body).map_err(kube::Error::HttpError)?).await
 }
 
-/// As [`send`] for a GET; `None` when it does not exist.
+/// Reads one object; `None` only when the server says that this very object does not exist ([`is_absent`]).
 ///
 /// # Errors
-/// As [`send`].
-pub(crate) async fn get(client: &Client, path: &str, metadata_only: bool) -> Result<Option<Value>, kube::Error> {
-    match send(client, Method::GET, path, Ask { metadata_only, body: None }).await {
+/// As [`send`]; a 404 among them says that the resource is not served, and nothing about the object.
+pub(crate) async fn get(client: &Client, resource: &ApiResource, namespace: Option<&str>, name: &str, ask: Ask<'_>) -> Result<Option<Value>, kube::Error> {
+    match send(client, Method::GET, &path(resource, namespace, name), ask).await {
         Ok(value) => Ok(Some(value)),
-        Err(error) if code(&error) == 404 => Ok(None),
+        Err(error) if is_absent(&error, resource, name) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a refusal proves that the object does not exist: a 404 that names the object. Every other 404 is about the path: the resource, or its
+/// version, is not served (any more), and the object may well live on in another version.
+pub(crate) fn is_absent(error: &kube::Error, resource: &ApiResource, name: &str) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let about_it =
+        |details: &StatusDetails| details.name == name && details.group == resource.group && (details.kind == resource.plural || details.kind == resource.kind);
+    status.code == 404 && status.details.as_ref().is_some_and(about_it)
 }
 
 /// The HTTP status of a refused request, 0 for everything else.
@@ -62,5 +72,38 @@ pub(crate) fn code(error: &kube::Error) -> u16 {
     match error {
         kube::Error::Api(status) => status.code,
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::{GroupVersionKind, Status};
+    use serde_json::json;
+
+    fn refusal(status: &Value) -> kube::Error {
+        kube::Error::Api(Box::new(serde_json::from_value::<Status>(status.clone()).unwrap()))
+    }
+
+    #[test]
+    fn fault_25_only_a_404_that_names_the_object_proves_its_absence() {
+        let gears = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), "gears");
+        let maps = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "ConfigMap"), "configmaps");
+        let about = |details: Value| refusal(&json!({"status": "Failure", "reason": "NotFound", "code": 404, "details": details}));
+        assert!(is_absent(&about(json!({"name": "a", "group": "ex.com", "kind": "gears"})), &gears, "a"));
+        assert!(is_absent(&about(json!({"name": "a", "kind": "configmaps"})), &maps, "a"));
+        for details in [
+            json!({"name": "b", "group": "ex.com", "kind": "gears"}),
+            json!({"name": "a", "kind": "gears"}),
+            json!({"name": "a", "group": "ex.com", "kind": "wheels"}),
+            json!({"name": "ex.com", "kind": "gears"}),
+            json!({}),
+        ] {
+            assert!(!is_absent(&about(details.clone()), &gears, "a"), "{details}");
+        }
+        // What routers answer for a version that is not served: no Status at all, or one without details.
+        assert!(!is_absent(&refusal(&json!({"status": "Failure", "code": 404, "message": "404 page not found"})), &gears, "a"));
+        let conflict = json!({"status": "Failure", "code": 409, "details": {"name": "a", "group": "ex.com", "kind": "gears"}});
+        assert!(!is_absent(&refusal(&conflict), &gears, "a"));
     }
 }

@@ -4,12 +4,13 @@
 //! revision that were listed, so that an object which changed meanwhile, and with that was written anew, is left alone.
 
 use crate::queue::{Next, Queue};
-use crate::rest::{self, Ask, code};
+use crate::rest::{self, Ask, code, is_absent};
 use crate::watching;
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Method;
 use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
+use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -29,7 +30,10 @@ const UNKNOWN: Duration = Duration::from_secs(60);
 /// # Errors
 /// The server cannot be asked.
 pub(crate) async fn is_served(client: &Client) -> Result<bool, kube::Error> {
-    Ok(rest::get(client, &format!("/apis/{GROUP_VERSION}"), false).await?.is_some())
+    match rest::send(client, Method::GET, &format!("/apis/{GROUP_VERSION}"), Ask::default()).await {
+        Err(error) if code(&error) == 404 => Ok(false),
+        other => other.map(|_| true),
+    }
 }
 
 /// Works until dropped.
@@ -50,7 +54,8 @@ fn path(name: &str) -> String {
 }
 
 async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
-    let Some(migration) = rest::get(&client, &path(&name), false).await? else { return Ok(Next::Done) };
+    let migrations = ApiResource::erase::<StorageVersionMigration>(&());
+    let Some(migration) = rest::get(&client, &migrations, None, &name, Ask::default()).await? else { return Ok(Next::Done) };
     if ["Succeeded", "Failed"].iter().any(|kind| condition(&migration, kind) == Some("True")) {
         return Ok(Next::Done);
     }
@@ -103,7 +108,7 @@ async fn write(client: &Client, resource: &DiscoveredResource, metadata: Value) 
     let body = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}});
     match rest::send(client, Method::PATCH, &path, Ask { metadata_only: true, body: Some(&body) }).await {
         // Gone, or written by somebody else since it was listed.
-        Err(error) if matches!(code(&error), 404 | 409) => Ok(()),
+        Err(error) if code(&error) == 409 || is_absent(&error, &resource.resource, name) => Ok(()),
         other => other.map(drop),
     }
 }

@@ -3,11 +3,12 @@
 use super::graph::{Dependent, Dying, FOREGROUND, Graph, ORPHAN, Place, Task};
 use crate::monitor::{Monitor, is_watched};
 use crate::queue::Next;
-use crate::rest::{self, Ask, code};
+use crate::rest::{self, Ask, code, is_absent};
 use ferrokube_client::{Action, DiscoveredResource};
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Client;
+use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -27,7 +28,7 @@ pub(super) enum AttemptError {
     /// The API server refused or could not be reached.
     #[error("the API server refused: {0}")]
     Api(#[from] kube::Error),
-    /// An owner's kind is not served now: nothing can be said about it.
+    /// A kind is not served now, or not in the version that was asked: nothing can be said about its objects.
     #[error("the kind {0} is not served, so its objects cannot be looked at")]
     UnknownKind(String),
     /// The object changed since it was read.
@@ -59,6 +60,16 @@ struct Owners {
     dangling: Vec<OwnerReference>,
     /// Being deleted in the foreground: they wait for this dependent.
     waiting: Vec<OwnerReference>,
+}
+
+/// What a live read showed of an owner.
+enum Looked {
+    /// Its metadata.
+    Present(Value),
+    /// Proven: no object of this kind, namespace and name has the uid.
+    Absent,
+    /// The reference goes from a cluster-scoped object to a namespaced kind.
+    AcrossScopes,
 }
 
 /// A reference that can never be right: a cluster-scoped object owned by a namespaced kind.
@@ -128,14 +139,16 @@ impl Attempt<'_> {
     async fn classify(&self, dependent: &Dependent) -> Result<Result<Owners, ScopeMismatch>, AttemptError> {
         let mut owners = Owners::default();
         for owner in &dependent.owners {
-            let resource = self.resource_of(owner)?;
-            if resource.namespaced && dependent.place.namespace.is_none() {
-                return Ok(Err(ScopeMismatch(owner.clone())));
-            }
-            match self.look(owner, &resource, &dependent.place).await? {
-                None => owners.dangling.push(owner.clone()),
-                Some(metadata) if waits_for_dependents(&metadata) => owners.waiting.push(owner.clone()),
-                Some(_) => owners.solid.push(owner.clone()),
+            match self.look(owner, &dependent.place).await {
+                Ok(Looked::AcrossScopes) => return Ok(Err(ScopeMismatch(owner.clone()))),
+                Ok(Looked::Absent) => owners.dangling.push(owner.clone()),
+                Ok(Looked::Present(metadata)) if waits_for_dependents(&metadata) => owners.waiting.push(owner.clone()),
+                Ok(Looked::Present(_)) => owners.solid.push(owner.clone()),
+                // The kind went too (its definition was deleted), but that the owner was deleted was seen before.
+                Err(AttemptError::UnknownKind(_)) if self.graph.saw_deletion(&owner.uid, dependent.place.namespace.is_some()) => {
+                    owners.dangling.push(owner.clone());
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(Ok(owners))
@@ -150,31 +163,59 @@ impl Attempt<'_> {
         })
     }
 
-    /// The owner's metadata by a live read; `None` when it is proven that no such object has this uid.
-    async fn look(&self, owner: &OwnerReference, resource: &DiscoveredResource, dependent: &Place) -> Result<Option<Value>, AttemptError> {
+    /// The owner by a live read.
+    async fn look(&self, owner: &OwnerReference, dependent: &Place) -> Result<Looked, AttemptError> {
+        let resource = self.resource_of(owner)?;
+        if resource.namespaced && dependent.namespace.is_none() {
+            return Ok(Looked::AcrossScopes);
+        }
         let namespace = dependent.namespace.as_deref().filter(|_| resource.namespaced);
         let path = rest::path(&resource.resource, namespace, &owner.name);
         let proof = format!("{path}#{}", owner.uid);
         if self.absent.lock().expect("no panic while held").contains(&proof) {
-            return Ok(None);
+            return Ok(Looked::Absent);
         }
-        let found = rest::get(&self.client, &path, true).await?;
-        let metadata = found.map(|mut object| object["metadata"].take()).filter(|metadata| metadata["uid"] == owner.uid.as_str());
-        if metadata.is_none() {
-            let mut absent = self.absent.lock().expect("no panic while held");
-            if absent.len() >= MAX_ABSENT {
-                absent.clear();
-            }
-            absent.insert(proof);
+        let found = self.read(&resource.resource, namespace, &owner.name).await?;
+        if let Some(metadata) = found.map(|mut object| object["metadata"].take()).filter(|metadata| metadata["uid"] == owner.uid.as_str()) {
+            return Ok(Looked::Present(metadata));
         }
-        Ok(metadata)
+        let mut absent = self.absent.lock().expect("no panic while held");
+        if absent.len() >= MAX_ABSENT {
+            absent.clear();
+        }
+        absent.insert(proof);
+        Ok(Looked::Absent)
+    }
+
+    /// An object's metadata; `None` when it is proven not to exist.
+    async fn read(&self, resource: &ApiResource, namespace: Option<&str>, name: &str) -> Result<Option<Value>, AttemptError> {
+        let ask = Ask { metadata_only: true, body: None };
+        rest::get(&self.client, resource, namespace, name, ask).await.map_err(|error| self.refused(error, resource))
+    }
+
+    /// Why a request about an object failed. A 404 that is not about the object says that what is known of the resource is older than the server.
+    fn refused(&self, error: kube::Error, resource: &ApiResource) -> AttemptError {
+        if code(&error) != 404 {
+            return error.into();
+        }
+        self.monitor.rediscover();
+        AttemptError::UnknownKind(format!("{} {}", resource.api_version, resource.kind))
+    }
+
+    /// The resource of an object as it is served now: its version may have changed since the object was seen.
+    fn served(&self, place: &Place) -> ApiResource {
+        let seen = &place.resource.resource;
+        let known = self.monitor.known();
+        let now = known.resources.iter().map(|found| &found.resource).find(|now| now.group == seen.group && now.plural == seen.plural);
+        now.unwrap_or(seen).clone()
     }
 
     async fn delete(&self, dependent: &Dependent, policy: &str) -> Result<Next, AttemptError> {
         let preconditions = json!({"uid": &*dependent.uid, "resourceVersion": dependent.resource_version});
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy, "preconditions": preconditions});
-        let path = path_of(&dependent.place);
         let Place { resource, namespace, name } = &dependent.place;
+        let served = self.served(&dependent.place);
+        let path = rest::path(&served, namespace.as_deref(), name);
         tracing::debug!(
             controller = "garbage-collector",
             k8s.resource = crate::monitor::qualified(resource),
@@ -186,10 +227,10 @@ impl Attempt<'_> {
         let outcome = rest::send(&self.client, Method::DELETE, &path, Ask { metadata_only: true, body: Some(&options) }).await;
         match outcome {
             Ok(_) => Ok(Next::Done),
-            Err(error) if code(&error) == 404 => Ok(Next::Done),
+            Err(error) if is_absent(&error, &served, name) => Ok(Next::Done),
             // It changed, perhaps its owners: the watch event that tells so queues it again; until then back off.
             Err(error) if code(&error) == 409 => Err(AttemptError::Changed),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(self.refused(error, &served)),
         }
     }
 
@@ -236,7 +277,8 @@ impl Attempt<'_> {
     }
 
     async fn drop_finalizer(&self, dying: &Dying, finalizer: &str) -> Result<Next, AttemptError> {
-        let Some(object) = rest::get(&self.client, &path_of(&dying.place), true).await? else { return Ok(Next::Done) };
+        let Place { namespace, name, .. } = &dying.place;
+        let Some(object) = self.read(&self.served(&dying.place), namespace.as_deref(), name).await? else { return Ok(Next::Done) };
         let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).map_err(kube::Error::SerdeError)?;
         let present = metadata.finalizers.unwrap_or_default();
         if metadata.uid.as_deref() != Some(&*dying.uid) || !present.iter().any(|own| own == finalizer) {
@@ -251,11 +293,13 @@ impl Attempt<'_> {
         metadata["uid"] = json!(uid);
         metadata["resourceVersion"] = json!(resource_version);
         let body = json!({"metadata": metadata});
-        match rest::send(&self.client, Method::PATCH, &path_of(place), Ask { metadata_only: true, body: Some(&body) }).await {
+        let served = self.served(place);
+        let path = rest::path(&served, place.namespace.as_deref(), &place.name);
+        match rest::send(&self.client, Method::PATCH, &path, Ask { metadata_only: true, body: Some(&body) }).await {
             Ok(_) => Ok(Next::Done),
-            Err(error) if code(&error) == 404 => Ok(Next::Done),
+            Err(error) if is_absent(&error, &served, &place.name) => Ok(Next::Done),
             Err(error) if code(&error) == 409 => Err(AttemptError::Changed),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(self.refused(error, &served)),
         }
     }
 
@@ -275,10 +319,6 @@ impl Attempt<'_> {
         rest::send(&self.client, Method::POST, "/api/v1/namespaces/default/events", Ask { metadata_only: false, body: Some(&event) }).await?;
         Ok(Next::Done)
     }
-}
-
-fn path_of(place: &Place) -> String {
-    rest::path(&place.resource.resource, place.namespace.as_deref(), &place.name)
 }
 
 fn waits_for_dependents(metadata: &Value) -> bool {

@@ -1,4 +1,4 @@
-//! Who owns whom, as the metadata watches tell it. Compact: objects without owners cost 40 bytes.
+//! Who owns whom, as the metadata watches tell it. Compact: objects without owners cost 44 bytes.
 
 use crate::monitor::{Sink, qualified};
 use crate::queue::Queue;
@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex};
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// The finalizer that keeps dependents.
 pub(super) const ORPHAN: &str = "orphan";
+
+/// How many deleted owners are remembered; one that is forgotten is looked at again.
+const MAX_DEPARTED: usize = 10_000;
 
 /// An object's uid.
 pub(super) type Uid = Arc<str>;
@@ -67,19 +70,29 @@ struct State {
     /// By owner's uid.
     owned: HashMap<Uid, HashSet<Uid>>,
     dying: HashMap<Uid, Dying>,
-    resources: Vec<(Arc<DiscoveredResource>, u32)>,
+    /// A slot for each resource that is watched; `Seen` names them by number. Slots of forgotten resources are used again.
+    resources: Vec<Option<Slot>>,
     /// Their places, by name.
     indexes: HashMap<String, u16>,
+    /// Owners whose deletion was seen while they had dependents, and whether they lived in a namespace. Uids never come back.
+    departed: HashMap<Uid, bool>,
     /// Resources that were listed to the end at least once.
     listed: HashSet<String>,
+}
+
+/// A resource in the version in which it is watched now, and the number of its last list.
+struct Slot {
+    resource: Arc<DiscoveredResource>,
+    list: u32,
 }
 
 #[derive(Clone, Copy)]
 struct Seen {
     resource: u16,
-    /// Of the namespace: enough to see that a reference crosses namespaces, without its name for every object. Equal hashes of two namespaces only
+    /// Of the namespace and of the name: enough to see that a reference is wrong, without the words for every object. Equal hashes of two words only
     /// leave a wrong reference alone.
     namespace: u32,
+    name: u32,
     list: u32,
 }
 
@@ -109,6 +122,11 @@ impl Graph {
         resources.all(|resource| state.listed.contains(&qualified(resource)))
     }
 
+    /// Whether the deletion of this owner was seen, and a dependent with or without a namespace could refer to it.
+    pub(super) fn saw_deletion(&self, owner: &str, dependent_namespaced: bool) -> bool {
+        self.lock().departed.get(owner).is_some_and(|namespaced| dependent_namespaced || !namespaced)
+    }
+
     /// Queues a task because of an action.
     pub(super) fn queue(&self, task: Task, cause: Option<TraceContext>) {
         self.queue.add(task, cause);
@@ -123,13 +141,15 @@ impl Sink for Graph {
     fn list_begins(&self, resource: &DiscoveredResource) {
         let mut state = self.lock();
         let index = state.index(resource);
-        state.resources[usize::from(index)].1 += 1;
+        if let Some(slot) = &mut state.resources[usize::from(index)] {
+            slot.list += 1;
+        }
     }
 
     fn list_ends(&self, resource: &DiscoveredResource) {
         let mut state = self.lock();
         let index = state.index(resource);
-        let list = state.resources[usize::from(index)].1;
+        let list = state.slot(index).map_or(0, |slot| slot.list);
         state.listed.insert(qualified(resource));
         let missed: Vec<Uid> = state.live.iter().filter(|(_, seen)| seen.resource == index && seen.list != list).map(|(uid, _)| uid.clone()).collect();
         let tasks: Vec<Task> = missed.iter().flat_map(|uid| state.remove(uid)).collect();
@@ -138,16 +158,20 @@ impl Sink for Graph {
         tasks.into_iter().for_each(|task| self.queue(task, None));
     }
 
-    fn applied(&self, resource: &DiscoveredResource, metadata: ObjectMeta) {
-        let cause = cause(&metadata);
+    fn applied(&self, resource: &DiscoveredResource, metadata: &ObjectMeta) {
+        let cause = cause(metadata);
         let tasks = self.lock().apply(resource, metadata);
         tasks.into_iter().for_each(|task| self.queue(task, cause));
     }
 
-    fn deleted(&self, _resource: &DiscoveredResource, metadata: ObjectMeta) {
+    fn deleted(&self, resource: &DiscoveredResource, metadata: &ObjectMeta) {
         // The last state carries the ids of the deletion: what follows from it belongs to it.
-        let cause = cause(&metadata);
-        let tasks = self.lock().remove(metadata.uid.as_deref().unwrap_or_default());
+        let cause = cause(metadata);
+        let uid = metadata.uid.as_deref().unwrap_or_default();
+        let mut state = self.lock();
+        state.note_departed(uid, resource.namespaced);
+        let tasks = state.remove(uid);
+        drop(state);
         tasks.into_iter().for_each(|task| self.queue(task, cause));
     }
 
@@ -160,35 +184,55 @@ impl Sink for Graph {
         for uid in gone {
             state.remove(&uid);
         }
+        state.resources[usize::from(index)] = None;
+        state.indexes.remove(&qualified(resource));
     }
 }
 
-fn hash(namespace: Option<&str>) -> u32 {
+fn hash(word: Option<&str>) -> u32 {
     let mut hasher = DefaultHasher::new();
-    namespace.hash(&mut hasher);
+    word.hash(&mut hasher);
     hasher.finish() as u32
 }
 
 impl State {
+    /// The resource's slot, a new one if it has none; it holds the resource as it was seen last: the served version can change.
     fn index(&mut self, resource: &DiscoveredResource) -> u16 {
-        let resources = &mut self.resources;
-        *self.indexes.entry(qualified(resource)).or_insert_with(|| {
-            resources.push((Arc::new(resource.clone()), 0));
-            u16::try_from(resources.len() - 1).unwrap_or(u16::MAX)
-        })
+        let Self { resources, indexes, .. } = self;
+        let index = *indexes.entry(qualified(resource)).or_insert_with(|| {
+            let free = resources.iter().position(Option::is_none).unwrap_or(resources.len());
+            if free == resources.len() {
+                resources.push(None);
+            }
+            u16::try_from(free).expect("far fewer resources are served at a time")
+        });
+        match &mut resources[usize::from(index)] {
+            Some(slot) if slot.resource.resource != resource.resource || slot.resource.namespaced != resource.namespaced => {
+                slot.resource = Arc::new(resource.clone());
+            }
+            Some(_) => {}
+            empty => *empty = Some(Slot { resource: Arc::new(resource.clone()), list: 0 }),
+        }
+        index
     }
 
-    fn apply(&mut self, resource: &DiscoveredResource, metadata: ObjectMeta) -> Vec<Task> {
+    fn slot(&self, index: u16) -> Option<&Slot> {
+        self.resources.get(usize::from(index)).and_then(Option::as_ref)
+    }
+
+    fn apply(&mut self, resource: &DiscoveredResource, metadata: &ObjectMeta) -> Vec<Task> {
         let Some(uid) = metadata.uid.as_deref().map(Uid::from) else { return Vec::new() };
         let index = self.index(resource);
-        let (resource, list) = self.resources[usize::from(index)].clone();
-        self.live.insert(uid.clone(), Seen { resource: index, namespace: hash(metadata.namespace.as_deref()), list });
-        let place = Place { resource, namespace: metadata.namespace, name: metadata.name.unwrap_or_default() };
-        let finalizers = metadata.finalizers.unwrap_or_default();
+        let Some(slot) = self.slot(index) else { return Vec::new() };
+        let (resource, list) = (slot.resource.clone(), slot.list);
+        let (namespace, name) = (hash(metadata.namespace.as_deref()), hash(metadata.name.as_deref()));
+        self.live.insert(uid.clone(), Seen { resource: index, namespace, name, list });
+        let place = Place { resource, namespace: metadata.namespace.clone(), name: metadata.name.clone().unwrap_or_default() };
+        let finalizers = metadata.finalizers.clone().unwrap_or_default();
         let terminating = metadata.deletion_timestamp.is_some();
         let mut tasks = self.note_dying(&uid, &place, &finalizers, terminating);
-        let owners = metadata.owner_references.unwrap_or_default();
-        let resource_version = metadata.resource_version.unwrap_or_default();
+        let owners = metadata.owner_references.clone().unwrap_or_default();
+        let resource_version = metadata.resource_version.clone().unwrap_or_default();
         let dependent = Dependent { place, uid, resource_version, owners, finalizers, terminating };
         tasks.extend(self.note_dependent(dependent));
         tasks
@@ -228,16 +272,14 @@ impl State {
         tasks
     }
 
-    /// Whether the owner was seen, of the kind that the reference says, and is not on its way out.
+    /// Whether the owner was seen, of the kind and name that the reference says, and is not on its way out.
     fn fits(&self, owner: &OwnerReference, dependent: &Place) -> bool {
         let Some(seen) = self.live.get(owner.uid.as_str()) else { return false };
-        let Some((resource, _)) = self.resources.get(usize::from(seen.resource)) else { return false };
+        let Some(Slot { resource, .. }) = self.slot(seen.resource) else { return false };
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let same_kind = resource.resource.kind == owner.kind && resource.resource.group == group;
         let reachable = !resource.namespaced || seen.namespace == hash(dependent.namespace.as_deref());
-        // Names are not kept for every object; a reference with the right uid but another name is found by the live read of objects that are also
-        // owners of something wrong, and never deletes anything wrongly.
-        same_kind && reachable && !self.dying.contains_key(owner.uid.as_str())
+        same_kind && reachable && seen.name == hash(Some(&owner.name)) && !self.dying.contains_key(owner.uid.as_str())
     }
 
     fn disown(&mut self, owner: &str, dependent: &Uid) -> Option<Task> {
@@ -248,6 +290,16 @@ impl State {
             }
         }
         self.dying.get(owner).map(|dying| Task::Owner(dying.uid.clone()))
+    }
+
+    fn note_departed(&mut self, uid: &str, namespaced: bool) {
+        if !self.owned.contains_key(uid) {
+            return;
+        }
+        if self.departed.len() >= MAX_DEPARTED {
+            self.departed.clear();
+        }
+        self.departed.insert(Uid::from(uid), namespaced);
     }
 
     /// The object is gone: its dependents must be looked at, and its owners may go on.
@@ -266,5 +318,76 @@ impl State {
         }
         tasks.extend(self.owned.get(&uid).into_iter().flatten().cloned().map(Task::Dependent));
         tasks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::GroupVersionKind;
+    use kube::discovery::ApiResource;
+
+    fn gears(version: &str) -> DiscoveredResource {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", version, "Gear"), "gears");
+        DiscoveredResource { resource, namespaced: true, verbs: Vec::new() }
+    }
+
+    fn metadata(uid: &str, owner: Option<(&str, &str)>) -> ObjectMeta {
+        let owner = owner.map(|(name, uid)| OwnerReference {
+            api_version: "ex.com/v1".into(),
+            kind: "Gear".into(),
+            name: name.into(),
+            uid: uid.into(),
+            ..OwnerReference::default()
+        });
+        let owner_references = owner.map(|owner| vec![owner]);
+        ObjectMeta { name: Some(format!("gear-{uid}")), namespace: Some("u".into()), uid: Some(uid.into()), owner_references, ..ObjectMeta::default() }
+    }
+
+    fn list(graph: &Graph, resource: &DiscoveredResource, objects: &[ObjectMeta]) {
+        graph.list_begins(resource);
+        objects.iter().for_each(|object| graph.applied(resource, object));
+        graph.list_ends(resource);
+    }
+
+    #[test]
+    fn a_resource_that_is_served_in_another_version_is_known_by_that() {
+        let graph = Graph::new(Queue::default());
+        let objects = [metadata("a", None), metadata("b", Some(("gear-a", "a")))];
+        let version = || graph.dependent("b").map(|dependent| dependent.place.resource.resource.version.clone());
+        list(&graph, &gears("v1"), &objects);
+        assert_eq!(version().as_deref(), Some("v1"));
+        list(&graph, &gears("v2"), &objects);
+        assert_eq!(version().as_deref(), Some("v2"));
+        assert_eq!(graph.lock().resources.len(), 1);
+        // Deleted and made again: what was known is not known any more, and nothing grows.
+        graph.forgotten(&gears("v2"));
+        assert_eq!(version(), None);
+        assert!(graph.lock().live.is_empty() && graph.lock().owned.is_empty());
+        list(&graph, &gears("v3"), &objects);
+        assert_eq!(version().as_deref(), Some("v3"));
+        assert_eq!(graph.lock().resources.len(), 1);
+        assert!(graph.queue.is_empty(), "every owner lives");
+    }
+
+    #[test]
+    fn a_reference_with_another_name_is_looked_at() {
+        let graph = Graph::new(Queue::default());
+        list(&graph, &gears("v1"), &[metadata("a", None), metadata("b", Some(("gear-a", "a")))]);
+        assert!(graph.queue.is_empty());
+        graph.applied(&gears("v1"), &metadata("c", Some(("wheel", "a"))));
+        assert_eq!(graph.queue.len(), 1);
+    }
+
+    #[test]
+    fn only_seen_deletions_are_remembered_as_such() {
+        let graph = Graph::new(Queue::default());
+        list(&graph, &gears("v1"), &[metadata("a", None), metadata("b", Some(("gear-a", "a")))]);
+        graph.forgotten(&gears("v1"));
+        assert!(!graph.saw_deletion("a", true));
+        list(&graph, &gears("v1"), &[metadata("a", None), metadata("b", Some(("gear-a", "a")))]);
+        graph.deleted(&gears("v1"), &metadata("a", None));
+        assert!(graph.saw_deletion("a", true));
+        assert!(!graph.saw_deletion("a", false), "a cluster-scoped object cannot have had this owner");
     }
 }

@@ -1,7 +1,8 @@
 //! The garbage collector: objects whose owners are gone, foreground deletion, orphaning.
 //!
 //! Nothing is deleted on the word of a cache: an owner is gone only after a live read by kind, namespace and name showed no object with
-//! its uid, and the delete itself is guarded by the dependent's uid and resourceVersion.
+//! its uid (or, where its kind is served no longer, after its deletion was seen), and the delete itself is guarded by the dependent's uid and
+//! resourceVersion. A 404 that does not name the object proves nothing: versions of custom resources come and go.
 
 mod attempt;
 mod graph;

@@ -6,6 +6,7 @@ use crate::watching;
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
+use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -43,7 +44,8 @@ struct Findings {
 
 async fn reconcile(client: Client, name: String) -> Result<Next, kube::Error> {
     let path = format!("/api/v1/namespaces/{name}");
-    let Some(namespace) = rest::get(&client, &path, false).await? else { return Ok(Next::Done) };
+    let namespaces = ApiResource::erase::<Namespace>(&());
+    let Some(namespace) = rest::get(&client, &namespaces, None, &name, Ask::default()).await? else { return Ok(Next::Done) };
     let finalizers: Vec<&Value> = namespace["spec"]["finalizers"].as_array().into_iter().flatten().collect();
     if namespace["metadata"]["deletionTimestamp"].is_null() || !finalizers.iter().any(|finalizer| *finalizer == FINALIZER) {
         return Ok(Next::Done);
