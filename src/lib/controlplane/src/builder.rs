@@ -238,7 +238,13 @@ impl ControlPlane {
             return;
         }
         if let Some((state, informer)) = Follower::start(&self.shared.registry, &self.shared.custom) {
-            let task = tokio::spawn(state.run(informer, Server(Arc::clone(&self.shared))));
+            let shared = Arc::clone(&self.shared);
+            let task = tokio::spawn(async move {
+                tokio::select! {
+                    () = state.run(informer, Server(Arc::clone(&shared))) => {}
+                    () = shared.openapi.cool_down() => {}
+                }
+            });
             *follower = Some(AbortOnDrop(task.abort_handle()));
         }
     }

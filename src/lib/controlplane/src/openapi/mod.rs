@@ -1,4 +1,4 @@
-//! OpenAPI documents, made when somebody asks and kept until their definitions change.
+//! OpenAPI documents, made when somebody asks and kept until their definitions change or nobody asks any more.
 
 mod documents;
 mod gnostic;
@@ -15,10 +15,15 @@ use ferrokube_resource::Definition;
 use ferrokube_serve::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+
+/// A document that nobody asked for between two looks so far apart is dropped.
+const COLD: Duration = Duration::from_secs(120);
 
 /// What was made so far.
 #[derive(Default)]
@@ -40,15 +45,18 @@ struct Made {
     json: Bytes,
     protobuf: Bytes,
     hash: String,
+    /// Whether somebody asked for it since the last look.
+    asked: AtomicBool,
 }
 
 impl Made {
     fn new(definitions: Vec<Arc<Definition>>, value: &Value, protobuf: Vec<u8>) -> Self {
         let json: Bytes = codec::to_vec(value).into();
-        Self { definitions, hash: hash(&json), json, protobuf: protobuf.into() }
+        Self { definitions, hash: hash(&json), json, protobuf: protobuf.into(), asked: AtomicBool::new(true) }
     }
 
     fn is_from(&self, definitions: &[Arc<Definition>]) -> bool {
+        self.asked.store(true, Ordering::Relaxed);
         self.definitions.len() == definitions.len() && self.definitions.iter().zip(definitions).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 }
@@ -66,6 +74,21 @@ fn sorted(shared: &Shared) -> BTreeMap<String, Vec<Arc<Definition>>> {
 }
 
 impl OpenApi {
+    /// Drops what is cold, again and again; until dropped.
+    pub(crate) async fn cool_down(&self) {
+        loop {
+            tokio::time::sleep(COLD).await;
+            self.drop_cold();
+        }
+    }
+
+    fn drop_cold(&self) {
+        let was_asked = |made: &Arc<Made>| made.asked.swap(false, Ordering::Relaxed);
+        let mut cache = self.cache.lock().expect("no panic while held");
+        cache.v3.retain(|_, made| was_asked(made));
+        cache.v2 = cache.v2.take().filter(was_asked);
+    }
+
     fn v3_document(&self, path: &str, definitions: Vec<Arc<Definition>>) -> Arc<Made> {
         if let Some(made) = self.cache.lock().expect("no panic while held").v3.get(path)
             && made.is_from(&definitions)
@@ -184,6 +207,28 @@ fn answer(exchange: &Exchange, made: &Made, protobuf: bool, media_type: &'static
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn documents_are_made_lazily_and_dropped_when_cold() {
+        let openapi = OpenApi::default();
+        let kept = || {
+            let cache = openapi.cache.lock().unwrap();
+            cache.v3.len() + usize::from(cache.v2.is_some())
+        };
+        assert_eq!(kept(), 0);
+        let first = openapi.v3_document("apis/e/v1", Vec::new());
+        openapi.v3_document("apis/f/v1", Vec::new());
+        openapi.v2_document(Vec::new());
+        openapi.drop_cold();
+        assert_eq!(kept(), 3, "they were asked for");
+        let again = openapi.v3_document("apis/e/v1", Vec::new());
+        assert!(Arc::ptr_eq(&first, &again));
+        openapi.drop_cold();
+        assert_eq!(kept(), 1);
+        openapi.drop_cold();
+        assert_eq!(kept(), 0);
+        assert_eq!(openapi.v3_document("apis/e/v1", Vec::new()).hash, first.hash);
+    }
 
     #[test]
     fn the_form_is_the_first_that_fits() {
