@@ -223,3 +223,30 @@ async fn fault_25_dependents_go_in_whatever_version_they_are_served() {
     assert_eq!(admin.delete(&format!("{CONFIGMAPS}/third")).await.unwrap().status, 200);
     gone(&admin, "a dependent of a definition made again", &format!("/apis/ex.com/v3/{GEARS}/of-third")).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_28_a_version_that_changes_during_a_namespace_deletion_leaves_nothing_behind() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    create(&admin, DEFINITIONS, &gears(&[("v1", true), ("v2", true)])).await;
+    served(&admin, "v2").await;
+    let mut version = "v1";
+    for round in 0..5 {
+        let name = format!("round-{round}");
+        create(&admin, "/api/v1/namespaces", &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        for number in 0..3 {
+            let gear = json!({"apiVersion": format!("ex.com/{version}"), "kind": "Gear", "metadata": {"name": format!("gear-{number}")}});
+            create(&admin, &format!("/apis/ex.com/{version}/namespaces/{name}/gears"), &gear).await;
+        }
+        let path = format!("/api/v1/namespaces/{name}");
+        let deletion = async { assert_eq!(admin.delete(&path).await.unwrap().status, 200) };
+        version = if version == "v1" { "v2" } else { "v1" };
+        let definition = gears(&[("v1", version == "v1"), ("v2", version == "v2")]);
+        let gears_path = format!("{DEFINITIONS}/gears.ex.com");
+        tokio::join!(deletion, patch(&admin, &gears_path, &definition));
+        gone(&admin, "the namespace", &path).await;
+        served(&admin, version).await;
+        let left = admin.get(&format!("/apis/ex.com/{version}/gears")).await.unwrap();
+        assert_eq!(left.body["items"].as_array().map(Vec::len), Some(0), "{}", left.text);
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::garbage::Garbage;
 use crate::monitor::{Monitor, Sink};
+use crate::namespace::Namespaces;
 use crate::resource_quota::Quotas;
 use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, service_account, storage_migration, token_cleaner};
 use ferrokube_client::{Connection, ConnectionError, Elector, Lost, ServiceAccountIdentity, Timing};
@@ -145,9 +146,6 @@ async fn controllers(config: &Config, manager: Client, chosen: &BTreeSet<&'stati
     let client_of = |name: &str| clients.iter().find(|(own, _)| *own == name).map(|(_, client)| client.clone());
     start_monitored(&client_of, &mut tasks);
     let root_ca = config.root_ca.clone();
-    if let Some(client) = client_of(NAMES[0]) {
-        tasks.spawn(namespace::run(client));
-    }
     if let Some(client) = client_of(NAMES[2]) {
         tasks.spawn(service_account::run(manager.clone(), client));
     }
@@ -189,14 +187,22 @@ async fn migrations(connection: Connection, manager: Client) {
     }
 }
 
-/// Garbage collection and quota share one set of metadata watches.
+/// Garbage collection, quota and namespaces share one set of metadata watches; namespaces alone do without.
 fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, tasks: &mut JoinSet<()>) {
     let (collector, counter) = (client_of(NAMES[1]), client_of(NAMES[4]));
+    let namespaces = Arc::new(Namespaces::default());
+    let lifecycle = client_of(NAMES[0]);
+    if let Some(client) = lifecycle.clone() {
+        tasks.spawn(namespace::run(client, namespaces.clone()));
+    }
     let Some(watcher) = collector.clone().or_else(|| counter.clone()) else { return };
     let (garbage, quotas) = (Garbage::new(), Arc::new(Quotas::default()));
     let mut sinks: Vec<Arc<dyn Sink>> = Vec::new();
     if counter.is_some() {
         sinks.push(quotas.clone());
+    }
+    if lifecycle.is_some() {
+        sinks.push(namespaces);
     }
     if collector.is_some() {
         sinks.push(garbage.sink());

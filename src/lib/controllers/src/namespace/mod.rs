@@ -1,180 +1,236 @@
 //! Namespace lifecycle: a namespace that is being deleted loses its content, then its finalizer.
+//!
+//! A pass looks at every resource that is served, and only a pass that found nothing of any of them, with the same resources and versions served
+//! before and after it, ends in the finalizer's removal. While something is left (for finalizers or grace), only that is looked at, less and less
+//! often; the monitor's word that an object of the namespace is gone brings the next look at once.
+//!
+//! A group that cannot be described now (its aggregated server is away) holds the namespace, as upstream: what it stores cannot be known.
 
+mod conditions;
+mod content;
+
+use crate::monitor::Sink;
 use crate::queue::{Next, Queue};
 use crate::rest::{self, Ask, code};
 use crate::watching;
+use content::Findings;
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 const WORKERS: usize = 5;
-/// Until the next look at a namespace whose content waits for finalizers or grace.
+/// Until the second look at a namespace whose content waits for finalizers or grace; each further one waits twice as long.
 const RECHECK: Duration = Duration::from_secs(1);
+/// The longest wait between two looks.
+const MAX_RECHECK: Duration = Duration::from_secs(15);
+/// Objects go in bursts: after one of them the next look waits this long.
+const DEBOUNCE: Duration = Duration::from_millis(50);
 /// The finalizer that this controller owns, in `spec.finalizers`.
 const FINALIZER: &str = "kubernetes";
 
+/// The controller's ears and memory: told of deletions by the monitor, if that runs.
+#[derive(Default)]
+pub(crate) struct Namespaces {
+    queue: Queue<String>,
+    /// The namespaces that are being deleted, by name.
+    terminating: Mutex<HashMap<String, Progress>>,
+}
+
+/// Between the passes over one namespace.
+#[derive(Clone, Default)]
+struct Progress {
+    uid: String,
+    /// What the last pass left; empty when everything must be looked at.
+    held: Vec<DiscoveredResource>,
+    /// How long the last wait was.
+    delay: Duration,
+    /// Nothing is done until the next look: an object that goes brings it forward.
+    waiting: bool,
+    /// An object went during the pass, perhaps after it was counted.
+    stirred: bool,
+}
+
+impl Progress {
+    /// How long to wait after a pass that left something.
+    fn wait(&mut self) -> Duration {
+        self.waiting = true;
+        if self.stirred {
+            return DEBOUNCE;
+        }
+        self.delay = (self.delay * 2).clamp(RECHECK, MAX_RECHECK);
+        self.delay
+    }
+}
+
+impl Sink for Namespaces {
+    fn applied(&self, _resource: &DiscoveredResource, _metadata: &ObjectMeta) {}
+
+    fn deleted(&self, _resource: &DiscoveredResource, metadata: &ObjectMeta) {
+        let Some(namespace) = &metadata.namespace else { return };
+        match self.terminating().get_mut(namespace) {
+            Some(progress) if progress.waiting => self.queue.add_after(namespace.clone(), cause(metadata), DEBOUNCE),
+            Some(progress) => progress.stirred = true,
+            None => {}
+        }
+    }
+}
+
 /// Works until dropped.
-pub(crate) async fn run(client: Client) {
-    let queue: Queue<String> = Queue::default();
+pub(crate) async fn run(client: Client, namespaces: Arc<Namespaces>) {
     let watch = watching::each(Api::<Namespace>::all(client.clone()), watcher::Config::default(), |namespace, gone| {
-        if !gone && namespace.metadata.deletion_timestamp.is_some() {
-            queue.add(namespace.name_any(), cause(&namespace.metadata));
+        // The passes' own writes of conditions wake nobody.
+        let known = namespaces.terminating().get(&namespace.name_any()).is_some_and(|progress| Some(&progress.uid) == namespace.metadata.uid.as_ref());
+        if !gone && !known && namespace.metadata.deletion_timestamp.is_some() {
+            namespaces.queue.add(namespace.name_any(), cause(&namespace.metadata));
         }
     });
-    let work = queue.run("namespace", WORKERS, move |name, action| reconcile(action.client(&client), name));
+    let work = namespaces.queue.run("namespace", WORKERS, |name, action| {
+        let (client, namespaces) = (action.client(&client), namespaces.clone());
+        async move { namespaces.reconcile(&client, &name).await }
+    });
     tokio::join!(watch, work);
 }
 
-/// What the conditions say after one pass.
-#[derive(Default)]
-struct Findings {
-    discovery: Option<String>,
-    deletion: Vec<String>,
-    /// Objects that are left, by resource.
-    remaining: BTreeMap<String, u64>,
-    /// Objects that are left, by the finalizer that holds them.
-    finalizers: BTreeMap<String, u64>,
-}
+impl Namespaces {
+    fn terminating(&self) -> MutexGuard<'_, HashMap<String, Progress>> {
+        self.terminating.lock().expect("no panic while held")
+    }
 
-async fn reconcile(client: Client, name: String) -> Result<Next, kube::Error> {
-    let path = format!("/api/v1/namespaces/{name}");
-    let namespaces = ApiResource::erase::<Namespace>(&());
-    let Some(namespace) = rest::get(&client, &namespaces, None, &name, Ask::default()).await? else { return Ok(Next::Done) };
-    let finalizers: Vec<&Value> = namespace["spec"]["finalizers"].as_array().into_iter().flatten().collect();
-    if namespace["metadata"]["deletionTimestamp"].is_null() || !finalizers.iter().any(|finalizer| *finalizer == FINALIZER) {
-        return Ok(Next::Done);
-    }
-    let mut findings = Findings::default();
-    let discovered = Discovered::query(&client).await?;
-    if !discovered.unavailable.is_empty() {
-        findings.discovery = Some(format!("cannot tell what is in {}", discovered.unavailable.join(", ")));
-    }
-    clear(&client, &name, &discovered, &mut findings).await;
-    let left = findings.remaining.values().sum::<u64>() > 0;
-    let blocked = findings.discovery.is_some() || !findings.deletion.is_empty();
-    if left || blocked {
-        write_conditions(&client, &path, namespace, &findings).await?;
-        return Ok(Next::After(RECHECK));
-    }
-    let kept: Vec<&Value> = finalizers.into_iter().filter(|finalizer| *finalizer != FINALIZER).collect();
-    let mut finalized = namespace.clone();
-    finalized["spec"]["finalizers"] = json!(kept);
-    match rest::send(&client, Method::PUT, &format!("{path}/finalize"), Ask { body: Some(&finalized), ..Ask::default() }).await {
-        Err(error) if code(&error) == 404 => Ok(Next::Done),
-        // Changed meanwhile: look again at once.
-        Err(error) if code(&error) == 409 => Ok(Next::After(Duration::ZERO)),
-        other => other.map(|_| Next::Done),
-    }
-}
-
-/// Deletes everything in the namespace, pods first (so that policies outlive what they protect: KEP-5080), and counts what stays.
-async fn clear(client: &Client, namespace: &str, discovered: &Discovered, findings: &mut Findings) {
-    let deletable = |found: &&DiscoveredResource| found.namespaced && found.has_verbs(&["list", "delete"]);
-    let (first, rest): (Vec<_>, Vec<_>) =
-        discovered.resources.iter().filter(deletable).partition(|found| found.resource.plural == "pods" && found.resource.group.is_empty());
-    for resource in first {
-        clear_resource(client, namespace, resource, findings).await;
-    }
-    if findings.remaining.values().sum::<u64>() > 0 {
-        return;
-    }
-    for resource in rest {
-        clear_resource(client, namespace, resource, findings).await;
-    }
-}
-
-async fn clear_resource(client: &Client, namespace: &str, resource: &DiscoveredResource, findings: &mut Findings) {
-    let name = crate::monitor::qualified(resource);
-    let path = rest::path(&resource.resource, Some(namespace), "");
-    let outcome = async {
-        if resource.has_verbs(&["deletecollection"]) {
-            rest::send(client, Method::DELETE, &path, Ask { metadata_only: true, body: None }).await?;
+    async fn reconcile(&self, client: &Client, name: &str) -> Result<Next, kube::Error> {
+        let namespaces = ApiResource::erase::<Namespace>(&());
+        let namespace = rest::get(client, &namespaces, None, name, Ask::default()).await?;
+        let Some(namespace) = namespace.filter(is_ours) else {
+            self.terminating().remove(name);
+            return Ok(Next::Done);
+        };
+        let held = self.begin(name, namespace["metadata"]["uid"].as_str().unwrap_or_default());
+        let mut findings = Findings::default();
+        if !held.is_empty() {
+            content::clear(client, name, &held, &mut findings).await;
         }
-        let list = rest::send(client, Method::GET, &path, Ask { metadata_only: true, body: None }).await?;
-        let items = list["items"].as_array().cloned().unwrap_or_default();
-        if !resource.has_verbs(&["deletecollection"]) {
-            for item in &items {
-                let object = rest::path(&resource.resource, Some(namespace), item["metadata"]["name"].as_str().unwrap_or_default());
-                rest::send(client, Method::DELETE, &object, Ask { metadata_only: true, body: None }).await?;
+        if findings.is_empty() {
+            let discovered = Discovered::query(client).await?;
+            if !discovered.unavailable.is_empty() {
+                findings.discovery = Some(format!("cannot tell what is in {}", discovered.unavailable.join(", ")));
+            }
+            content::clear(client, name, &discovered.resources, &mut findings).await;
+            if findings.is_empty() {
+                // What is served in another version than was asked, or only now, was not looked at.
+                let unchanged = contents(&discovered) == contents(&Discovered::query(client).await?);
+                return if unchanged { self.finalize(client, name, namespace).await } else { Ok(Next::After(DEBOUNCE)) };
             }
         }
-        Ok::<_, kube::Error>(items)
+        let path = format!("/api/v1/namespaces/{name}");
+        conditions::write(client, &path, namespace, &findings).await?;
+        Ok(Next::After(self.end(name, findings)))
     }
-    .await;
-    match outcome {
-        Ok(items) if items.is_empty() => {}
-        Ok(items) => {
-            for finalizer in items.iter().flat_map(|item| item["metadata"]["finalizers"].as_array().into_iter().flatten()).filter_map(Value::as_str) {
-                *findings.finalizers.entry(finalizer.to_owned()).or_default() += 1;
-            }
-            findings.remaining.insert(name, items.len() as u64);
+
+    /// What the last pass left of this namespace.
+    fn begin(&self, name: &str, uid: &str) -> Vec<DiscoveredResource> {
+        let mut terminating = self.terminating();
+        let progress = terminating.entry(name.to_owned()).or_default();
+        if progress.uid != uid {
+            *progress = Progress { uid: uid.to_owned(), ..Progress::default() };
         }
-        // Not served any more, or not deletable as a collection: discovery was older.
-        Err(error) if matches!(code(&error), 404 | 405) => {}
-        Err(error) => findings.deletion.push(format!("{name}: {error}")),
+        (progress.waiting, progress.stirred) = (false, false);
+        std::mem::take(&mut progress.held)
+    }
+
+    /// How long to wait after a pass that left something or could not see everything.
+    fn end(&self, name: &str, findings: Findings) -> Duration {
+        let mut terminating = self.terminating();
+        let progress = terminating.entry(name.to_owned()).or_default();
+        if !findings.failed() {
+            progress.held = findings.held;
+        }
+        progress.wait()
+    }
+
+    async fn finalize(&self, client: &Client, name: &str, mut namespace: Value) -> Result<Next, kube::Error> {
+        let kept: Vec<&Value> = finalizers(&namespace).filter(|finalizer| *finalizer != FINALIZER).collect();
+        namespace["spec"]["finalizers"] = json!(kept);
+        let path = format!("/api/v1/namespaces/{name}/finalize");
+        match rest::send(client, Method::PUT, &path, Ask { body: Some(&namespace), ..Ask::default() }).await {
+            // Changed meanwhile, or gone: look again at once.
+            Err(error) if matches!(code(&error), 404 | 409) => return Ok(Next::After(Duration::ZERO)),
+            other => other?,
+        };
+        self.terminating().remove(name);
+        Ok(Next::Done)
     }
 }
 
-/// The five conditions; written only when one of them changes.
-async fn write_conditions(client: &Client, path: &str, mut namespace: Value, findings: &Findings) -> Result<(), kube::Error> {
-    let old = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let mut conditions: Vec<Value> = old.iter().filter(|condition| !wanted(findings).iter().any(|(kind, ..)| condition["type"] == *kind)).cloned().collect();
-    for (kind, failing, reason, message) in wanted(findings) {
-        let status = if failing { "True" } else { "False" };
-        let present = old.iter().find(|condition| condition["type"] == kind);
-        let since = present.filter(|condition| condition["status"] == status).map_or_else(|| json!(now), |condition| condition["lastTransitionTime"].clone());
-        conditions.push(json!({"type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}));
-    }
-    if conditions == old {
-        return Ok(());
-    }
-    namespace["status"]["conditions"] = Value::Array(conditions);
-    match rest::send(client, Method::PUT, &format!("{path}/status"), Ask { body: Some(&namespace), ..Ask::default() }).await {
-        Err(error) if matches!(code(&error), 404 | 409) => Ok(()),
-        other => other.map(drop),
-    }
+fn finalizers(namespace: &Value) -> impl Iterator<Item = &Value> {
+    namespace["spec"]["finalizers"].as_array().into_iter().flatten()
 }
 
-fn wanted(findings: &Findings) -> [(&'static str, bool, &'static str, String); 5] {
-    let count = |counts: &BTreeMap<String, u64>, noun: &str| {
-        counts.iter().map(|(name, count)| format!("{name} {noun} {count} resource instances")).collect::<Vec<_>>().join(", ")
-    };
-    let pick = |failing: bool, bad: &'static str, good: &'static str| if failing { bad } else { good };
-    let (discovery, deletion) = (findings.discovery.is_some(), !findings.deletion.is_empty());
-    let (left, held) = (!findings.remaining.is_empty(), !findings.finalizers.is_empty());
-    let say = |failing: bool, bad: String, good: &str| if failing { bad } else { good.to_owned() };
-    [
-        (
-            "NamespaceDeletionDiscoveryFailure",
-            discovery,
-            pick(discovery, "DiscoveryFailed", "ResourcesDiscovered"),
-            say(discovery, findings.discovery.clone().unwrap_or_default(), "Everything that is served was found"),
-        ),
-        ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", "Every group version could be read".to_owned()),
-        (
-            "NamespaceDeletionContentFailure",
-            deletion,
-            pick(deletion, "ContentDeletionFailed", "ContentDeleted"),
-            say(deletion, findings.deletion.join("; "), "Every deletion was accepted"),
-        ),
-        (
-            "NamespaceContentRemaining",
-            left,
-            pick(left, "SomeResourcesRemain", "ContentRemoved"),
-            say(left, format!("Some resources are remaining: {}", count(&findings.remaining, "has")), "Nothing is left"),
-        ),
-        (
-            "NamespaceFinalizersRemaining",
-            held,
-            pick(held, "SomeFinalizersRemain", "ContentHasNoFinalizers"),
-            say(held, format!("Some content has finalizers remaining: {}", count(&findings.finalizers, "in")), "Nothing that is left has finalizers"),
-        ),
-    ]
+/// Whether the namespace is being deleted and waits for this controller.
+fn is_ours(namespace: &Value) -> bool {
+    !namespace["metadata"]["deletionTimestamp"].is_null() && finalizers(namespace).any(|finalizer| finalizer == FINALIZER)
+}
+
+/// What a namespace can have: `group/version` and plural of every resource, and what is not known.
+fn contents(discovered: &Discovered) -> (BTreeSet<(&str, &str)>, &[String]) {
+    let resources = discovered.resources.iter().filter(|found| content::is_content(found));
+    (resources.map(|found| (found.resource.api_version.as_str(), found.resource.plural.as_str())).collect(), &discovered.unavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::GroupVersionKind;
+
+    fn gears(version: &str) -> DiscoveredResource {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", version, "Gear"), "gears");
+        DiscoveredResource { resource, namespaced: true, verbs: vec!["list".into(), "delete".into()] }
+    }
+
+    #[test]
+    fn a_version_that_changed_during_a_pass_is_seen() {
+        let served = |version: &str| Discovered { resources: vec![gears(version)], unavailable: Vec::new() };
+        assert_eq!(contents(&served("v1")), contents(&served("v1")));
+        assert_ne!(contents(&served("v1")), contents(&served("v2")));
+        assert_ne!(contents(&served("v1")), contents(&Discovered::default()));
+        assert_ne!(contents(&Discovered::default()), contents(&Discovered { unavailable: vec!["ex.com/v1".into()], ..Discovered::default() }));
+    }
+
+    #[test]
+    fn fault_28_a_held_namespace_is_looked_at_less_and_less() {
+        let namespaces = Namespaces::default();
+        let pass = |stirred: bool| {
+            let held = namespaces.begin("stuck", "uid");
+            if stirred {
+                namespaces.deleted(&gears("v1"), &ObjectMeta { namespace: Some("stuck".into()), ..ObjectMeta::default() });
+            }
+            let findings = Findings { held: vec![gears("v1")], ..Findings::default() };
+            (held.len(), namespaces.end("stuck", findings).as_millis())
+        };
+        assert_eq!(pass(true), (0, 50), "an object went during the pass");
+        let waits: Vec<(usize, u128)> = (0..6).map(|_| pass(false)).collect();
+        assert_eq!(waits, [(1, 1000), (1, 2000), (1, 4000), (1, 8000), (1, 15000), (1, 15000)]);
+        // An object that goes while nothing is done brings the next look; one elsewhere does not.
+        let went = |namespace: &str| ObjectMeta { namespace: Some(namespace.into()), ..ObjectMeta::default() };
+        namespaces.deleted(&gears("v1"), &went("elsewhere"));
+        assert!(namespaces.queue.is_empty());
+        namespaces.deleted(&gears("v1"), &went("stuck"));
+        assert_eq!(namespaces.queue.len(), 1);
+        // Another namespace of that name begins anew.
+        assert!(namespaces.begin("stuck", "another").is_empty());
+    }
+
+    #[test]
+    fn a_pass_that_failed_is_followed_by_a_whole_one() {
+        let namespaces = Namespaces::default();
+        namespaces.begin("stuck", "uid");
+        namespaces.end("stuck", Findings { held: vec![gears("v1")], deletion: vec!["refused".into()], ..Findings::default() });
+        assert!(namespaces.begin("stuck", "uid").is_empty());
+    }
 }
