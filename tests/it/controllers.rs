@@ -21,6 +21,26 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
 
+#[tokio::test]
+async fn a_controller_whose_account_was_deleted_goes_on() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let account = "/api/v1/namespaces/kube-system/serviceaccounts/namespace-controller";
+    let first = || async {
+        admin.get(account).await.map_err(|error| error.to_string()).and_then(|answer| (answer.status == 200).then_some(answer.body).ok_or(answer.text))
+    };
+    let before = wait_until("the account is there", BOUND, first).await;
+    delete(&admin, account).await;
+    create(&admin, NAMESPACES, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "brief"}})).await;
+    delete(&admin, &format!("{NAMESPACES}/brief")).await;
+    let gone = || async {
+        let answer = admin.get(&format!("{NAMESPACES}/brief")).await.map_err(|error| error.to_string())?;
+        (answer.status == 404).then_some(()).ok_or(answer.text)
+    };
+    wait_until("the namespace is gone", BOUND, gone).await;
+    assert_ne!(first().await.unwrap()["metadata"]["uid"], before["metadata"]["uid"], "it was made again");
+}
+
 /// A controller-manager process with a log of its own; killed when it is dropped.
 struct Manager {
     process: Child,

@@ -1,14 +1,16 @@
-//! Service account identities: a token by TokenRequest, renewed before it expires, on every request of a client.
+//! Service account identities: a token by TokenRequest, renewed before it expires and when it is refused, on every request of a client.
 
 use http::header::{AUTHORIZATION, HeaderValue};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::client::Body;
+use std::pin::Pin;
 use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tower::{Layer, Service};
 
 /// How long the asked tokens live; the server may answer with less.
@@ -17,13 +19,28 @@ const TOKEN_SECONDS: i64 = 3600;
 const RENEW_AFTER: Duration = Duration::from_secs(TOKEN_SECONDS as u64 * 4 / 5);
 /// How long to wait after a failed renewal.
 const RETRY: Duration = Duration::from_secs(5);
+/// Between two renewals, however often the token is refused.
+const REST: Duration = Duration::from_secs(1);
 
 /// One service account that a client acts as. Cheap to clone; clones share the token.
 #[derive(Clone)]
 pub struct ServiceAccountIdentity {
     namespace: Arc<str>,
     name: Arc<str>,
-    header: Arc<RwLock<HeaderValue>>,
+    token: Arc<Token>,
+}
+
+/// What the requests of an identity share.
+struct Token {
+    header: RwLock<HeaderValue>,
+    /// Woken when the server refuses the present header.
+    refused: Notify,
+}
+
+impl Token {
+    fn header(&self) -> HeaderValue {
+        self.header.read().expect("no panic while held").clone()
+    }
 }
 
 impl std::fmt::Debug for ServiceAccountIdentity {
@@ -40,25 +57,23 @@ impl ServiceAccountIdentity {
     /// What the API server answered.
     pub async fn obtain(issuer: &kube::Client, namespace: &str, name: &str) -> Result<Self, kube::Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(issuer.clone(), namespace);
-        let header = match request_token(&accounts, name).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                create(&accounts, name).await?;
-                request_token(&accounts, name).await?
-            }
-            other => other?,
-        };
-        Ok(Self { namespace: namespace.into(), name: name.into(), header: Arc::new(RwLock::new(header)) })
+        let header = RwLock::new(token_of(&accounts, name).await?);
+        Ok(Self { namespace: namespace.into(), name: name.into(), token: Arc::new(Token { header, refused: Notify::new() }) })
     }
 
-    /// Keeps the token fresh; runs until it is dropped.
+    /// Keeps the token fresh; runs until it is dropped. A token that the server refuses is replaced at once: its account was deleted (then it is made again),
+    /// or the server has other keys.
     pub async fn keep_fresh(self, issuer: kube::Client) {
         let accounts: Api<ServiceAccount> = Api::namespaced(issuer, &self.namespace);
         let mut pause = RENEW_AFTER;
         loop {
-            tokio::time::sleep(pause).await;
-            pause = match request_token(&accounts, &self.name).await {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.token.refused.notified() => {}
+            }
+            pause = match token_of(&accounts, &self.name).await {
                 Ok(header) => {
-                    *self.header.write().expect("no panic while held") = header;
+                    *self.token.header.write().expect("no panic while held") = header;
                     RENEW_AFTER
                 }
                 Err(error) => {
@@ -66,11 +81,23 @@ impl ServiceAccountIdentity {
                     RETRY
                 }
             };
+            tokio::time::sleep(REST).await;
         }
     }
 
     pub(crate) fn layer(&self) -> BearerLayer {
-        BearerLayer { header: self.header.clone() }
+        BearerLayer { token: Arc::clone(&self.token) }
+    }
+}
+
+/// A token of an account that is made when it is missing.
+async fn token_of(accounts: &Api<ServiceAccount>, name: &str) -> Result<HeaderValue, kube::Error> {
+    match request_token(accounts, name).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            create(accounts, name).await?;
+            request_token(accounts, name).await
+        }
+        other => other,
     }
 }
 
@@ -96,14 +123,14 @@ async fn request_token(accounts: &Api<ServiceAccount>, name: &str) -> Result<Hea
 /// Puts the identity's present token on every request.
 #[derive(Clone)]
 pub(crate) struct BearerLayer {
-    header: Arc<RwLock<HeaderValue>>,
+    token: Arc<Token>,
 }
 
 impl<S> Layer<S> for BearerLayer {
     type Service = Bearer<S>;
 
     fn layer(&self, inner: S) -> Bearer<S> {
-        Bearer { inner, header: self.header.clone() }
+        Bearer { inner, token: Arc::clone(&self.token) }
     }
 }
 
@@ -111,24 +138,33 @@ impl<S> Layer<S> for BearerLayer {
 #[derive(Clone)]
 pub(crate) struct Bearer<S> {
     inner: S,
-    header: Arc<RwLock<HeaderValue>>,
+    token: Arc<Token>,
 }
 
 impl<S, B> Service<Request<Body>> for Bearer<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> S::Future {
-        let header = self.header.read().expect("no panic while held").clone();
-        request.headers_mut().insert(AUTHORIZATION, header);
-        self.inner.call(request)
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let (token, header) = (Arc::clone(&self.token), self.token.header());
+        request.headers_mut().insert(AUTHORIZATION, header.clone());
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let response = answer.await?;
+            // Another request may have been refused before: then there is a new token already.
+            if response.status() == StatusCode::UNAUTHORIZED && token.header() == header {
+                token.refused.notify_one();
+            }
+            Ok(response)
+        })
     }
 }
