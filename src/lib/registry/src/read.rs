@@ -191,8 +191,10 @@ fn check_watch(options: &ListOptions) -> Result<(), Failure> {
             errors.push(not_supported("resourceVersionMatch", "", &["NotOlderThan"]));
         }
     }
-    if !options.continue_token.is_empty() {
-        errors.push(forbidden("continue", "continue is forbidden for watch"));
+    // A watch without a version, or from 0, has the match by default; any other without a match ignores the token.
+    let by_default = options.initial_events.is_none() && matches!(options.resource_version.as_str(), "" | "0");
+    if !options.continue_token.is_empty() && (matches != VersionMatch::Unset || by_default) {
+        errors.push(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
     }
     refuse(errors)
 }

@@ -122,6 +122,13 @@ async fn watches_that_cannot_be_served() {
     for (query, code) in [("labelSelector=!!", 400), ("timeoutSeconds=abc", 400), ("resourceVersionMatch=NotOlderThan", 422), ("sendInitialEvents=true", 422)] {
         assert_eq!(server.get(&format!("{watch}&{query}")).await.code, code, "{query}");
     }
+    for query in ["continue=x", "continue=x&resourceVersion=0", "continue=x&resourceVersion=1&resourceVersionMatch=NotOlderThan&sendInitialEvents=true"] {
+        let refused = server.get(&format!("{watch}&{query}")).await;
+        let why = refused.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(refused.code == 422 && why.contains("resourceVersionMatch is forbidden when continue is provided"), "{query}: {why}");
+    }
+    let from = version(&server).await;
+    assert_eq!(server.get(&format!("{watch}&continue=x&timeoutSeconds=-1&resourceVersion={from}")).await.code, 200, "the token is ignored");
     server.configmap("a").await;
     assert_eq!(server.get(&format!("{CONFIGMAPS}/a?watch=true")).await.json()["kind"], "ConfigMap");
 }
