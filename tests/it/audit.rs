@@ -106,6 +106,31 @@ async fn fault_54_no_policy_records_bodies_with_credentials() {
     assert_eq!(of("tokenreviews")["level"], "Metadata");
 }
 
+#[tokio::test]
+async fn the_end_of_a_watch_says_who_watched_what() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = directory.path().join("policy.yaml");
+    fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n").unwrap();
+    let cluster = Launch::new(FERROKUBE).role("apiserver").flag(format!("--audit-policy-file={}", policy.display())).start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let path = format!("{CONFIGMAPS}?watch=1&timeoutSeconds=1");
+    let request = admin.request(reqwest::Method::GET, &path).header("impersonate-user", "jane").header("impersonate-group", "system:masters");
+    let answer = admin.send(request.header("user-agent", "looker/1")).await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let stages = ["ResponseStarted", "ResponseComplete"];
+    let of_watch = || events(&cluster).into_iter().filter(|event| event["verb"] == "watch" && event["userAgent"] == "looker/1");
+    let both = || async { Some(of_watch().collect::<Vec<_>>()).filter(|found| found.len() == stages.len()).ok_or_else(|| format!("{:?}", events(&cluster))) };
+    let mut found = wait_until("the end is recorded", BOUND, both).await;
+    for (event, stage) in found.iter_mut().zip(stages) {
+        assert_eq!(event["stage"], stage);
+        assert_eq!(event["impersonatedUser"]["username"], "jane", "{event}");
+        assert_eq!(event["objectRef"]["resource"], "configmaps", "{event}");
+        assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "allow", "{event}");
+        event.as_object_mut().unwrap().retain(|field, _| field != "stage" && field != "stageTimestamp");
+    }
+    assert_eq!(found[0], found[1]);
+}
+
 /// The log is written by a thread of its own.
 async fn says_so(cluster: &Cluster) {
     let probe = || async { cluster.log().contains("the audit log cannot be written").then_some(()).ok_or_else(|| cluster.log()) };

@@ -64,7 +64,7 @@ impl RequestInfo {
 }
 
 impl ResourceInfo {
-    fn access(&self) -> ResourceAccess<'_> {
+    pub(crate) fn access(&self) -> ResourceAccess<'_> {
         ResourceAccess {
             group: &self.group,
             version: &self.version,

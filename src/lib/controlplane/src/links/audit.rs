@@ -1,9 +1,11 @@
 //! Audit: who did what. A write is answered after its event is in the log.
 
 use crate::exchange::{Exchange, Stop};
+use crate::request_info::ResourceInfo;
 use crate::server::Shared;
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_auth::ResourceAccess;
 use ferrokube_auth::audit::{AuditError, Event, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::Response;
@@ -11,7 +13,7 @@ use ferrokube_storage::Entry;
 use http::{HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 /// The longest audit id that is taken from a client.
@@ -37,6 +39,8 @@ pub(crate) struct Audit {
     pub(crate) panicked: bool,
     /// What a write left in the store.
     pub(crate) written: Option<Arc<Entry>>,
+    /// The end of a long answer is recorded later, with the same annotations and object.
+    pub(crate) ending: Option<Late>,
     /// To be awaited before a write is answered.
     pub(crate) recorded: Mutex<Option<Recorded>>,
 }
@@ -103,6 +107,9 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
 fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code: u16) -> Recorded {
     let id = exchange.audit_id.to_str().unwrap_or_default();
     let mut annotations = exchange.context.as_ref().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
+    if let Some(ending) = &exchange.audit.ending {
+        ending.keep(&annotations, exchange.info.resource.as_ref());
+    }
     let decision = annotations.remove(DECISION).unwrap_or_default();
     let reason = annotations.remove(REASON).unwrap_or_default();
     let source_ips = addresses(exchange);
@@ -120,14 +127,9 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
         source_ips: &source_ips,
         user_agent: exchange.header(http::header::USER_AGENT),
         object: exchange.info.access().map(|access| ObjectRef {
-            resource: access.resource,
-            namespace: access.namespace,
             name: if access.name.is_empty() { written.map_or("", |entry| entry.key.name()) } else { access.name },
-            group: access.group,
-            version: access.version,
-            subresource: access.subresource,
             resource_version: &revision,
-            ..ObjectRef::default()
+            ..object_ref(access)
         }),
         outcome: Some(Outcome {
             code,
@@ -144,6 +146,18 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
         annotations: &annotations,
     };
     Box::pin(shared.audit.record(&event, plan))
+}
+
+fn object_ref(access: ResourceAccess<'_>) -> ObjectRef<'_> {
+    ObjectRef {
+        resource: access.resource,
+        namespace: access.namespace,
+        name: access.name,
+        group: access.group,
+        version: access.version,
+        subresource: access.subresource,
+        ..ObjectRef::default()
+    }
 }
 
 /// Where the authorization link leaves its decision.
@@ -167,6 +181,19 @@ fn addresses(exchange: &Exchange) -> Vec<String> {
     all
 }
 
+/// What is known only after a long answer began, and what its end says, too: the annotations and the object.
+#[derive(Clone, Default)]
+pub(crate) struct Late(Arc<OnceLock<Known>>);
+
+type Known = (BTreeMap<String, String>, Option<ResourceInfo>);
+
+impl Late {
+    fn keep(&self, annotations: &BTreeMap<String, String>, resource: Option<&ResourceInfo>) {
+        // A request ends once. (Its handler holds the resource while it works, so that the stream cannot copy it.)
+        let _ = self.0.set((annotations.clone(), resource.cloned()));
+    }
+}
+
 /// What is needed to record the end of a long answer.
 pub(crate) struct Ending {
     shared: Arc<Shared>,
@@ -179,12 +206,16 @@ pub(crate) struct Ending {
     source_ips: Vec<String>,
     received: SystemTime,
     trace: Option<TraceIds>,
+    impersonated: Option<ferrokube_registry::UserInfo>,
+    user_agent: String,
+    late: Late,
 }
 
 impl Ending {
     /// For a request that is about to stream; `None` when its end is not recorded.
-    pub(crate) fn of(shared: &Arc<Shared>, exchange: &Exchange) -> Option<Self> {
+    pub(crate) fn of(shared: &Arc<Shared>, exchange: &mut Exchange) -> Option<Self> {
         let plan = exchange.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
+        let late = exchange.audit.ending.get_or_insert_default().clone();
         Some(Self {
             shared: Arc::clone(shared),
             plan,
@@ -196,31 +227,37 @@ impl Ending {
             source_ips: addresses(exchange),
             received: exchange.now,
             trace: trace_ids(shared, exchange),
+            impersonated: exchange.acting.clone(),
+            user_agent: exchange.header(http::header::USER_AGENT).to_owned(),
+            late,
         })
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
+        let (mut annotations, resource) = self.late.0.get().cloned().unwrap_or_default();
+        let decision = annotations.remove(DECISION).unwrap_or_default();
+        let reason = annotations.remove(REASON).unwrap_or_default();
         let event = Event {
             id: self.id.to_str().unwrap_or_default(),
             stage: Stage::ResponseComplete,
             uri: &self.uri,
             verb: &self.verb,
             user: &self.user,
-            impersonated: None,
+            impersonated: self.impersonated.as_ref(),
             method: self.method,
             source_ips: &self.source_ips,
-            user_agent: "",
-            object: None,
+            user_agent: &self.user_agent,
+            object: resource.as_ref().map(|info| object_ref(info.access())),
             outcome: Some(Outcome { code: 200, ..Outcome::default() }),
             request: None,
             response: None,
             received: self.received,
             at: SystemTime::now(),
             trace: self.trace,
-            decision: ("", ""),
-            annotations: &BTreeMap::new(),
+            decision: (&decision, &reason),
+            annotations: &annotations,
         };
         drop(self.shared.audit.record(&event, &self.plan));
     }
