@@ -58,7 +58,7 @@ pub(crate) fn float(float: f64) -> Option<Number> {
     if float.fract() == 0.0 && float.abs() < 9e18 { Some((float as i64).into()) } else { Number::from_f64(float) }
 }
 
-/// Makes integers of all floats without a fraction: see [`float`].
+/// Makes integers of all floats without a fraction, as Go's round trip does: `1.0` becomes `1`, `-0.0` becomes `0`.
 pub fn round_trip_floats(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
