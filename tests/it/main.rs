@@ -14,6 +14,7 @@ mod kubectl;
 mod layering;
 mod lifecycle;
 mod log_tracking;
+mod objects;
 mod sizes;
 mod starved;
 mod trace_page;

@@ -1,6 +1,7 @@
 //! `/ui/trace/`: who sees what over HTTP, and the page in headless Chromium: no script, keyboard, a screenshot in `target/trace-page.png`.
 
 use crate::FERROKUBE;
+use crate::objects::{config_map, made};
 use base64::Engine;
 use ferrokube_testkit::{Answer, BOUND, Client, Cluster, Launch, kubectls, wait_until};
 use reqwest::header::HeaderMap;
@@ -11,20 +12,6 @@ use std::process::{Child, Command, Stdio};
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PAGE: &str = "/ui/trace/";
-
-async fn made(admin: &Client, path: &str, object: Value) -> Value {
-    let answer = admin.post(path, &object).await.unwrap();
-    assert_eq!(answer.status, 201, "{}", answer.text);
-    answer.body
-}
-
-fn config_map(name: &str, owner: Option<&Value>) -> Value {
-    let owners: Vec<Value> = owner
-        .into_iter()
-        .map(|owner| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}))
-        .collect();
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}})
-}
 
 fn family(object: &Value) -> String {
     object["metadata"]["annotations"]["trace.kubernetes.io/initial-trace-id"].as_str().unwrap().to_owned()

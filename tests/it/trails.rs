@@ -2,6 +2,7 @@
 //! are made by a controller, and how `ferrokube trace` answers from the request to the log lines (L12) and back (L11).
 
 use crate::FERROKUBE;
+use crate::objects::{config_map, made};
 use ferrokube_testkit::{BOUND, Client, Cluster, Kubectl, Launch, kubectls, wait_until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,20 +28,6 @@ fn audit_event(cluster: &Cluster, verb: &str, resource: &str, name: &str) -> Val
     let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let found = events.find(|event| event["verb"] == verb && event["objectRef"]["resource"] == resource && event["objectRef"]["name"] == name);
     found.unwrap_or_else(|| panic!("no {verb} of {resource} {name} in {text}"))
-}
-
-async fn made(admin: &Client, path: &str, object: Value) -> Value {
-    let answer = admin.post(path, &object).await.unwrap();
-    assert_eq!(answer.status, 201, "{}", answer.text);
-    answer.body
-}
-
-fn config_map(name: &str, owner: Option<&Value>) -> Value {
-    let owners: Vec<Value> = owner
-        .into_iter()
-        .map(|owner| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}))
-        .collect();
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}})
 }
 
 /// The last states of all objects that a watch sees go, until it has seen the names.

@@ -21,6 +21,14 @@ const LEASE: &str = "kube-controller-manager";
 /// Between two attempts to get the identities (the API server may still be starting).
 const RETRY: Duration = Duration::from_millis(200);
 
+// What a controller is called, in flags and in its row.
+const LIFECYCLE: &str = "namespace-controller";
+const COLLECTOR: &str = "garbage-collector-controller";
+const ACCOUNTS: &str = "serviceaccount-controller";
+const PUBLISHER: &str = "root-ca-certificate-publisher-controller";
+const COUNTER: &str = "resourcequota-controller";
+const AGGREGATOR: &str = "clusterrole-aggregation-controller";
+const CLEANER: &str = "token-cleaner-controller";
 /// The controller that makes itself an identity only where its API is served.
 const MIGRATOR: &str = "storage-version-migrator-controller";
 /// Between two looks whether an API is served that is served on request.
@@ -35,18 +43,18 @@ struct Row {
 
 /// The controllers, a row each.
 const ROWS: [Row; 8] = [
-    Row { name: "namespace-controller", alias: "namespace", account: "namespace-controller" },
-    Row { name: "garbage-collector-controller", alias: "garbagecollector", account: "generic-garbage-collector" },
-    Row { name: "serviceaccount-controller", alias: "serviceaccount", account: "service-account-controller" },
-    Row { name: "root-ca-certificate-publisher-controller", alias: "root-ca-cert-publisher", account: "root-ca-cert-publisher" },
-    Row { name: "resourcequota-controller", alias: "resourcequota", account: "resourcequota-controller" },
-    Row { name: "clusterrole-aggregation-controller", alias: "clusterrole-aggregation", account: "clusterrole-aggregation-controller" },
-    Row { name: "token-cleaner-controller", alias: "tokencleaner", account: "token-cleaner" },
+    Row { name: LIFECYCLE, alias: "namespace", account: "namespace-controller" },
+    Row { name: COLLECTOR, alias: "garbagecollector", account: "generic-garbage-collector" },
+    Row { name: ACCOUNTS, alias: "serviceaccount", account: "service-account-controller" },
+    Row { name: PUBLISHER, alias: "root-ca-cert-publisher", account: "root-ca-cert-publisher" },
+    Row { name: COUNTER, alias: "resourcequota", account: "resourcequota-controller" },
+    Row { name: AGGREGATOR, alias: "clusterrole-aggregation", account: "clusterrole-aggregation-controller" },
+    Row { name: CLEANER, alias: "tokencleaner", account: "token-cleaner" },
     Row { name: MIGRATOR, alias: "storage-version-migrator", account: MIGRATOR },
 ];
 
 /// The controllers' names.
-pub const NAMES: [&str; 8] = [ROWS[0].name, ROWS[1].name, ROWS[2].name, ROWS[3].name, ROWS[4].name, ROWS[5].name, ROWS[6].name, ROWS[7].name];
+pub const NAMES: [&str; 8] = [LIFECYCLE, COLLECTOR, ACCOUNTS, PUBLISHER, COUNTER, AGGREGATOR, CLEANER, MIGRATOR];
 
 /// How the manager runs.
 #[derive(Clone, Debug)]
@@ -146,16 +154,16 @@ async fn controllers(config: &Config, manager: Client, chosen: &BTreeSet<&'stati
     let client_of = |name: &str| clients.iter().find(|(own, _)| *own == name).map(|(_, client)| client.clone());
     start_monitored(&client_of, &mut tasks);
     let root_ca = config.root_ca.clone();
-    if let Some(client) = client_of(NAMES[2]) {
+    if let Some(client) = client_of(ACCOUNTS) {
         tasks.spawn(service_account::run(manager.clone(), client));
     }
-    if let Some(client) = client_of(NAMES[3]) {
+    if let Some(client) = client_of(PUBLISHER) {
         tasks.spawn(root_ca::run(manager.clone(), client, root_ca));
     }
-    if let Some(client) = client_of(NAMES[5]) {
+    if let Some(client) = client_of(AGGREGATOR) {
         tasks.spawn(cluster_role_aggregation::run(client));
     }
-    if let Some(client) = client_of(NAMES[6]) {
+    if let Some(client) = client_of(CLEANER) {
         tasks.spawn(token_cleaner::run(client));
     }
     if chosen.contains(MIGRATOR) {
@@ -189,9 +197,9 @@ async fn migrations(connection: Connection, manager: Client) {
 
 /// Garbage collection, quota and namespaces share one set of metadata watches; namespaces alone do without.
 fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, tasks: &mut JoinSet<()>) {
-    let (collector, counter) = (client_of(NAMES[1]), client_of(NAMES[4]));
+    let (collector, counter) = (client_of(COLLECTOR), client_of(COUNTER));
     let namespaces = Arc::new(Namespaces::default());
-    let lifecycle = client_of(NAMES[0]);
+    let lifecycle = client_of(LIFECYCLE);
     if let Some(client) = lifecycle.clone() {
         tasks.spawn(namespace::run(client, namespaces.clone()));
     }
