@@ -243,10 +243,16 @@ impl ControlPlane {
                 tokio::select! {
                     () = state.run(informer, Server(Arc::clone(&shared))) => {}
                     () = shared.openapi.cool_down() => {}
+                    () = shared.registry.tidy_pages() => {}
                 }
             });
             *follower = Some(AbortOnDrop(task.abort_handle()));
         }
+    }
+
+    /// Shows a listener's counters among the metrics.
+    pub fn show_listener(&self, stats: Arc<ferrokube_serve::Stats>) {
+        self.shared.metrics.show_listener(stats);
     }
 
     /// What a listener calls.

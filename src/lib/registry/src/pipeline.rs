@@ -16,6 +16,7 @@ use crate::catalog::{Catalog, Served};
 pub use crate::codec::view;
 use crate::context::{FieldValidation, Target};
 use crate::conversion::ConvertedEntries;
+use crate::read::Pages;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key, Prefix, Store};
@@ -141,6 +142,8 @@ pub(crate) struct Parts {
     /// Authenticates continue tokens.
     pub(crate) token_key: hmac::Key,
     pub(crate) converted: ConvertedEntries,
+    /// The states of lists between their pages.
+    pub(crate) pages: Pages,
     /// Set when watches must end.
     pub(crate) ending: watch::Sender<bool>,
 }
@@ -151,7 +154,7 @@ impl Registry {
         let mut key = [0; 32];
         getrandom::fill(&mut key).expect("the system has random numbers");
         let token_key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, converted: ConvertedEntries::default(), ending: watch::Sender::new(false) }) }
+        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, converted: ConvertedEntries::default(), pages: Pages::default(), ending: watch::Sender::new(false) }) }
     }
 
     /// The same with a key that authenticates continue tokens, so that they survive a restart. Without it the key is this process's own.
@@ -160,7 +163,7 @@ impl Registry {
         let Parts { store, catalog, admission, ending, .. } = &*self.parts;
         let token_key = hmac::Key::new(hmac::HMAC_SHA256, key);
         let (store, catalog, admission, ending) = (store.clone(), catalog.clone(), admission.clone(), ending.clone());
-        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, converted: ConvertedEntries::default(), ending }) }
+        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, converted: ConvertedEntries::default(), pages: Pages::default(), ending }) }
     }
 
     /// Ends all watches, also those to come (shutdown). Writes and reads go on.

@@ -1,6 +1,7 @@
 //! Reads: get, list with every resourceVersion rule, watch with bookmarks and selector transitions.
 
 mod list;
+mod pages;
 mod select;
 mod token;
 mod watch;
@@ -15,6 +16,7 @@ use ferrokube_storage::{Entry, Revision};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use pages::Pages;
 pub use watch::Watch;
 
 /// A read of a version that this server has not seen waits this long for it, then is answered 504.

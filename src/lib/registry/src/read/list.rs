@@ -1,5 +1,6 @@
 //! LIST: which state of the store, which page of it, and where the next one begins.
 
+use super::pages::Place;
 use super::select::Selection;
 use super::token::Token;
 use super::{ListOptions, ListPage, VersionMatch, check_list, parse_version};
@@ -36,7 +37,7 @@ impl Registry {
         let selection = Selection::new(self.catalog(), target, options)?;
         let scope = scope(&prefix, &selection);
         let start = self.start(&prefix, &scope, options).await?;
-        Ok(self.page(start, &selection, &scope))
+        Ok(self.page(start, (&prefix, &selection), &scope))
     }
 
     async fn start(&self, prefix: &Prefix, scope: &str, options: &ListOptions) -> Result<Start, Failure> {
@@ -73,16 +74,22 @@ impl Registry {
         let Some(revision) = token.revision else {
             return Ok(Start { snapshot: self.store().snapshot(prefix), after: Some(token.after), left: None, limit });
         };
-        match self.store().snapshot_at(prefix, Revision(revision)) {
-            Ok(snapshot) => Ok(Start { snapshot, after: Some(token.after), left: token.left, limit }),
-            Err(_) => {
+        match self.state_of_page(prefix, Revision(revision)) {
+            Some(snapshot) => Ok(Start { snapshot, after: Some(token.after), left: token.left, limit }),
+            None => {
                 let inconsistent = Token { revision: None, after: token.after, left: None }.seal(key, scope);
                 Err(Failure { continue_token: Some(inconsistent), ..Failure::new(Reason::Expired, TOO_OLD_PAGE) })
             }
         }
     }
 
-    fn page(&self, start: Start, selection: &Selection, scope: &str) -> ListPage {
+    /// The state that was held for a list, else one from the history. What was compacted away by request is gone either way.
+    fn state_of_page(&self, prefix: &Prefix, revision: Revision) -> Option<Snapshot> {
+        let held = self.parts.pages.find(prefix, revision).filter(|_| revision >= self.store().compacted());
+        held.or_else(|| self.store().snapshot_at(prefix, revision).ok())
+    }
+
+    fn page(&self, start: Start, (prefix, selection): (&Prefix, &Selection), scope: &str) -> ListPage {
         let Start { snapshot, after, left, limit } = start;
         let mut page = ListPage { revision: snapshot.revision, items: Vec::new(), continue_token: String::new(), remaining: None };
         if let Some(only) = selection.only_key().filter(|_| after.is_none()) {
@@ -111,8 +118,13 @@ impl Registry {
                 let left = left.unwrap_or_else(|| snapshot.count(selection.namespace(), after.as_deref()) as u64);
                 page.remaining = Some(left.saturating_sub(page.items.len() as u64));
             }
+            let place = if after.is_some() { Place::Later } else { Place::First };
+            let bytes: usize = page.items.iter().map(|entry| entry.bytes.len()).sum();
+            self.parts.pages.hold(prefix, &snapshot, place, (bytes / page.items.len()) as u64);
             let after = last.key.rest().to_owned();
             page.continue_token = Token { revision: Some(snapshot.revision.0), after, left: page.remaining }.seal(&self.parts.token_key, scope);
+        } else if after.is_some() {
+            self.parts.pages.release(prefix, snapshot.revision);
         }
         page
     }

@@ -4,7 +4,7 @@ use crate::support::*;
 use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::selector::FieldSelector;
 use ferrokube_registry::{ListOptions, ListPage, VersionMatch};
-use ferrokube_storage::Revision;
+use ferrokube_storage::{Config, Revision};
 use proptest::prelude::*;
 
 async fn letters(server: &Server, names: &str) {
@@ -41,6 +41,27 @@ async fn pages_are_of_one_state() {
     // Any state will do: upstream gives all that is left.
     let rest = server.list(CONFIGMAPS, &ListOptions { resource_version: "0".to_owned(), ..page(1, &first.continue_token) }).await.unwrap();
     assert_eq!((names(&rest), rest.continue_token.as_str()), (vec!["c", "d", "e"], ""));
+}
+
+#[tokio::test]
+async fn fault_23_pages_outlive_the_history_in_memory() {
+    let server = Server::on(Config { history_bytes: 4096, ..Config::memory() });
+    letters(&server, "abcde").await;
+    let whole = server.list(CONFIGMAPS, &page(2, "")).await.unwrap();
+    let abandoned = server.list(CONFIGMAPS, &page(1, "")).await.unwrap();
+    for round in 0..100 {
+        let object = json!({"metadata": {"name": "c", "labels": {"round": round.to_string()}}, "data": {"k": "x".repeat(100)}});
+        server.put(CONFIGMAPS, "c", object).await.unwrap();
+    }
+    server.delete(CONFIGMAPS, "e").await.unwrap();
+    refused(&server.list(CONFIGMAPS, &exact(whole.revision)).await, "Expired", &[]);
+    let second = server.list(CONFIGMAPS, &page(2, &whole.continue_token)).await.unwrap();
+    assert_eq!((names(&second), second.revision), (vec!["c", "d"], whole.revision));
+    let third = server.list(CONFIGMAPS, &page(2, &second.continue_token)).await.unwrap();
+    assert_eq!((names(&third), third.revision), (vec!["e"], whole.revision));
+    assert_eq!(names(&server.list(CONFIGMAPS, &page(9, &abandoned.continue_token)).await.unwrap()), ["b", "c", "d", "e"]);
+    // Both lists have ended: nothing is held for them any more.
+    refused(&server.list(CONFIGMAPS, &page(2, &whole.continue_token)).await, "Expired", &[]);
 }
 
 #[tokio::test]

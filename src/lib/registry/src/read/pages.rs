@@ -1,0 +1,166 @@
+//! The states that paged lists go on from. The history in memory is bounded by bytes and under heavy writes reaches back a few seconds, but a client may take
+//! minutes for its pages: the state of a list is therefore held from its first page to its last.
+//!
+//! A state shares everything that did not change since with the present one, so that holding it costs what was overwritten.
+
+use ferrokube_storage::{Prefix, Revision, Snapshot};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A list whose client asks for no further page for so long loses its state: upstream's distance between two compactions.
+const KEPT: Duration = Duration::from_secs(5 * 60);
+/// At most so many states; beyond, those that were used longest ago go.
+const MAX_STATES: usize = 128;
+/// What the states may hold that is no longer present, by estimate; or as much as is present, if that is more.
+const MAX_BYTES: u64 = 128 * 1024 * 1024;
+/// How often what is held too long, or has grown too large, is dropped.
+const TIDIED_EVERY: Duration = Duration::from_secs(15);
+
+/// The held states, the one that was used longest ago first.
+#[derive(Default)]
+pub(crate) struct Pages {
+    held: Mutex<Vec<Held>>,
+}
+
+struct Held {
+    prefix: Prefix,
+    snapshot: Snapshot,
+    /// How many lists are on their way through it.
+    lists: usize,
+    used: Instant,
+    /// Of an entry, on average.
+    entry_bytes: u64,
+}
+
+impl Held {
+    fn is(&self, prefix: &Prefix, revision: Revision) -> bool {
+        self.snapshot.revision == revision && self.prefix.as_str() == prefix.as_str()
+    }
+
+    /// At most what it keeps from being freed: every revision overwrites one entry of a resource.
+    fn bytes(&self, now: Revision) -> u64 {
+        let entries = self.snapshot.count(None, None) as u64;
+        now.0.saturating_sub(self.snapshot.revision.0).min(entries).saturating_mul(self.entry_bytes)
+    }
+}
+
+/// Where a list stands that was just given a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At its first page.
+    First,
+    /// At a later one.
+    Later,
+}
+
+impl Pages {
+    fn lock(&self) -> MutexGuard<'_, Vec<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds the state of a list that has further pages.
+    pub(super) fn hold(&self, prefix: &Prefix, snapshot: &Snapshot, place: Place, entry_bytes: u64) {
+        let mut held = self.lock();
+        let known = held.iter().position(|held| held.is(prefix, snapshot.revision)).map(|at| held.remove(at));
+        let mut state =
+            known.unwrap_or_else(|| Held { prefix: prefix.clone(), snapshot: snapshot.clone(), lists: 0, used: Instant::now(), entry_bytes });
+        if place == Place::First || state.lists == 0 {
+            state.lists += 1;
+        }
+        state.used = Instant::now();
+        held.push(state);
+        let over = held.len().saturating_sub(MAX_STATES);
+        let dropped: Vec<Held> = held.drain(..over).collect();
+        drop(held);
+        // Outside of the lock: freeing a large state takes its time.
+        drop(dropped);
+    }
+
+    /// A held state.
+    pub(super) fn find(&self, prefix: &Prefix, revision: Revision) -> Option<Snapshot> {
+        self.lock().iter().find(|held| held.is(prefix, revision)).map(|held| held.snapshot.clone())
+    }
+
+    /// A list has its last page.
+    pub(super) fn release(&self, prefix: &Prefix, revision: Revision) {
+        let mut held = self.lock();
+        let Some(at) = held.iter().position(|held| held.is(prefix, revision)) else { return };
+        held[at].lists = held[at].lists.saturating_sub(1);
+        let dropped = (held[at].lists == 0).then(|| held.remove(at));
+        drop(held);
+        drop(dropped);
+    }
+
+    /// Drops what was not used for long, and the oldest of what holds too much. `present` bytes are stored at revision `now`.
+    fn tidy(&self, now: Revision, present: u64) {
+        let mut held = self.lock();
+        let most = MAX_BYTES.max(present);
+        let mut bytes: u64 = held.iter().map(|held| held.bytes(now)).sum();
+        let mut dropped = Vec::new();
+        while let Some(oldest) = held.first().filter(|oldest| bytes > most || oldest.used.elapsed() > KEPT) {
+            bytes = bytes.saturating_sub(oldest.bytes(now));
+            dropped.push(held.remove(0));
+        }
+        drop(held);
+        drop(dropped);
+    }
+}
+
+impl crate::Registry {
+    /// Drops states of paged lists that nobody goes on with, again and again; until dropped.
+    pub async fn tidy_pages(&self) {
+        loop {
+            tokio::time::sleep(TIDIED_EVERY).await;
+            if !self.parts.pages.lock().is_empty() {
+                let stats = self.store().stats();
+                self.parts.pages.tidy(self.store().revision(), stats.live_bytes);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_storage::{Config, Store};
+
+    fn count(pages: &Pages) -> usize {
+        pages.lock().len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_state_is_held_until_its_last_list_ends_or_is_forgotten() {
+        let store = Store::open(Config::memory()).unwrap();
+        let prefix = Prefix::new("configmaps").unwrap();
+        let (pages, state) = (Pages::default(), store.snapshot(&prefix));
+        pages.hold(&prefix, &state, Place::First, 10);
+        pages.hold(&prefix, &state, Place::Later, 10);
+        pages.hold(&prefix, &state, Place::First, 10);
+        pages.release(&prefix, state.revision);
+        assert!(pages.find(&prefix, state.revision).is_some(), "another list is on its way");
+        pages.release(&prefix, state.revision);
+        assert!(pages.find(&prefix, state.revision).is_none());
+        pages.release(&prefix, state.revision);
+        pages.hold(&prefix, &state, Place::Later, 10);
+        tokio::time::advance(KEPT).await;
+        pages.tidy(state.revision, 0);
+        assert_eq!(count(&pages), 1);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        pages.tidy(state.revision, 0);
+        assert_eq!(count(&pages), 0);
+    }
+
+    #[tokio::test]
+    async fn states_are_bounded_in_number() {
+        let store = Store::open(Config::memory()).unwrap();
+        let pages = Pages::default();
+        for number in 0..MAX_STATES + 3 {
+            let prefix = Prefix::new(&format!("r{number}")).unwrap();
+            pages.hold(&prefix, &store.snapshot(&prefix), Place::First, 10);
+        }
+        assert_eq!(count(&pages), MAX_STATES);
+        let [first, last] = [0, MAX_STATES + 2].map(|number| Prefix::new(&format!("r{number}")).unwrap());
+        assert!(pages.find(&first, store.revision()).is_none() && pages.find(&last, store.revision()).is_some());
+    }
+}
