@@ -6,7 +6,7 @@ use ferrokube_auth::authenticate::check_distinct_cas;
 use ferrokube_serve::kubeconfig::Kubeconfig;
 use ferrokube_serve::pki::{self, ADMIN, Pair, Pki, PkiError};
 use ferrokube_serve::reload::{Loaded, TlsFiles};
-use ferrokube_serve::{Handler, Limits, Server, ServerError, Shutdown, Tls};
+use ferrokube_serve::{Handler, Limits, Server, ServerError, Shutdown, Stats, Tls};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -48,6 +48,11 @@ impl Listener {
         check_cas(&files)?;
         let server = Server::bind(SocketAddr::new(flags.bind_address, flags.secure_port), tls.clone(), Limits::default()).map_err(advise)?;
         Ok(Self { server, tls, files, loaded, serving, names })
+    }
+
+    /// What it counts.
+    pub(super) fn stats(&self) -> Arc<Stats> {
+        self.server.stats()
     }
 
     /// Where clients of this machine reach it.

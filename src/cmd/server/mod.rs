@@ -71,6 +71,7 @@ async fn serve(plan: &Plan<'_>, companion: Option<&dyn Companion>, started: Inst
     let (pki, store) = open(plan)?;
     let listener = Listener::bind(plan, &pki)?;
     let wiring::Server { control_plane, audit, tokens, keys: (key_files, pem) } = wiring::build(plan, &pki, &store)?;
+    control_plane.show_listener(listener.stats());
     let url = listener.url();
     let mut tasks = JoinSet::new();
     let (trigger, shutdown) = ShutdownTrigger::new();

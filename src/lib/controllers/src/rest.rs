@@ -4,13 +4,33 @@ use http::{Method, Request};
 use kube::Client;
 use kube::core::response::StatusDetails;
 use kube::discovery::ApiResource;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
-/// The path of a collection (`name` empty), an object or a subresource (`name/status`).
+/// What may not stand in a segment of a path. Names of RBAC kinds may hold nearly anything, and names in owner references are whatever a client wrote.
+const SEGMENT: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// The path of a collection (`name` empty) or an object.
 pub(crate) fn path(resource: &ApiResource, namespace: Option<&str>, name: &str) -> String {
     let root = if resource.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}", resource.api_version) };
     let within = namespace.map(|namespace| format!("/namespaces/{namespace}")).unwrap_or_default();
-    let last = if name.is_empty() { String::new() } else { format!("/{name}") };
+    let last = if name.is_empty() { String::new() } else { format!("/{}", utf8_percent_encode(name, SEGMENT)) };
     format!("{root}{within}/{}{last}", resource.plural)
 }
 
@@ -83,6 +103,16 @@ mod tests {
 
     fn refusal(status: &Value) -> kube::Error {
         kube::Error::Api(Box::new(serde_json::from_value::<Status>(status.clone()).unwrap()))
+    }
+
+    #[test]
+    fn names_stay_in_their_segment() {
+        let roles = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "Role"), "roles");
+        let root = "/apis/rbac.authorization.k8s.io/v1/namespaces/n/roles";
+        assert_eq!(path(&roles, Some("n"), ""), root);
+        for (name, segment) in [("system:a-b.c", "system:a-b.c"), ("a b?c#d", "a%20b%3Fc%23d"), ("a/../b", "a%2F..%2Fb"), ("50%", "50%25"), ("\u{e9}", "%C3%A9")] {
+            assert_eq!(path(&roles, Some("n"), name), format!("{root}/{segment}"));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::query::Query;
 use crate::request_info::RequestInfo;
 use crate::server::Shared;
 use crate::status;
-use ferrokube_serve::Response;
+use ferrokube_serve::{Response, Stats};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// At most so many label sets of requests; what is beyond counts as `other`, so that clients cannot fill the memory.
@@ -94,8 +94,20 @@ pub(crate) struct Metrics {
     objects: Family<ResourceLabel, Gauge>,
     store: StoreMetrics,
     trace: TraceMetrics,
+    listener: ListenerMetrics,
     /// Requests whose handling panicked.
     pub(crate) panics: Counter,
+}
+
+/// What the listener has done, as it says itself.
+#[derive(Default)]
+struct ListenerMetrics {
+    stats: OnceLock<Arc<Stats>>,
+    open: Gauge,
+    accepted: Gauge,
+    refused: Gauge,
+    handshakes_failed: Gauge,
+    stalled: Gauge,
 }
 
 #[derive(Default)]
@@ -139,6 +151,7 @@ impl Default for Metrics {
             objects: Family::default(),
             store: StoreMetrics::default(),
             trace: TraceMetrics::default(),
+            listener: ListenerMetrics::default(),
             panics: Counter::default(),
         };
         metrics.register();
@@ -161,8 +174,13 @@ impl Metrics {
         registry.register("ferrokube_trace_baggage", "Initial trace ids that came as W3C baggage", trace.baggage.clone());
         registry.register("ferrokube_trace_spans_exported", "Spans that the collector took", trace.exported.clone());
         registry.register("ferrokube_trace_spans_dropped", "Spans that did not fit or were not taken", trace.dropped.clone());
-        let store = &self.store;
+        let (store, listener) = (&self.store, &self.listener);
         for (name, help, gauge) in [
+            ("ferrokube_connections_open", "Connections that are open", &listener.open),
+            ("ferrokube_connections_accepted", "Connections accepted since start", &listener.accepted),
+            ("ferrokube_connections_refused", "Connections closed at once because of a limit since start", &listener.refused),
+            ("ferrokube_connections_handshakes_failed", "TLS handshakes that failed or took too long since start", &listener.handshakes_failed),
+            ("ferrokube_connections_stalled", "Connections cut because their client took nothing of an answer since start", &listener.stalled),
             ("ferrokube_store_revision", "The published revision", &store.revision),
             ("ferrokube_store_commits", "Transactions published since start", &store.commits),
             ("ferrokube_store_syncs", "Syncs of the journal since start", &store.syncs),
@@ -238,8 +256,28 @@ impl Metrics {
         }
     }
 
+    /// Shows what a listener counts; only the first one is.
+    pub(crate) fn show_listener(&self, stats: Arc<Stats>) {
+        let _ = self.listener.stats.set(stats);
+    }
+
+    fn refresh_listener(&self) {
+        let listener = &self.listener;
+        let Some(stats) = listener.stats.get() else { return };
+        for (gauge, count) in [
+            (&listener.open, &stats.open),
+            (&listener.accepted, &stats.accepted),
+            (&listener.refused, &stats.refused),
+            (&listener.handshakes_failed, &stats.handshakes_failed),
+            (&listener.stalled, &stats.stalled),
+        ] {
+            gauge.set(count.load(Ordering::Relaxed).try_into().unwrap_or(i64::MAX));
+        }
+    }
+
     fn refresh(&self, shared: &Shared) {
         self.refresh_trace(shared);
+        self.refresh_listener();
         let (readonly, mutating) = shared.flow.inflight();
         for (request_kind, count) in [("readOnly", readonly), ("mutating", mutating)] {
             self.inflight.get_or_create(&KindLabel { request_kind }).set(count.try_into().unwrap_or(i64::MAX));
