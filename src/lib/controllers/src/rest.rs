@@ -110,7 +110,9 @@ mod tests {
         let roles = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "Role"), "roles");
         let root = "/apis/rbac.authorization.k8s.io/v1/namespaces/n/roles";
         assert_eq!(path(&roles, Some("n"), ""), root);
-        for (name, segment) in [("system:a-b.c", "system:a-b.c"), ("a b?c#d", "a%20b%3Fc%23d"), ("a/../b", "a%2F..%2Fb"), ("50%", "50%25"), ("\u{e9}", "%C3%A9")] {
+        for (name, segment) in
+            [("system:a-b.c", "system:a-b.c"), ("a b?c#d", "a%20b%3Fc%23d"), ("a/../b", "a%2F..%2Fb"), ("50%", "50%25"), ("\u{e9}", "%C3%A9")]
+        {
             assert_eq!(path(&roles, Some("n"), name), format!("{root}/{segment}"));
         }
     }

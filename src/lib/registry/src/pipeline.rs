@@ -154,7 +154,17 @@ impl Registry {
         let mut key = [0; 32];
         getrandom::fill(&mut key).expect("the system has random numbers");
         let token_key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, converted: ConvertedEntries::default(), pages: Pages::default(), ending: watch::Sender::new(false) }) }
+        Self {
+            parts: Arc::new(Parts {
+                store,
+                catalog,
+                admission,
+                token_key,
+                converted: ConvertedEntries::default(),
+                pages: Pages::default(),
+                ending: watch::Sender::new(false),
+            }),
+        }
     }
 
     /// The same with a key that authenticates continue tokens, so that they survive a restart. Without it the key is this process's own.

@@ -63,8 +63,7 @@ impl Pages {
     pub(super) fn hold(&self, prefix: &Prefix, snapshot: &Snapshot, place: Place, entry_bytes: u64) {
         let mut held = self.lock();
         let known = held.iter().position(|held| held.is(prefix, snapshot.revision)).map(|at| held.remove(at));
-        let mut state =
-            known.unwrap_or_else(|| Held { prefix: prefix.clone(), snapshot: snapshot.clone(), lists: 0, used: Instant::now(), entry_bytes });
+        let mut state = known.unwrap_or_else(|| Held { prefix: prefix.clone(), snapshot: snapshot.clone(), lists: 0, used: Instant::now(), entry_bytes });
         if place == Place::First || state.lists == 0 {
             state.lists += 1;
         }
