@@ -1,7 +1,9 @@
 //! `ferrokube controller-manager`: the controllers as a process of their own, against any API server.
 
+use super::controllers::signer;
 use super::flags::{FeatureFlags, LogFlags};
 use super::process::{self, Signals};
+use super::server::KeyFiles;
 use super::tracing::TracingFlags;
 use anyhow::{Context, bail};
 use clap::Args;
@@ -41,6 +43,9 @@ pub(crate) struct Flags {
     /// CA that is published in every namespace [default: the kubeconfig's]
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
+    /// Key (ES256) that signs the tokens of secrets; without it those secrets are not filled
+    #[arg(long, value_name = "FILE")]
+    service_account_private_key_file: Option<PathBuf>,
     /// Address to listen on for /healthz and /metrics
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     bind_address: IpAddr,
@@ -83,7 +88,16 @@ async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
     let server = listen(&flags)?;
     tracing::info!(address = %server.local_address(), "listening for health and metrics");
     let serving = tokio::spawn(server.serve(Arc::new(Health { is_leading }), shutdown.clone()));
-    let config = Config { connection, controllers: flags.controllers, leader_elect: flags.leader_elect, timing, identity: identity(), root_ca: root_ca.into() };
+    let config = Config {
+        connection,
+        controllers: flags.controllers,
+        leader_elect: flags.leader_elect,
+        timing,
+        identity: identity(),
+        root_ca: root_ca.into(),
+        counted_as: ferrokube_admission::quota::names,
+        sign: flags.service_account_private_key_file.map(|path| signer(KeyFiles::signing(path))),
+    };
     let mut signals = Signals::new()?;
     let mut running = tokio::spawn(run_controllers(config, shutdown, leading));
     let outcome = tokio::select! {

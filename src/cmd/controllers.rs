@@ -1,10 +1,12 @@
 //! The controllers beside the API server in one process. They speak HTTPS to it like everybody else, as a user of their own.
 
-use super::server::{Companion, Plan};
+use super::server::{Companion, KeyFiles, Plan};
+use ferrokube_auth::token::SecretToken;
 use ferrokube_client::{Connection, ConnectionError, Timing};
-use ferrokube_controllers::ManagerError;
+use ferrokube_controllers::{ManagerError, Sign};
 use ferrokube_serve::Shutdown;
 use ferrokube_serve::pki::{CONTROLLER_MANAGER, Pki, PkiError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -29,41 +31,68 @@ enum RunError {
 }
 
 impl Companion for Controllers<'_> {
-    fn start(&self, _plan: &Plan<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
+    fn start(&self, plan: &Plan<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
         ferrokube_controllers::check_names(self.chosen)?;
-        tasks.spawn(keep_running(self.chosen.to_vec(), pki.clone(), url.to_owned(), shutdown));
+        let run = Run { chosen: self.chosen.to_vec(), pki: pki.clone(), url: url.to_owned(), sign: signer(KeyFiles::new(plan)) };
+        tasks.spawn(run.again_and_again(shutdown));
         Ok(())
     }
 }
 
-async fn keep_running(chosen: Vec<String>, pki: Pki, url: String, shutdown: Shutdown) {
-    while !shutdown.is_begun() {
-        if let Err(error) = run_once(&chosen, &pki, &url, &shutdown).await {
-            tracing::error!(error = &error as &dyn std::error::Error, "the controllers failed and are started again");
-            tokio::select! {
-                () = shutdown.begun() => {}
-                () = tokio::time::sleep(PAUSE) => {}
+/// Signs the tokens of secrets with the key as it is then.
+pub(crate) fn signer(keys: KeyFiles) -> Sign {
+    Arc::new(move |subject| match keys.keys() {
+        Ok(keys) => {
+            let token = SecretToken { namespace: subject.namespace, account: subject.account, account_uid: subject.account_uid, secret: subject.secret };
+            Some(token.sign(&keys))
+        }
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "the token of a secret cannot be signed");
+            None
+        }
+    })
+}
+
+/// What a run of the controllers needs.
+struct Run {
+    chosen: Vec<String>,
+    pki: Pki,
+    url: String,
+    sign: Sign,
+}
+
+impl Run {
+    async fn again_and_again(self, shutdown: Shutdown) {
+        while !shutdown.is_begun() {
+            if let Err(error) = self.once(&shutdown).await {
+                tracing::error!(error = &error as &dyn std::error::Error, "the controllers failed and are started again");
+                tokio::select! {
+                    () = shutdown.begun() => {}
+                    () = tokio::time::sleep(PAUSE) => {}
+                }
             }
         }
     }
-}
 
-/// Until the shutdown, or until their certificate should be renewed.
-async fn run_once(chosen: &[String], pki: &Pki, url: &str, shutdown: &Shutdown) -> Result<(), RunError> {
-    let pair = pki.client(&CONTROLLER_MANAGER)?;
-    let config = ferrokube_controllers::Config {
-        connection: Connection::from_parts(url, pki.ca_pem(), &pair.chain_pem, &pair.key_pem).await?,
-        controllers: chosen.to_vec(),
-        // The data directory belongs to one process: nobody else can lead.
-        leader_elect: false,
-        timing: Timing::default(),
-        identity: "all-in-one".to_owned(),
-        root_ca: pki.ca_pem().into(),
-    };
-    let (leading, _) = watch::channel(false);
-    let lasts = pair.renew_at.duration_since(SystemTime::now()).unwrap_or(PAUSE);
-    match tokio::time::timeout(lasts, ferrokube_controllers::run(config, shutdown.clone(), leading)).await {
-        Ok(ended) => Ok(ended?),
-        Err(_) => Ok(()),
+    /// Until the shutdown, or until their certificate should be renewed.
+    async fn once(&self, shutdown: &Shutdown) -> Result<(), RunError> {
+        let pair = self.pki.client(&CONTROLLER_MANAGER)?;
+        let config = ferrokube_controllers::Config {
+            connection: Connection::from_parts(&self.url, self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem).await?,
+            controllers: self.chosen.clone(),
+            // The data directory belongs to one process: nobody else can lead.
+            leader_elect: false,
+            timing: Timing::default(),
+            identity: "all-in-one".to_owned(),
+            root_ca: self.pki.ca_pem().into(),
+            counted_as: ferrokube_admission::quota::names,
+            sign: Some(self.sign.clone()),
+        };
+        let (leading, _) = watch::channel(false);
+        let lasts = pair.renew_at.duration_since(SystemTime::now()).unwrap_or(PAUSE);
+        match tokio::time::timeout(lasts, ferrokube_controllers::run(config, shutdown.clone(), leading)).await {
+            Ok(ended) => Ok(ended?),
+            Err(_) => Ok(()),
+        }
     }
 }

@@ -76,6 +76,11 @@ async fn fault_25_only_a_proven_absence_of_the_owner_costs_a_dependent() {
         if events.text.contains("of-a-namespaced-owner") { Ok(()) } else { Err(events.text) }
     })
     .await;
+    wait_until("so is the one into another namespace, there", BOUND, async || {
+        let events = admin.get("/api/v1/namespaces/kube-public/events?fieldSelector=reason%3DOwnerRefInvalidNamespace").await.unwrap();
+        if events.text.contains("\"wrong-namespace\"") { Ok(()) } else { Err(events.text) }
+    })
+    .await;
     wait_until("the reference to nobody is dropped", BOUND, async || {
         let object = admin.get(&format!("{CONFIGMAPS}/of-two")).await.unwrap();
         if object.body["metadata"]["ownerReferences"].as_array().map(Vec::len) == Some(1) { Ok(()) } else { Err(object.text) }

@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, JoinSet};
 
+pub(crate) use token_keys::KeyFiles;
+
 /// How long the end may take, drain included; what is not done then is cut.
 const END: Duration = Duration::from_secs(40);
 

@@ -25,13 +25,14 @@ impl Rights {
         debug_assert!(is_first, "a server is wired once");
     }
 
-    /// Nobody gives rights that they do not have.
+    /// Nobody gives rights that they do not have. Asked before validation too, where upstream asks; what counts is what will be stored.
     pub(super) fn escalation_step(&self) -> Arc<dyn Step> {
         let rights = self.clone();
-        Arc::new(Check::new("RBACEscalation", move |attributes: &Attributes<'_>, object: Option<&Document>| match rights.0.get() {
+        let check = move |attributes: &Attributes<'_>, object: Option<&Document>| match rights.0.get() {
             Some(known) => known.escalation.check_admission(attributes, object),
             None => Err(Failure::new(Reason::ServiceUnavailable, "the server is starting")),
-        }))
+        };
+        Arc::new(Check::new("RBACEscalation", check).early())
     }
 }
 

@@ -15,10 +15,8 @@ const RELOAD: Duration = Duration::from_secs(5);
 
 /// Where the keys are.
 #[derive(Clone, Debug)]
-pub(super) struct KeyFiles {
-    signing: Option<PathBuf>,
-    /// The server's own, when there is no file.
-    own: Vec<u8>,
+pub(crate) struct KeyFiles {
+    signing: PathBuf,
     verifying: Vec<PathBuf>,
 }
 
@@ -30,28 +28,33 @@ pub(super) struct Pem {
 }
 
 impl KeyFiles {
-    pub(super) fn new(plan: &Plan<'_>, own_pem: &str) -> Self {
+    /// As the flags say; without a signing key's file, the server's own signs.
+    pub(crate) fn new(plan: &Plan<'_>) -> Self {
         let namesake = plan.namesake;
-        let signing = namesake.service_account_signing_key_file.clone();
-        Self { signing, own: own_pem.as_bytes().to_vec(), verifying: namesake.service_account_key_file.clone() }
+        let own = || plan.directory.join("pki").join("sa.key");
+        Self { signing: namesake.service_account_signing_key_file.clone().unwrap_or_else(own), verifying: namesake.service_account_key_file.clone() }
+    }
+
+    /// Only a key that signs.
+    pub(crate) fn signing(path: PathBuf) -> Self {
+        Self { signing: path, verifying: Vec::new() }
+    }
+
+    /// The keys as they are now.
+    pub(crate) fn keys(&self) -> anyhow::Result<TokenKeys> {
+        self.read()?.keys()
     }
 
     /// Reads them all.
     pub(super) fn read(&self) -> anyhow::Result<Pem> {
         let missing = |path: &Path| anyhow!("{} does not exist", path.display());
-        let signing = match &self.signing {
-            Some(path) => files::read_private(path)?.ok_or_else(|| missing(path))?,
-            None => self.own.clone(),
-        };
+        let signing = files::read_private(&self.signing)?.ok_or_else(|| missing(&self.signing))?;
         let verifying = self.verifying.iter().map(|path| files::read(path)?.ok_or_else(|| missing(path))).collect::<anyhow::Result<_>>()?;
         Ok(Pem { signing, verifying })
     }
 
     /// Looks at the files until the shutdown; what cannot be used is logged and changes nothing.
     pub(super) async fn watch(self, tokens: ServiceAccountTokens, mut used: Pem, shutdown: Shutdown) {
-        if self.signing.is_none() && self.verifying.is_empty() {
-            return;
-        }
         loop {
             tokio::select! {
                 () = shutdown.begun() => return,

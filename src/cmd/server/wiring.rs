@@ -8,19 +8,47 @@ use crate::cmd::flags::Storage;
 use crate::cmd::runtime_config;
 use anyhow::{Context, anyhow};
 use ferrokube_admission::Chain;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::{self, AuditLog, OnFailure, Policy, Rotation};
 use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, TokenFile, X509};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
 use ferrokube_controlplane::{Builder, ControlPlane, DocumentRoute, Route};
-use ferrokube_registry::{Catalog, Registry};
+use ferrokube_registry::{Catalog, Registry, RequestContext, Target, Virtual};
+use ferrokube_schema::Schema;
 use ferrokube_serve::files;
 use ferrokube_serve::pki::Pki;
 use ferrokube_storage::Store;
 use ferrokube_timeline::Pages;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What is sent to `serviceaccounts/token`.
+const TOKEN_REQUEST: &str = "io.k8s.api.authentication.v1.TokenRequest";
+
+/// A computed subresource with the schema of what it takes.
+struct Shaped {
+    behaviour: ServiceAccountTokens,
+    schema: Arc<Schema>,
+}
+
+impl Virtual for Shaped {
+    fn create<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        target: &'a Target,
+        object: Document,
+    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
+        self.behaviour.create(context, target, object)
+    }
+
+    fn schema(&self) -> Option<Arc<Schema>> {
+        Some(Arc::clone(&self.schema))
+    }
+}
 
 /// A server without its listener.
 pub(super) struct Server {
@@ -41,10 +69,11 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
         let definition = row.definition(ferrokube_resources::tables()).map_err(|missing| anyhow!("there is no schema of {missing}"))?;
         catalog.put(Arc::new(definition));
     }
-    let key_files = KeyFiles::new(plan, &pki.token_keys().private_pem);
+    let key_files = KeyFiles::new(plan);
     let pem = key_files.read()?;
     let tokens = service_account_tokens(plan, pem.keys()?, store);
-    catalog.put_virtual("", "serviceaccounts", "token", Arc::new(tokens.clone()));
+    let request = ferrokube_resources::tables().get(TOKEN_REQUEST).context("there is no schema of token requests")?;
+    catalog.put_virtual("", "serviceaccounts", "token", Arc::new(Shaped { behaviour: tokens.clone(), schema: request }));
     let rights = Rights::default();
     let admission = Chain::new(store, plan.gates.clone(), Arc::new(rights.clone())).with(rights.escalation_step());
     let registry = Registry::new(store.clone(), catalog, Arc::new(admission)).with_token_key(&pki.derived_key("continue tokens"));

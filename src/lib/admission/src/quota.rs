@@ -17,8 +17,10 @@ use std::sync::Arc;
 
 /// The storage prefix of quotas.
 const PREFIX: &str = "resourcequotas";
-/// Resources that are also counted under their plain name.
+/// Resources of the core group that are also counted under their plain name. (`pods` is no count of objects: finished ones do not count.)
 const LEGACY: [&str; 6] = ["configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "secrets", "services"];
+/// Resources that no quota counts.
+const UNCOUNTED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
 
 /// The step.
 pub struct Quota {
@@ -93,8 +95,11 @@ impl Step for Quota {
     }
 }
 
-/// The names under which one object of a resource counts.
-fn names(group: &str, plural: &str) -> Vec<String> {
+/// The names under which one object of a namespaced resource counts; none for what is never counted. The controller that repairs usage goes by the same.
+pub fn names(group: &str, plural: &str) -> Vec<String> {
+    if UNCOUNTED.contains(&(group, plural)) {
+        return Vec::new();
+    }
     let mut names = vec![if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") }];
     if group.is_empty() && LEGACY.contains(&plural) {
         names.push(plural.to_owned());
@@ -108,17 +113,12 @@ fn is_scoped(quota: &Document) -> bool {
 
 /// What a quota says about the names: only what its status limits; usage must then be known.
 fn counted(attributes: &Attributes<'_>, quota: &Document, names: &[String]) -> Result<Vec<(String, i64, i64)>, Failure> {
-    let mut counted = Vec::new();
-    for name in names {
-        let Some(hard) = amount(quota, "hard", name) else {
-            continue;
-        };
-        let Some(used) = amount(quota, "used", name) else {
-            return Err(forbidden(attributes, &format!("status unknown for quota: {}, resources: {name}", quota.name())));
-        };
-        counted.push((name.clone(), hard, used));
-    }
-    Ok(counted)
+    let limited: Vec<(&String, i64)> = names.iter().filter_map(|name| Some((name, amount(quota, "hard", name)?))).collect();
+    let counted: Option<Vec<_>> = limited.iter().map(|(name, hard)| Some(((*name).clone(), *hard, amount(quota, "used", name)?))).collect();
+    counted.ok_or_else(|| {
+        let limited: Vec<&str> = limited.iter().map(|(name, _)| name.as_str()).collect();
+        forbidden(attributes, &format!("status unknown for quota: {}, resources: {}", quota.name(), limited.join(",")))
+    })
 }
 
 /// A count; counts are whole numbers, which validation sees to, in canonical form.

@@ -53,6 +53,7 @@ pub struct Question<'a> {
 pub struct Check<F> {
     name: &'static str,
     check: F,
+    early: bool,
 }
 
 impl<F> Check<F>
@@ -61,7 +62,13 @@ where
 {
     /// A step of this name, one of [`crate::ORDER`]; the function's object is `None` for a delete.
     pub fn new(name: &'static str, check: F) -> Self {
-        Self { name, check }
+        Self { name, check, early: false }
+    }
+
+    /// The same, asked before the object is validated as well: its refusal comes before that of what is wrong with the object.
+    #[must_use]
+    pub fn early(self) -> Self {
+        Self { early: true, ..self }
     }
 }
 
@@ -71,6 +78,10 @@ where
 {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
+        if self.early { (self.check)(attributes, Some(object)) } else { Ok(()) }
     }
 
     fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {

@@ -92,6 +92,17 @@ pub fn forbidden(access: &Access<'_>, reason: &str) -> Failure {
     Failure::forbidden(&GroupResource::new(resource.group, resource.resource), resource.name, &why)
 }
 
+/// Errors as upstream joins them: each once, in brackets when there are several.
+pub(crate) fn aggregate(errors: &[String]) -> String {
+    let mut seen: Vec<&str> = Vec::new();
+    for error in errors {
+        if !seen.contains(&error.as_str()) {
+            seen.push(error);
+        }
+    }
+    if seen.len() == 1 { seen.concat() } else { format!("[{}]", seen.join(", ")) }
+}
+
 /// An authorizer. Synchronous and fast: it runs on every request.
 pub trait Authorizer: Send + Sync {
     /// Decides.

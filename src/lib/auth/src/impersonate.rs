@@ -1,17 +1,89 @@
 //! Impersonation: who is asked for, what that takes, who it becomes.
+//!
+//! Constrained impersonation (KEP-5284) is tried first: a right to impersonate somebody of a kind, and a right to do this very request as such. What
+//! none of its modes allows may still be allowed by the older verb `impersonate`, which covers all requests.
 
-use crate::access::{Access, Authorizer, Decision, ResourceAccess};
-use ferrokube_apimachinery::status::{Failure, Reason};
+use crate::access::{Access, Authorizer, Decision, ResourceAccess, forbidden};
+use ferrokube_apimachinery::name;
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::UserInfo;
 use percent_encoding::percent_decode_str;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
 
 /// The prefix of extra headers, lower case.
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 /// Most groups and extra values of a request.
 const MAX_VALUES: usize = 1_000;
-/// The group of uids and extras.
+/// The group of uids and extras, and of everything in the constrained modes.
 const AUTHENTICATION: &str = "authentication.k8s.io";
+/// What stands before a node's name.
+const NODE: &str = "system:node:";
+/// What a service account's token says about its pod's node.
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+/// From so many values on, the right to all of them is asked for first.
+const MANY: usize = 4;
+/// Most users of whom it is remembered how they impersonate.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// How somebody is impersonated; in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// A service account acts as the node that its pod is on.
+    AssociatedNode,
+    ArbitraryNode,
+    ServiceAccount,
+    /// Anybody else.
+    UserInfo,
+    /// The older verb, for anybody and any request.
+    Legacy,
+}
+
+impl Mode {
+    const ALL: [Self; 5] = [Self::AssociatedNode, Self::ArbitraryNode, Self::ServiceAccount, Self::UserInfo, Self::Legacy];
+
+    fn verb(self) -> &'static str {
+        match self {
+            Self::AssociatedNode => "impersonate:associated-node",
+            Self::ArbitraryNode => "impersonate:arbitrary-node",
+            Self::ServiceAccount => "impersonate:serviceaccount",
+            Self::UserInfo => "impersonate:user-info",
+            Self::Legacy => "impersonate",
+        }
+    }
+
+    /// The verb's end; `None` for the older one, which asks nothing about the request.
+    fn constraint(self) -> Option<&'static str> {
+        self.verb().strip_prefix("impersonate:")
+    }
+}
+
+/// How each user impersonated last: what worked is tried first, and its refusal is the one that is told.
+#[derive(Debug, Default)]
+pub struct ImpersonationModes(Mutex<HashMap<String, Mode>>);
+
+impl ImpersonationModes {
+    fn of(&self, user: &str) -> Option<Mode> {
+        self.0.lock().expect("no panic while held").get(user).copied()
+    }
+
+    fn remember(&self, user: &str, mode: Mode) {
+        let mut modes = self.0.lock().expect("no panic while held");
+        if modes.len() >= MAX_REMEMBERED && !modes.contains_key(user) {
+            modes.clear();
+        }
+        modes.insert(user.to_owned(), mode);
+    }
+}
+
+/// Who somebody became.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impersonated {
+    /// The user.
+    pub user: UserInfo,
+    /// The verb of constrained impersonation that allowed it; empty for the older one.
+    pub constraint: &'static str,
+}
 
 /// What the `Impersonate-*` headers ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,14 +124,34 @@ impl Impersonation {
         Ok((!asked.user.is_empty()).then_some(asked))
     }
 
-    /// Checks that the real user may become the asked one, and makes it.
+    /// Checks that who asks may become the asked user for this request, and makes that user. `request` is the request itself, by who really asks.
     ///
     /// # Errors
-    /// 403, without details, for the first thing that is not allowed.
-    pub fn become_user(self, authorizer: &dyn Authorizer, real: &UserInfo) -> Result<UserInfo, Failure> {
-        self.check(authorizer, real)?;
+    /// 403: what the first mode lacked, beginning with the one that worked last for who asks.
+    pub fn become_user(self, authorizer: &dyn Authorizer, modes: &ImpersonationModes, request: &Access<'_>) -> Result<Impersonated, Failure> {
+        let last = modes.of(&request.user.name);
+        let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
+        let mut refused = None;
+        for mode in last.into_iter().chain(others).filter(|mode| self.fits(*mode, request.user)) {
+            match self.check(mode, authorizer, request) {
+                Ok(()) => {
+                    if last != Some(mode) {
+                        modes.remember(&request.user.name, mode);
+                    }
+                    let constraint = if mode == Mode::Legacy { "" } else { mode.verb() };
+                    return Ok(Impersonated { user: self.into_user(mode), constraint });
+                }
+                Err(failure) => drop(refused.get_or_insert(failure)),
+            }
+        }
+        Err(refused.expect("the older verb fits everybody"))
+    }
+
+    fn into_user(self, mode: Mode) -> UserInfo {
         let mut groups = self.groups;
-        if let Some((namespace, _)) = service_account(&self.user).filter(|_| groups.is_empty()) {
+        if matches!(mode, Mode::AssociatedNode | Mode::ArbitraryNode) {
+            groups = vec!["system:nodes".to_owned()];
+        } else if let Some((namespace, _)) = service_account(&self.user).filter(|_| groups.is_empty()) {
             groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
         }
         let is_in = |name: &str| groups.iter().any(|group| group == name);
@@ -70,44 +162,144 @@ impl Impersonation {
         } else if !is_in("system:authenticated") && !is_in("system:unauthenticated") {
             groups.push("system:authenticated".to_owned());
         }
-        Ok(UserInfo { name: self.user, uid: self.uid, groups, extra: self.extra })
+        UserInfo { name: self.user, uid: self.uid, groups, extra: self.extra }
     }
 
-    fn check(&self, authorizer: &dyn Authorizer, real: &UserInfo) -> Result<(), Failure> {
-        let core = ResourceAccess { version: "v1", ..ResourceAccess::default() };
-        let user = match service_account(&self.user) {
-            Some((namespace, name)) => ResourceAccess { resource: "serviceaccounts", namespace, name, ..core },
-            None => ResourceAccess { resource: "users", name: &self.user, ..core },
-        };
-        may(authorizer, real, user)?;
-        for group in &self.groups {
-            may(authorizer, real, ResourceAccess { resource: "groups", name: group, ..core })?;
+    /// Whether the asked user is of the mode's kind. Of nodes and service accounts the constrained modes take only the name: the rest follows from it.
+    fn fits(&self, mode: Mode, real: &UserInfo) -> bool {
+        let only_name = self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty();
+        let (node, account) = (node(&self.user), service_account(&self.user));
+        match mode {
+            Mode::AssociatedNode => only_name && node.is_some() && service_account(&real.name).is_some() && single(real, NODE_NAME) == node,
+            Mode::ArbitraryNode => only_name && node.is_some(),
+            Mode::ServiceAccount => only_name && account.is_some(),
+            Mode::UserInfo => node.is_none() && account.is_none(),
+            Mode::Legacy => true,
         }
-        let authentication = ResourceAccess { group: AUTHENTICATION, ..core };
+    }
+
+    fn check(&self, mode: Mode, authorizer: &dyn Authorizer, request: &Access<'_>) -> Result<(), Failure> {
+        if let Some(constraint) = mode.constraint() {
+            let verb = format!("impersonate-on:{constraint}:{}", request.verb);
+            ask(authorizer, &Access { verb: &verb, ..request.clone() })?;
+        }
+        let check = Check { authorizer, real: request.user, mode };
+        check.name(&self.user)?;
         if !self.uid.is_empty() {
-            may(authorizer, real, ResourceAccess { resource: "uids", name: &self.uid, ..authentication })?;
+            check.may(check.authentication("uids", &self.uid))?;
         }
-        for (key, values) in &self.extra {
-            for value in values {
-                may(authorizer, real, ResourceAccess { resource: "userextras", subresource: key, name: value, ..authentication })?;
-            }
-        }
-        Ok(())
+        check.groups(&self.groups)?;
+        check.extra(&self.extra)
     }
 }
 
-fn may(authorizer: &dyn Authorizer, real: &UserInfo, resource: ResourceAccess<'_>) -> Result<(), Failure> {
-    let access = Access { user: real, verb: "impersonate", resource: Some(resource), path: "" };
-    match authorizer.authorize(&access) {
-        Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(Failure::new(Reason::Forbidden, crate::access::forbidden(&access, &reason).message)),
+/// The questions of one mode.
+struct Check<'a> {
+    authorizer: &'a dyn Authorizer,
+    real: &'a UserInfo,
+    mode: Mode,
+}
+
+impl<'a> Check<'a> {
+    fn authentication(&self, resource: &'static str, name: &'a str) -> ResourceAccess<'a> {
+        ResourceAccess { group: AUTHENTICATION, version: "v1", resource, name, ..ResourceAccess::default() }
     }
+
+    /// Users, groups and service accounts are of the core group for the older verb.
+    fn subject(&self, resource: &'static str, name: &'a str) -> ResourceAccess<'a> {
+        ResourceAccess { group: if self.mode == Mode::Legacy { "" } else { AUTHENTICATION }, ..self.authentication(resource, name) }
+    }
+
+    fn name(&self, user: &'a str) -> Result<(), Failure> {
+        match (service_account(user), node(user)) {
+            (Some((namespace, name)), _) => self.may(ResourceAccess { namespace, ..self.subject("serviceaccounts", name) }),
+            // Whoever may act as one associated node may as any: which one it is, is no question of rights.
+            (None, Some(_)) if self.mode == Mode::AssociatedNode => self.may(self.subject("nodes", "*")),
+            (None, Some(name)) if self.mode != Mode::Legacy => self.may(self.subject("nodes", name)),
+            _ => self.may(self.subject("users", user)),
+        }
+    }
+
+    fn groups(&self, groups: &'a [String]) -> Result<(), Failure> {
+        if self.mode != Mode::Legacy {
+            if groups.iter().any(String::is_empty) {
+                return Err(self.refuse(self.subject("groups", ""), "impersonating the empty string group is not allowed"));
+            }
+            if groups.iter().any(|group| group == "system:masters") {
+                return Err(self.refuse(self.subject("groups", "system:masters"), "impersonating the system:masters group is not allowed"));
+            }
+            if groups.len() >= MANY && self.may(self.subject("groups", "*")).is_ok() {
+                return Ok(());
+            }
+        }
+        groups.iter().try_for_each(|group| self.may(self.subject("groups", group)))
+    }
+
+    fn extra(&self, extra: &'a BTreeMap<String, Vec<String>>) -> Result<(), Failure> {
+        let of = |key: &'a str, value: &'a str| ResourceAccess { subresource: key, ..self.authentication("userextras", value) };
+        if self.mode != Mode::Legacy {
+            if let Some(why) = extra.iter().find_map(|(key, values)| extra_error(key, values)) {
+                return Err(self.refuse(of("", ""), &why));
+            }
+            if extra.values().map(Vec::len).sum::<usize>() >= MANY && self.may(of("*", "*")).is_ok() {
+                return Ok(());
+            }
+        }
+        extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value))).try_for_each(|(key, value)| self.may(of(key, value)))
+    }
+
+    fn may(&self, resource: ResourceAccess<'_>) -> Result<(), Failure> {
+        ask(self.authorizer, &self.access(resource))
+    }
+
+    fn refuse(&self, resource: ResourceAccess<'_>, why: &str) -> Failure {
+        forbidden(&self.access(resource), why)
+    }
+
+    fn access<'b>(&'b self, resource: ResourceAccess<'b>) -> Access<'b> {
+        Access { user: self.real, verb: self.mode.verb(), resource: Some(resource), path: "" }
+    }
+}
+
+fn ask(authorizer: &dyn Authorizer, access: &Access<'_>) -> Result<(), Failure> {
+    match authorizer.authorize(access) {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(access, &reason)),
+    }
+}
+
+/// Why the constrained modes do not take an extra attribute.
+fn extra_error(key: &str, values: &[String]) -> Option<String> {
+    let is_path = |path: &str| !path.is_empty() && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte));
+    if key.is_empty() {
+        return Some("impersonating the empty string key in extra is not allowed".to_owned());
+    }
+    if !key.split_once('/').is_some_and(|(domain, path)| name::dns1123_subdomain(domain).is_empty() && is_path(path)) {
+        return Some(format!("impersonating an invalid key in extra is not allowed: {key:?} must be a domain-prefixed path (such as \"acme.io/foo\")"));
+    }
+    if values.iter().any(String::is_empty) {
+        return Some("impersonating the empty string value in extra is not allowed".to_owned());
+    }
+    None
+}
+
+/// The only value of an extra attribute.
+fn single<'a>(user: &'a UserInfo, key: &str) -> Option<&'a str> {
+    match user.extra.get(key).map(Vec::as_slice) {
+        Some([value]) => Some(value),
+        _ => None,
+    }
+}
+
+/// The name in a node's user name.
+fn node(user: &str) -> Option<&str> {
+    user.strip_prefix(NODE).filter(|name| name::dns1123_subdomain(name).is_empty())
 }
 
 /// Namespace and name of a service account's user name.
 pub fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    (name::dns1123_label(namespace).is_empty() && name::dns1123_subdomain(name).is_empty()).then_some((namespace, name))
 }
 
 #[cfg(test)]
@@ -115,20 +307,21 @@ mod tests {
     use super::*;
     use crate::MastersOnly;
     use crate::testing::user;
-    use std::sync::Mutex;
 
-    /// Allows everything but one resource, and notes what it was asked.
+    /// Allows what is listed, and notes what it was asked: `verb group/resource/subresource namespace/name`.
+    #[derive(Default)]
     struct Noting {
-        refused: &'static str,
+        allowed: Vec<&'static str>,
         asked: Mutex<Vec<String>>,
     }
 
     impl Authorizer for Noting {
         fn authorize(&self, access: &Access<'_>) -> Decision {
             let resource = access.resource.expect("a resource");
-            let text = format!("{} {}/{} {}/{} {}", access.verb, resource.group, resource.resource, resource.subresource, resource.namespace, resource.name);
+            let text = format!("{} {}/{}/{} {}/{}", access.verb, resource.group, resource.resource, resource.subresource, resource.namespace, resource.name);
+            let allowed = self.allowed.iter().any(|allowed| text.strip_prefix(allowed).is_some_and(|rest| rest.is_empty() || allowed.ends_with(' ')));
             self.asked.lock().expect("lock").push(text);
-            if resource.resource == self.refused { Decision::NoOpinion(String::new()) } else { Decision::Allow(String::new()) }
+            if allowed { Decision::Allow(String::new()) } else { Decision::NoOpinion(String::new()) }
         }
     }
 
@@ -136,8 +329,24 @@ mod tests {
         Impersonation::parse(headers.iter().copied())
     }
 
+    fn attempt(authorizer: &dyn Authorizer, real: &UserInfo, headers: &[(&str, &str)]) -> Result<Impersonated, Failure> {
+        attempt_again(authorizer, &ImpersonationModes::default(), real, headers)
+    }
+
+    fn attempt_again(authorizer: &dyn Authorizer, modes: &ImpersonationModes, real: &UserInfo, headers: &[(&str, &str)]) -> Result<Impersonated, Failure> {
+        let pods = ResourceAccess { version: "v1", resource: "pods", namespace: "n", ..ResourceAccess::default() };
+        let request = Access { user: real, verb: "list", resource: Some(pods), path: "/api/v1/namespaces/n/pods" };
+        parse(headers).expect("well-formed").expect("asked").become_user(authorizer, modes, &request)
+    }
+
     fn become_user(headers: &[(&str, &str)]) -> UserInfo {
-        parse(headers).expect("well-formed").expect("asked").become_user(&MastersOnly, &user("admin", &["system:masters"])).expect("allowed")
+        attempt(&MastersOnly, &user("admin", &["system:masters"]), headers).expect("allowed").user
+    }
+
+    /// Which resource and name a refusal is about.
+    fn about(failure: Failure) -> (u16, String, String) {
+        let details = failure.details.expect("details");
+        (failure.code, details.kind, details.name)
     }
 
     #[test]
@@ -148,8 +357,12 @@ mod tests {
         assert_eq!(become_user(&[("impersonate-user", "system:anonymous")]).groups, ["system:unauthenticated"]);
         let robot = become_user(&[("impersonate-user", "system:serviceaccount:n:robot")]);
         assert_eq!(robot.groups, ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]);
+        assert_eq!(become_user(&[("impersonate-user", "system:serviceaccount:N:robot")]).groups, ["system:authenticated"], "no account's name");
+        assert_eq!(become_user(&[("impersonate-user", "system:node:a")]).groups, ["system:nodes", "system:authenticated"]);
         let extra = become_user(&[("impersonate-user", "j"), ("impersonate-uid", "u"), ("impersonate-extra-example.com%2fKey", "v")]);
         assert_eq!((extra.uid.as_str(), extra.extra["example.com/key"].as_slice()), ("u", &["v".to_owned()][..]));
+        let masters = become_user(&[("impersonate-user", "jane"), ("impersonate-group", "system:masters"), ("impersonate-extra-scopes", "s")]);
+        assert_eq!(masters.groups, ["system:masters", "system:authenticated"], "by the older verb, which has no such limits");
     }
 
     #[test]
@@ -161,18 +374,91 @@ mod tests {
             ("impersonate-extra-scopes", "s"),
             ("host", "ignored"),
         ];
-        let everything = ["impersonate /users / jane", "impersonate /groups / system:masters", "impersonate authentication.k8s.io/uids / u"];
+        let everything = [
+            "impersonate /users/ /jane",
+            "impersonate authentication.k8s.io/uids/ /u",
+            "impersonate /groups/ /system:masters",
+            "impersonate authentication.k8s.io/userextras/scopes /s",
+        ];
         let real = user("real", &[]);
-        let authorizer = Noting { refused: "nothing", asked: Mutex::default() };
-        parse(&headers).expect("well-formed").expect("asked").become_user(&authorizer, &real).expect("allowed");
+        let authorizer = Noting { allowed: everything.to_vec(), ..Noting::default() };
+        assert_eq!(attempt(&authorizer, &real, &headers).expect("allowed").constraint, "");
         let asked = authorizer.asked.into_inner().expect("lock");
-        assert_eq!(asked[..3], everything);
-        assert_eq!(asked[3], "impersonate authentication.k8s.io/userextras scopes/ s");
-        for refused in ["users", "groups", "uids", "userextras"] {
-            let authorizer = Noting { refused, asked: Mutex::default() };
-            let failure = parse(&headers).expect("well-formed").expect("asked").become_user(&authorizer, &real).expect_err("refused");
-            assert_eq!((failure.code, failure.details), (403, None));
+        assert_eq!(asked[0], "impersonate-on:user-info:list /pods/ n/");
+        assert_eq!(asked[1..], everything);
+        for refused in everything {
+            let allowed = everything.into_iter().filter(|right| *right != refused).collect();
+            let failure = attempt(&Noting { allowed, ..Noting::default() }, &real, &headers).expect_err("refused");
+            assert_eq!(about(failure), (403, "pods".to_owned(), String::new()), "the first mode's refusal is told");
         }
+    }
+
+    #[test]
+    fn the_mode_that_worked_is_tried_first_and_its_refusal_told() {
+        let (modes, real) = (ImpersonationModes::default(), user("real", &[]));
+        let authorizer = Noting { allowed: vec!["impersonate /users/ /jane"], ..Noting::default() };
+        attempt_again(&authorizer, &modes, &real, &[("impersonate-user", "jane")]).expect("allowed");
+        let failure = attempt_again(&authorizer, &modes, &real, &[("impersonate-user", "jane"), ("impersonate-group", "g")]).expect_err("refused");
+        assert_eq!(about(failure), (403, "groups".to_owned(), "g".to_owned()));
+        let failure = attempt_again(&authorizer, &modes, &real, &[("impersonate-user", "joe")]).expect_err("refused");
+        assert_eq!(about(failure), (403, "users".to_owned(), "joe".to_owned()));
+    }
+
+    #[test]
+    fn constrained_to_a_request_and_a_kind_of_user() {
+        let real = user("real", &[]);
+        let may = |allowed: &[&'static str], who: &str| {
+            let authorizer = Noting { allowed: allowed.to_vec(), ..Noting::default() };
+            attempt(&authorizer, &real, &[("impersonate-user", who)]).map(|became| became.constraint)
+        };
+        let jane = ["impersonate-on:user-info:list /pods/ n/", "impersonate:user-info authentication.k8s.io/users/ /jane"];
+        assert_eq!(may(&jane, "jane").expect("both rights"), "impersonate:user-info");
+        assert!(may(&jane[..1], "jane").is_err() && may(&jane[1..], "jane").is_err());
+        assert!(may(&["impersonate-on:user-info:get /pods/ n/", jane[1]], "jane").is_err(), "another verb");
+        let robot = ["impersonate-on:serviceaccount:list /pods/ n/", "impersonate:serviceaccount authentication.k8s.io/serviceaccounts/ n/robot"];
+        assert_eq!(may(&robot, "system:serviceaccount:n:robot").expect("both rights"), "impersonate:serviceaccount");
+        let node = ["impersonate-on:arbitrary-node:list /pods/ n/", "impersonate:arbitrary-node authentication.k8s.io/nodes/ /a"];
+        assert_eq!(may(&node, "system:node:a").expect("both rights"), "impersonate:arbitrary-node");
+        assert!(may(&node, "system:node:b").is_err());
+    }
+
+    #[test]
+    fn a_service_account_acts_as_its_own_node_only() {
+        let mut real = user("system:serviceaccount:n:agent", &[]);
+        real.extra.insert(NODE_NAME.to_owned(), vec!["a".to_owned()]);
+        let allowed = ["impersonate-on:associated-node:list /pods/ n/", "impersonate:associated-node authentication.k8s.io/nodes/ /*"];
+        let may = |who: &str| attempt(&Noting { allowed: allowed.to_vec(), ..Noting::default() }, &real, &[("impersonate-user", who)]);
+        assert_eq!(may("system:node:a").expect("its own").constraint, "impersonate:associated-node");
+        assert!(may("system:node:b").is_err());
+    }
+
+    #[test]
+    fn what_the_constrained_modes_never_take() {
+        let real = user("real", &[]);
+        let allowed = vec!["impersonate-on:user-info:list /pods/ n/", "impersonate:user-info "];
+        let may = |header: (&str, &str)| {
+            let authorizer = Noting { allowed: allowed.clone(), ..Noting::default() };
+            attempt(&authorizer, &real, &[("impersonate-user", "jane"), header]).is_ok()
+        };
+        assert!(may(("impersonate-group", "g")) && may(("impersonate-extra-ex.com%2fkey", "v")) && may(("impersonate-uid", "u")));
+        let never =
+            [("impersonate-group", "system:masters"), ("impersonate-group", ""), ("impersonate-extra-scopes", "s"), ("impersonate-extra-ex.com%2fkey", "")];
+        for header in never {
+            assert!(!may(header), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn many_groups_may_be_allowed_at_once() {
+        let allowed = vec![
+            "impersonate-on:user-info:list /pods/ n/",
+            "impersonate:user-info authentication.k8s.io/users/ /jane",
+            "impersonate:user-info authentication.k8s.io/groups/ /*",
+        ];
+        let headers =
+            [("impersonate-user", "jane"), ("impersonate-group", "a"), ("impersonate-group", "b"), ("impersonate-group", "c"), ("impersonate-group", "d")];
+        let may = |headers: &[(&str, &str)]| attempt(&Noting { allowed: allowed.clone(), ..Noting::default() }, &user("real", &[]), headers).is_ok();
+        assert!(may(&headers) && !may(&headers[..4]));
     }
 
     #[test]

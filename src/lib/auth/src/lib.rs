@@ -15,5 +15,5 @@ pub mod token;
 
 pub use access::{Access, AlwaysDeny, Authorizer, Decision, MastersOnly, ResourceAccess, Union, forbidden};
 pub use authenticate::{Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock};
-pub use impersonate::Impersonation;
+pub use impersonate::{Impersonated, Impersonation, ImpersonationModes};
 pub use rbac::{EscalationCheck, Rbac};

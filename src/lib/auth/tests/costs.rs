@@ -71,6 +71,7 @@ fn event<'a>(user: &'a UserInfo, ips: &'a [String], annotations: &'a BTreeMap<St
         verb: "create",
         user,
         impersonated: None,
+        constraint: "",
         method: "x509",
         source_ips: ips,
         user_agent: "kubectl/v1.33.0 (linux/amd64) kubernetes/60a317e",

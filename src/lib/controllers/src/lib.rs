@@ -1,6 +1,6 @@
 //! The controllers that every control plane needs, one module each, and the manager that runs them.
 //!
-//! They reach state only through the HTTP API, each as its own service account. Must never know storage or the API server's crates.
+//! They reach state only through the HTTP API, each as its own service account (but for the tokens of secrets, which the manager itself writes). Must never know storage or the API server's crates.
 //! Start reading at [`manager`].
 
 pub mod cluster_role_aggregation;
@@ -12,9 +12,11 @@ pub mod queue;
 pub mod resource_quota;
 mod rest;
 pub mod root_ca;
+pub mod secret_tokens;
 pub mod service_account;
 mod storage_migration;
 pub mod token_cleaner;
 mod watching;
 
 pub use manager::{Config, ManagerError, NAMES, check_names, run};
+pub use secret_tokens::{Sign, TokenSubject};

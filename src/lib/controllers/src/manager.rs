@@ -3,8 +3,9 @@
 use crate::garbage::Garbage;
 use crate::monitor::{Monitor, Sink};
 use crate::namespace::Namespaces;
-use crate::resource_quota::Quotas;
-use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, service_account, storage_migration, token_cleaner};
+use crate::resource_quota::{CountedAs, Quotas};
+use crate::secret_tokens::Sign;
+use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, secret_tokens, service_account, storage_migration, token_cleaner};
 use ferrokube_client::{Connection, ConnectionError, Elector, Lost, ServiceAccountIdentity, Timing};
 use ferrokube_serve::Shutdown;
 use kube::Client;
@@ -29,12 +30,14 @@ const PUBLISHER: &str = "root-ca-certificate-publisher-controller";
 const COUNTER: &str = "resourcequota-controller";
 const AGGREGATOR: &str = "clusterrole-aggregation-controller";
 const CLEANER: &str = "token-cleaner-controller";
+/// The controller that acts as the manager itself, like upstream's: it writes secrets and accounts everywhere.
+const TOKENS: &str = "serviceaccount-token-controller";
 /// The controller that makes itself an identity only where its API is served.
 const MIGRATOR: &str = "storage-version-migrator-controller";
 /// Between two looks whether an API is served that is served on request.
 const UNSERVED: Duration = Duration::from_secs(300);
 
-/// One controller: its name, its older name, its service account (which its bootstrap role is bound to).
+/// One controller: its name, its older name, its service account (which its bootstrap role is bound to; empty: the manager's own identity).
 struct Row {
     name: &'static str,
     alias: &'static str,
@@ -42,10 +45,11 @@ struct Row {
 }
 
 /// The controllers, a row each.
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 9] = [
     Row { name: LIFECYCLE, alias: "namespace", account: "namespace-controller" },
     Row { name: COLLECTOR, alias: "garbagecollector", account: "generic-garbage-collector" },
     Row { name: ACCOUNTS, alias: "serviceaccount", account: "service-account-controller" },
+    Row { name: TOKENS, alias: "serviceaccount-token", account: "" },
     Row { name: PUBLISHER, alias: "root-ca-cert-publisher", account: "root-ca-cert-publisher" },
     Row { name: COUNTER, alias: "resourcequota", account: "resourcequota-controller" },
     Row { name: AGGREGATOR, alias: "clusterrole-aggregation", account: "clusterrole-aggregation-controller" },
@@ -54,10 +58,10 @@ const ROWS: [Row; 8] = [
 ];
 
 /// The controllers' names.
-pub const NAMES: [&str; 8] = [LIFECYCLE, COLLECTOR, ACCOUNTS, PUBLISHER, COUNTER, AGGREGATOR, CLEANER, MIGRATOR];
+pub const NAMES: [&str; 9] = [LIFECYCLE, COLLECTOR, ACCOUNTS, TOKENS, PUBLISHER, COUNTER, AGGREGATOR, CLEANER, MIGRATOR];
 
 /// How the manager runs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// The API server, with the manager's own identity.
     pub connection: Connection,
@@ -71,6 +75,10 @@ pub struct Config {
     pub identity: String,
     /// The PEM text of the CA that verifies the API server, for the root CA publisher.
     pub root_ca: Arc<str>,
+    /// How quotas name what they count.
+    pub counted_as: CountedAs,
+    /// Signs the tokens of secrets; without it those are left as they are.
+    pub sign: Option<Sign>,
 }
 
 /// Why the manager ended.
@@ -146,16 +154,19 @@ fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
 async fn controllers(config: &Config, manager: Client, chosen: &BTreeSet<&'static str>, leading: &watch::Sender<bool>) -> Result<(), ManagerError> {
     let mut tasks: JoinSet<()> = JoinSet::new();
     let mut clients = Vec::new();
-    for row in ROWS.iter().filter(|row| chosen.contains(row.name) && row.name != MIGRATOR) {
+    for row in ROWS.iter().filter(|row| chosen.contains(row.name) && row.name != MIGRATOR && !row.account.is_empty()) {
         let identity = obtain(&manager, row.account).await;
         clients.push((row.name, config.connection.client_as(&identity)?));
         tasks.spawn(identity.keep_fresh(manager.clone()));
     }
     let client_of = |name: &str| clients.iter().find(|(own, _)| *own == name).map(|(_, client)| client.clone());
-    start_monitored(&client_of, &mut tasks);
+    start_monitored(&client_of, config.counted_as, &mut tasks);
     let root_ca = config.root_ca.clone();
     if let Some(client) = client_of(ACCOUNTS) {
         tasks.spawn(service_account::run(manager.clone(), client));
+    }
+    if let Some(sign) = config.sign.clone().filter(|_| chosen.contains(TOKENS)) {
+        tasks.spawn(secret_tokens::run(manager.clone(), config.root_ca.clone(), sign));
     }
     if let Some(client) = client_of(PUBLISHER) {
         tasks.spawn(root_ca::run(manager.clone(), client, root_ca));
@@ -196,7 +207,7 @@ async fn migrations(connection: Connection, manager: Client) {
 }
 
 /// Garbage collection, quota and namespaces share one set of metadata watches; namespaces alone do without.
-fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, tasks: &mut JoinSet<()>) {
+fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, counted_as: CountedAs, tasks: &mut JoinSet<()>) {
     let (collector, counter) = (client_of(COLLECTOR), client_of(COUNTER));
     let namespaces = Arc::new(Namespaces::default());
     let lifecycle = client_of(LIFECYCLE);
@@ -221,7 +232,7 @@ fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, tasks: &mut Join
         tasks.spawn(garbage.run(client, monitor.clone()));
     }
     if let Some(client) = counter {
-        tasks.spawn(resource_quota::run(client, quotas, monitor));
+        tasks.spawn(resource_quota::run(client, quotas, monitor, counted_as));
     }
 }
 

@@ -18,9 +18,8 @@ use std::time::Duration;
 const WORKERS: usize = 2;
 /// Deletions come in bursts: a namespace's quotas are counted again at most this often.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// The core resources that may be counted by their bare plural.
-const LEGACY: [&str; 8] =
-    ["configmaps", "secrets", "services", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "pods", "serviceaccounts"];
+/// The names under which the objects of a resource (group and plural) count: what admission counts by.
+pub type CountedAs = fn(&str, &str) -> Vec<String>;
 
 /// One quota.
 type Key = (String, String);
@@ -46,7 +45,7 @@ impl Sink for Quotas {
 }
 
 /// Works until dropped.
-pub(crate) async fn run(client: Client, quotas: Arc<Quotas>, monitor: Arc<Monitor>) {
+pub(crate) async fn run(client: Client, quotas: Arc<Quotas>, monitor: Arc<Monitor>, counted_as: CountedAs) {
     let watch = watching::each(Api::<ResourceQuota>::all(client.clone()), watcher::Config::default(), |quota, gone| {
         let key = (quota.namespace().unwrap_or_default(), quota.name_any());
         let mut known = quotas.known.lock().expect("no panic while held");
@@ -57,17 +56,17 @@ pub(crate) async fn run(client: Client, quotas: Arc<Quotas>, monitor: Arc<Monito
             quotas.queue.add(key, cause(&quota.metadata));
         }
     });
-    let work = quotas.queue.run("resourcequota", WORKERS, move |key, action| reconcile(action.client(&client), monitor.clone(), key));
+    let work = quotas.queue.run("resourcequota", WORKERS, move |key, action| reconcile(action.client(&client), (monitor.clone(), counted_as), key));
     tokio::join!(watch, work);
 }
 
-async fn reconcile(client: Client, monitor: Arc<Monitor>, (namespace, name): Key) -> Result<Next, kube::Error> {
+async fn reconcile(client: Client, (monitor, counted_as): (Arc<Monitor>, CountedAs), (namespace, name): Key) -> Result<Next, kube::Error> {
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
     let Some(mut quota) = read(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();
     let mut used = Map::new();
     for resource in hard.keys() {
-        if let Some(counted) = counted(resource, &monitor.known()) {
+        if let Some(counted) = counted(resource, &monitor.known(), counted_as) {
             used.insert(resource.clone(), json!(count(&client, &namespace, counted).await?.to_string()));
         } else if let Some(known) = quota["status"]["used"].get(resource) {
             // Somebody else's measure.
@@ -94,14 +93,10 @@ async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<Val
     Ok(list["items"].get_mut(0).map(Value::take))
 }
 
-/// The resource whose objects a quota's key counts; `None` for keys that measure something else.
-fn counted<'a>(key: &str, discovered: &'a Discovered) -> Option<&'a DiscoveredResource> {
-    let (plural, group) = match key.strip_prefix("count/") {
-        Some(rest) => rest.split_once('.').unwrap_or((rest, "")),
-        None if LEGACY.contains(&key) => (key, ""),
-        None => return None,
-    };
-    discovered.resources.iter().find(|found| found.resource.plural == plural && found.resource.group == group && found.namespaced)
+/// The resource whose objects a quota's key counts; `None` for keys that measure something else, or what is not served.
+fn counted<'a>(key: &str, discovered: &'a Discovered, counted_as: CountedAs) -> Option<&'a DiscoveredResource> {
+    let counts = |found: &&DiscoveredResource| found.namespaced && counted_as(&found.resource.group, &found.resource.plural).iter().any(|name| name == key);
+    discovered.resources.iter().find(counts)
 }
 
 /// How many there are, by a page of one item.
@@ -126,7 +121,11 @@ mod tests {
             verbs: Vec::new(),
         };
         let discovered = Discovered { resources: vec![found("", "ConfigMap", "configmaps"), found("batch", "Job", "jobs")], unavailable: Vec::new() };
-        let plural = |key| counted(key, &discovered).map(|found| found.resource.plural.as_str());
+        let counted_as: CountedAs = |group, plural| match group {
+            "" => vec![format!("count/{plural}"), plural.to_owned()],
+            group => vec![format!("count/{plural}.{group}")],
+        };
+        let plural = |key| counted(key, &discovered, counted_as).map(|found| found.resource.plural.as_str());
         assert_eq!(plural("configmaps"), Some("configmaps"));
         assert_eq!(plural("count/configmaps"), Some("configmaps"));
         assert_eq!(plural("count/jobs.batch"), Some("jobs"));

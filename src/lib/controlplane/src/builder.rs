@@ -160,6 +160,7 @@ impl Builder {
             authenticators: self.authenticators,
             anonymous: self.anonymous,
             authorizer: self.authorizer,
+            impersonation: ferrokube_auth::ImpersonationModes::default(),
             audit: self.audit,
             encoder: Encoder::new(self.messages),
             flow: Flow::new(self.limits.readonly_inflight, self.limits.mutating_inflight),

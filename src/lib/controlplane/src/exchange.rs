@@ -69,6 +69,8 @@ pub(crate) struct Exchange {
     pub(crate) method: &'static str,
     /// Who acts, when that is another.
     pub(crate) acting: Option<UserInfo>,
+    /// The verb of constrained impersonation that let them; empty without.
+    pub(crate) constraint: &'static str,
     /// Made once everything about the caller is known.
     pub(crate) context: Option<RequestContext>,
     /// The place among the requests in flight.
@@ -99,6 +101,7 @@ impl Exchange {
             real_user: UserInfo::default(),
             method: "",
             acting: None,
+            constraint: "",
             context: None,
             permit: None,
             audit: Audit::default(),

@@ -18,7 +18,7 @@ use crate::watch::EventCache;
 use crate::{chain, handler, status};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::audit::AuditLog;
-use ferrokube_auth::{Authenticator, Authorizer};
+use ferrokube_auth::{Authenticator, Authorizer, ImpersonationModes};
 use ferrokube_features::Gates;
 use ferrokube_registry::Registry;
 use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
@@ -38,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) authenticators: Vec<Arc<dyn Authenticator>>,
     pub(crate) anonymous: bool,
     pub(crate) authorizer: Arc<dyn Authorizer>,
+    pub(crate) impersonation: ImpersonationModes,
     pub(crate) audit: AuditLog,
     pub(crate) encoder: Encoder,
     pub(crate) limits: Limits,

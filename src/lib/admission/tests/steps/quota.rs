@@ -76,6 +76,23 @@ async fn short_names_count_the_same_objects() {
     assert!(failure.message.contains("requested: secrets=1,"), "{failure}");
 }
 
+#[test]
+fn what_counts_under_which_names() {
+    let names = |group, plural| ferrokube_admission::quota::names(group, plural).join(" ");
+    assert_eq!(names("", "secrets"), "count/secrets secrets");
+    assert_eq!(names("", "serviceaccounts"), "count/serviceaccounts");
+    assert_eq!(names("ex.com", "secrets"), "count/secrets.ex.com");
+    assert_eq!(names("", "pods"), "count/pods", "finished pods are no usage: the plain name waits for them");
+    assert_eq!(names("", "events") + &names("events.k8s.io", "events"), "");
+}
+
+#[tokio::test]
+async fn all_names_whose_usage_is_unknown_are_told() {
+    let store = with_quota("q", json!({"secrets": "1", "count/secrets": "5"}), json!({"secrets": "0"})).await;
+    let failure = create(&store, "secrets", "a").await.unwrap_err();
+    assert!(failure.message.contains("status unknown for quota: q, resources: count/secrets,secrets"), "{failure}");
+}
+
 #[tokio::test]
 async fn groups_are_part_of_the_name() {
     let store = with_quota("q", json!({"count/leases.coordination.k8s.io": "0"}), json!({"count/leases.coordination.k8s.io": "0"})).await;

@@ -158,6 +158,8 @@ pub struct Event<'a> {
     pub user: &'a UserInfo,
     /// As whom.
     pub impersonated: Option<&'a UserInfo>,
+    /// The verb of constrained impersonation that allowed it; empty for the older one, or without.
+    pub constraint: &'a str,
     /// How the user is known: `x509`, `token-file`, ...; empty when unauthenticated.
     pub method: &'a str,
     /// Addresses, the client's own last.

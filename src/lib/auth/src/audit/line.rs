@@ -35,6 +35,12 @@ fn append(out: &mut Vec<u8>, event: &Event<'_>, plan: &Plan, objects: bool, trun
     if let Some(impersonated) = event.impersonated {
         user(out, "impersonatedUser", impersonated);
     }
+    if !event.constraint.is_empty() {
+        key(out, "authenticationMetadata");
+        out.push(b'{');
+        field(out, "impersonationConstraint", event.constraint);
+        out.push(b'}');
+    }
     strings(out, "sourceIPs", event.source_ips);
     optional(out, "userAgent", cut(event.user_agent, MAX_USER_AGENT));
     if let Some(object) = &event.object {
@@ -260,6 +266,7 @@ mod tests {
             verb: "create",
             user: &user,
             impersonated: None,
+            constraint: "",
             method: "token-file",
             source_ips: &ips,
             user_agent: "kubectl",
@@ -297,7 +304,7 @@ mod tests {
         assert_eq!(line["annotations"]["authentication.k8s.io/method"], "token-file");
         assert_eq!(line["annotations"]["authorization.k8s.io/decision"], "allow");
         assert_eq!(line["annotations"]["x"], "y");
-        assert!(line.get("requestObject").is_none());
+        assert!(line.get("requestObject").is_none() && line.get("authenticationMetadata").is_none());
     }
 
     #[test]
@@ -328,6 +335,7 @@ mod tests {
             verb: "create",
             user: &user,
             impersonated: None,
+            constraint: "",
             method: "",
             source_ips: &[],
             user_agent: &"u".repeat(100_000),

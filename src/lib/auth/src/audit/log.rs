@@ -410,6 +410,7 @@ mod tests {
             verb: "create",
             user: &UserInfo::default(),
             impersonated: None,
+            constraint: "",
             method: "",
             source_ips: &[],
             user_agent: "",

@@ -3,7 +3,7 @@
 use super::feed::{Change, Feed, Kind};
 use super::index::{Grant, Index};
 use super::rule::ResourceQuestion;
-use crate::access::{Access, Authorizer, Decision};
+use crate::access::{Access, Authorizer, Decision, aggregate};
 use arc_swap::ArcSwap;
 use ferrokube_registry::UserInfo;
 use std::ops::ControlFlow;
@@ -111,11 +111,7 @@ fn missing(index: &Index, access: &Access<'_>) -> String {
         }
         ControlFlow::Continue(())
     });
-    match missing.as_slice() {
-        [] => String::new(),
-        [one] => format!("RBAC: {one}"),
-        several => format!("RBAC: [{}]", several.join(", ")),
-    }
+    if missing.is_empty() { String::new() } else { format!("RBAC: {}", aggregate(&missing)) }
 }
 
 fn apply(index: &mut Index, change: Change) {

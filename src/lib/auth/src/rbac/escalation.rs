@@ -3,11 +3,12 @@
 use super::authorizer::Rbac;
 use super::index::{Index, role_key};
 use super::rule::{GROUP, Rule};
-use crate::access::{Access, Authorizer, ResourceAccess};
+use crate::access::{Access, Authorizer, ResourceAccess, aggregate};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Attributes, Operation, UserInfo};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Most single permissions that one check takes apart; a role with more than this uncovered ones is refused.
@@ -63,7 +64,7 @@ impl EscalationCheck {
     /// Checks one write.
     ///
     /// # Errors
-    /// 403 when the user lacks what the role holds; 404 when a binding's role does not exist.
+    /// 403 when the user lacks what the role holds; 404 when a binding's role does not exist, 400 and 500 (as upstream) when it cannot.
     pub fn check(&self, user: &UserInfo, write: &RoleWrite<'_>) -> Result<(), Failure> {
         if Rbac::is_master(user) || write.old.is_some_and(|old| only_collected_fields_differ(write.object, old)) {
             return Ok(());
@@ -90,7 +91,12 @@ impl EscalationCheck {
     }
 
     fn check_binding(&self, user: &UserInfo, write: &RoleWrite<'_>) -> Result<(), Failure> {
-        let is_role = write.object.str(&["roleRef", "kind"]) == Some("Role");
+        let is_role = match write.object.str(&["roleRef", "kind"]).unwrap_or_default() {
+            "Role" if write.namespace.is_empty() => return Err(Failure::bad_request("Namespace parameter required.")),
+            "Role" => true,
+            "ClusterRole" => false,
+            other => return Err(Failure::bare(500, format!("unsupported role reference kind: {other:?}"))),
+        };
         let name = write.object.str(&["roleRef", "name"]).unwrap_or_default();
         if self.may(user, "bind", if is_role { "roles" } else { "clusterroles" }, write.namespace, name) {
             return Ok(());
@@ -127,16 +133,39 @@ fn confirm(index: &Index, user: &UserInfo, write: &RoleWrite<'_>, wanted: &[Rule
     if uncovered.is_empty() {
         return Ok(());
     }
-    let shown: Vec<String> = uncovered.iter().take(MAX_SHOWN).map(Rule::to_string).collect();
+    let shown: BTreeSet<String> = compact(uncovered).iter().map(Rule::to_string).collect();
+    let shown: Vec<String> = shown.into_iter().take(MAX_SHOWN).collect();
     let mut why = format!("{} is attempting to grant RBAC permissions not currently held:\n{}", who(user), shown.join("\n"));
     if !missing.is_empty() {
-        why.push_str(&format!("; resolution errors: [{}]", missing.join(", ")));
+        why.push_str(&format!("; resolution errors: [{}]", aggregate(&missing)));
     }
     Err(forbidden(write, &why))
 }
 
+/// Pieces that differ in nothing but the verb become one rule with all the verbs, as upstream shows them.
+fn compact(pieces: Vec<Rule>) -> Vec<Rule> {
+    let mut places: HashMap<Rule, usize> = HashMap::new();
+    let mut rules: Vec<Rule> = Vec::new();
+    for piece in pieces.into_iter() {
+        // Paths stay apart.
+        let (key, verbs) = (Rule { verbs: Vec::new(), ..piece.clone() }, piece.verbs.clone());
+        match places.get(&key).filter(|_| piece.urls.is_empty()) {
+            Some(place) => {
+                let missing: Vec<String> = verbs.into_iter().filter(|verb| !rules[*place].verbs.contains(verb)).collect();
+                rules[*place].verbs.extend(missing);
+            }
+            None => {
+                places.insert(key, rules.len());
+                rules.push(piece);
+            }
+        }
+    }
+    rules
+}
+
 fn who(user: &UserInfo) -> String {
-    format!("user {:?} (groups={:?})", user.name, user.groups)
+    let groups: Vec<String> = user.groups.iter().map(|group| format!("{group:?}")).collect();
+    format!("user {:?} (groups=[{}])", user.name, groups.join(" "))
 }
 
 fn everything() -> [Rule; 2] {

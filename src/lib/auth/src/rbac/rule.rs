@@ -6,7 +6,7 @@ use ferrokube_apimachinery::document::{Map, Value};
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// One rule: its lists as they are written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// Verbs; `*` is all.
     pub verbs: Vec<String>,

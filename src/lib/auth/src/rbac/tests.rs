@@ -194,6 +194,27 @@ fn binding_needs_the_permissions_or_the_verb() {
 }
 
 #[test]
+fn refused_verbs_stand_together() {
+    let (_, check) = escalation();
+    let rule = json!({"verbs": ["list", "watch", "list"], "apiGroups": [""], "resources": ["secrets"]});
+    let failure = write_role(&check, json!([rule, {"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}]), None).expect_err("refused");
+    let want = "user \"alice\" (groups=[]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"list\" \"watch\" \"get\"]}";
+    assert!(failure.message.ends_with(want), "{}", failure.message);
+}
+
+#[test]
+fn a_binding_of_what_cannot_be_a_role() {
+    let (_, check) = escalation();
+    let bind = |resource, namespace, kind| {
+        let object = object(json!({"metadata": {"name": "b"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "alice"}}));
+        let write = RoleWrite { resource, namespace, request_name: "", object: &object, old: None };
+        check.check(&user("alice", &[]), &write).expect_err("refused").code
+    };
+    assert_eq!(bind("rolebindings", "n", "Robot"), 500);
+    assert_eq!(bind("clusterrolebindings", "", "Role"), 400);
+}
+
+#[test]
 fn aggregation_needs_everything() {
     let (_, check) = escalation();
     let object = object(json!({"metadata": {"name": "c"}, "rules": [], "aggregationRule": {"clusterRoleSelectors": []}}));

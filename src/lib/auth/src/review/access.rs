@@ -1,5 +1,6 @@
 //! SubjectAccessReview, LocalSubjectAccessReview, SelfSubjectAccessReview: may somebody do this?
 
+use super::selectors;
 use crate::access::{Access, Authorizer, Decision, ResourceAccess};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
@@ -40,10 +41,8 @@ impl Virtual for AccessReview {
 
 impl AccessReview {
     fn review(&self, asker: &UserInfo, namespace: &str, mut object: Document) -> Result<Document, Failure> {
-        let mut errors = self.validate(&object);
-        if self.kind == Kind::Local && errors.is_empty() {
-            check_namespace(&object, namespace, &mut errors)?;
-        }
+        self.place(namespace, &mut object)?;
+        let errors = self.validate(&object);
         if !errors.is_empty() {
             return Err(Failure::invalid("authorization.k8s.io", "", "", &errors));
         }
@@ -66,7 +65,23 @@ impl AccessReview {
         if !decision.reason().is_empty() {
             object.set(&["status", "reason"], decision.reason());
         }
+        if let Some(ignored) = selectors::ignored(&object) {
+            object.set(&["status", "evaluationError"], ignored);
+        }
         Ok(object)
+    }
+
+    /// Puts a local review into the request's namespace; the others are in none, whatever they say.
+    fn place(&self, namespace: &str, object: &mut Document) -> Result<(), Failure> {
+        if self.kind != Kind::Local {
+            object.remove(&["metadata", "namespace"]);
+            return Ok(());
+        }
+        if !object.namespace().is_empty() && object.namespace() != namespace {
+            return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        }
+        object.set(&["metadata", "namespace"], namespace);
+        Ok(())
     }
 
     fn validate(&self, object: &Document) -> Vec<FieldError> {
@@ -78,78 +93,33 @@ impl AccessReview {
             (false, false) => errors.push(invalid("spec.resourceAttributes", exactly_one)),
             _ => {}
         }
-        validate_selectors(object, &mut errors);
         if self.kind != Kind::Own && texts(object.get(&["spec", "groups"])).is_empty() && object.str(&["spec", "user"]).unwrap_or_default().is_empty() {
             errors.push(invalid("spec.user", "at least one of user or group must be specified"));
         }
-        let allowed: &[&str] =
-            if self.kind == Kind::Local { &["managedFields", "namespace", "creationTimestamp"] } else { &["managedFields", "creationTimestamp"] };
+        errors.extend(selectors::validate(object));
+        let allowed: &[&str] = if self.kind == Kind::Local { &["managedFields", "namespace"] } else { &["managedFields"] };
         let metadata = object.get(&["metadata"]).and_then(Value::as_object);
         if metadata.is_some_and(|metadata| metadata.iter().any(|(field, value)| !allowed.contains(&field.as_str()) && !is_empty(value))) {
-            errors.push(invalid("metadata", "must be empty"));
+            errors.push(invalid("metadata", if self.kind == Kind::Local { "must be empty except for namespace" } else { "must be empty" }));
+        }
+        if self.kind == Kind::Local {
+            errors.extend(locality(object));
         }
         errors
     }
 }
 
 /// A local review is about its own namespace and about resources.
-fn check_namespace(object: &Document, namespace: &str, errors: &mut Vec<FieldError>) -> Result<(), Failure> {
-    if object.get(&["spec", "nonResourceAttributes"]).is_some_and(|value| !value.is_null()) {
-        errors.push(invalid("spec.nonResourceAttributes", "disallowed on this kind of request"));
-        return Ok(());
-    }
-    if !object.namespace().is_empty() && object.namespace() != namespace {
-        return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
-    }
-    let asked = object.str(&["spec", "resourceAttributes", "namespace"]).unwrap_or_default();
-    if asked != namespace {
+fn locality(object: &Document) -> Vec<FieldError> {
+    let has = |field: &str| object.get(&["spec", field]).is_some_and(|value| !value.is_null());
+    let mut errors = Vec::new();
+    if has("resourceAttributes") && object.str(&["spec", "resourceAttributes", "namespace"]).unwrap_or_default() != object.namespace() {
         errors.push(invalid("spec.resourceAttributes.namespace", "must match metadata.namespace"));
     }
-    Ok(())
-}
-
-fn validate_selectors(object: &Document, errors: &mut Vec<FieldError>) {
-    for selector in ["labelSelector", "fieldSelector"] {
-        let path = ["spec", "resourceAttributes", selector];
-        if object.get(&path).is_none_or(Value::is_null) {
-            continue;
-        }
-        let raw = object.str(&[path[0], path[1], path[2], "rawSelector"]).unwrap_or_default();
-        let requirements = object.list(&[path[0], path[1], path[2], "requirements"]);
-        let at = path.join(".");
-        match (raw.is_empty(), requirements.is_empty()) {
-            (false, false) => errors.push(invalid(&format!("{at}.rawSelector"), "may not be specified at the same time as requirements")),
-            (true, true) => {
-                errors.push(FieldError::new(
-                    FieldReason::Required,
-                    format!("{at}.requirements"),
-                    "Required value: rawSelector or requirements must be specified",
-                ));
-            }
-            _ => {}
-        }
-        for (index, requirement) in requirements.iter().enumerate() {
-            validate_requirement(requirement, &format!("{at}.requirements[{index}]"), errors);
-        }
+    if has("nonResourceAttributes") {
+        errors.push(invalid("spec.nonResourceAttributes", "disallowed on this kind of request"));
     }
-}
-
-fn validate_requirement(requirement: &Value, at: &str, errors: &mut Vec<FieldError>) {
-    let text = |field: &str| requirement.get(field).and_then(Value::as_str).unwrap_or_default();
-    let values = texts(requirement.get("values"));
-    if text("key").is_empty() {
-        errors.push(FieldError::new(FieldReason::Required, format!("{at}.key"), "Required value: must be specified"));
-    }
-    match (text("operator"), values.is_empty()) {
-        ("In" | "NotIn", true) => {
-            errors.push(FieldError::new(FieldReason::Required, format!("{at}.values"), "Required value: must be specified when `operator` is 'In' or 'NotIn'"));
-        }
-        ("Exists" | "DoesNotExist", false) => {
-            let message = "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            errors.push(FieldError::new(FieldReason::Forbidden, format!("{at}.values"), message));
-        }
-        _ => {}
-    }
+    errors
 }
 
 /// The user that a review is about.
@@ -157,7 +127,7 @@ fn subject(object: &Document) -> UserInfo {
     let text = |field: &str| object.str(&["spec", field]).unwrap_or_default().to_owned();
     let extra = object.get(&["spec", "extra"]).and_then(Value::as_object);
     let extra: BTreeMap<String, Vec<String>> =
-        extra.map(|extra| extra.iter().map(|(key, values)| (key.to_lowercase(), texts(Some(values)))).collect()).unwrap_or_default();
+        extra.map(|extra| extra.iter().map(|(key, values)| (key.clone(), texts(Some(values)))).collect()).unwrap_or_default();
     UserInfo { name: text("user"), uid: text("uid"), groups: texts(object.get(&["spec", "groups"])), extra }
 }
 
@@ -178,7 +148,7 @@ fn access<'a>(user: &'a UserInfo, object: &'a Document) -> Access<'a> {
     Access { user, verb: resource("verb"), resource: Some(attributes), path: "" }
 }
 
-fn texts(value: Option<&Value>) -> Vec<String> {
+pub(super) fn texts(value: Option<&Value>) -> Vec<String> {
     value.and_then(Value::as_array).map(|items| items.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
 }
 
@@ -188,7 +158,8 @@ fn is_empty(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => map.is_empty(),
-        _ => false,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::Bool(_) => false,
     }
 }
 
@@ -225,11 +196,35 @@ mod tests {
         let other = json!({"user": "u", "resourceAttributes": {"namespace": "other", "verb": "get", "resource": "x"}});
         assert_eq!(field(Kind::Local, other), "spec.resourceAttributes.namespace");
         assert_eq!(field(Kind::Local, json!({"user": "u", "nonResourceAttributes": {"path": "/"}})), "spec.nonResourceAttributes");
+        let both = json!({"nonResourceAttributes": {"path": "/"}, "resourceAttributes": {"namespace": "other"}});
+        let failure = review(Kind::Local, &user("u", &[]), json!({ "spec": both })).expect_err("refused");
+        let mut fields: Vec<String> = failure.details.expect("details").causes.into_iter().map(|cause| cause.field).collect();
+        fields.dedup();
+        fields.sort_unstable();
+        fields.dedup();
+        assert_eq!(fields, ["spec.nonResourceAttributes", "spec.resourceAttributes.namespace", "spec.user"], "all that is wrong is told");
         let both = json!({"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "In", "values": ["b"]}]});
         let selector = json!({"resourceAttributes": {"verb": "list", "resource": "pods", "labelSelector": both}});
         assert_eq!(field(Kind::Own, selector), "spec.resourceAttributes.labelSelector.rawSelector");
         let named = review(Kind::Own, &user("u", &[]), json!({"metadata": {"name": "x"}, "spec": {"resourceAttributes": pods}})).expect_err("refused");
         assert_eq!(named.details.expect("details").causes[0].field, "metadata");
+    }
+
+    #[test]
+    fn metadata_holds_nothing_but_a_local_reviews_namespace() {
+        let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "n"}, "user": "u"});
+        for metadata in [json!({"labels": {}}), json!({"namespace": "n", "creationTimestamp": null, "generation": 0})] {
+            for kind in [Kind::Own, Kind::Subject, Kind::Local] {
+                let answer = review(kind, &user("u", &[]), json!({"metadata": metadata, "spec": spec})).expect("answered");
+                assert_eq!(answer.namespace(), if kind == Kind::Local { "n" } else { "" });
+            }
+        }
+        for metadata in [json!({"name": "x"}), json!({"creationTimestamp": "2026-01-01T00:00:00Z"}), json!({"labels": {"a": "b"}})] {
+            let failure = review(Kind::Local, &user("u", &[]), json!({"metadata": metadata, "spec": spec})).expect_err("refused");
+            assert_eq!(failure.details.expect("details").causes[0].field, "metadata");
+        }
+        let elsewhere = json!({"metadata": {"namespace": "other"}, "spec": spec});
+        assert_eq!(review(Kind::Local, &user("u", &[]), elsewhere).expect_err("refused").code, 400);
     }
 
     #[test]

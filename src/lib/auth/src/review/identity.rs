@@ -19,11 +19,15 @@ impl Virtual for SelfReview {
         _target: &'a Target,
         object: Document,
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
-        Box::pin(async move { Ok(who_am_i(context, object)) })
+        Box::pin(async move { Ok(who_am_i(context, &object)) })
     }
 }
 
-fn who_am_i(context: &RequestContext, mut object: Document) -> Document {
+/// A new object: nothing of what was sent is in it but its type.
+fn who_am_i(context: &RequestContext, sent: &Document) -> Document {
+    let mut object = Document::new();
+    object.set(&["kind"], sent.kind());
+    object.set(&["apiVersion"], sent.api_version());
     object.set(&["metadata", "creationTimestamp"], time::rfc3339_seconds(context.now));
     object.set(&["status"], json!({"userInfo": user::to_value(&context.user)}));
     object
@@ -101,7 +105,9 @@ mod tests {
         let clock = crate::testing::FakeClock::new();
         let mut context = crate::testing::context(&clock);
         context.user = crate::testing::user("alice", &["g"]);
-        let answer = who_am_i(&context, Document::new());
+        let sent = Document::from_value(json!({"kind": "SelfSubjectReview", "metadata": {"name": "x"}})).expect("an object");
+        let answer = who_am_i(&context, &sent);
+        assert_eq!((answer.kind(), answer.name()), ("SelfSubjectReview", ""));
         assert_eq!(answer.get(&["status"]), Some(&json!({"userInfo": {"username": "alice", "groups": ["g"]}})));
         assert_eq!(answer.meta("creationTimestamp"), "2027-01-15T08:00:00Z");
     }

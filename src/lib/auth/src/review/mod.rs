@@ -3,6 +3,7 @@
 mod access;
 mod identity;
 mod rules;
+mod selectors;
 mod user;
 
 use crate::access::Authorizer;

@@ -1,5 +1,6 @@
 //! SelfSubjectRulesReview: everything that who asks may do in a namespace (`kubectl auth can-i --list`).
 
+use crate::access::aggregate;
 use crate::rbac::Rbac;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
@@ -20,13 +21,13 @@ impl Virtual for RulesReview {
         _target: &'a Target,
         object: Document,
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
-        Box::pin(async move { self.review(&context.user, object) })
+        Box::pin(async move { self.review(&context.user, &object) })
     }
 }
 
 impl RulesReview {
-    fn review(&self, user: &UserInfo, mut object: Document) -> Result<Document, Failure> {
-        let namespace = object.str(&["spec", "namespace"]).unwrap_or_default();
+    fn review(&self, user: &UserInfo, sent: &Document) -> Result<Document, Failure> {
+        let namespace = sent.str(&["spec", "namespace"]).unwrap_or_default();
         if namespace.is_empty() {
             return Err(Failure::bad_request("no namespace on request"));
         }
@@ -44,12 +45,16 @@ impl RulesReview {
                 other.push(json!({"verbs": rule.verbs, "nonResourceURLs": rule.urls}));
             }
         }
-        if object.get(&["metadata"]).is_none() {
-            object.set(&["metadata"], Value::Object(Map::new()));
-        }
-        object.set(&["status"], json!({"resourceRules": resource, "nonResourceRules": other, "incomplete": !missing.is_empty()}));
+        // A new object: nothing of what was sent is in it but its type.
+        let mut object = Document::new();
+        object.set(&["kind"], sent.kind());
+        object.set(&["apiVersion"], sent.api_version());
+        object.set(&["metadata"], Value::Object(Map::new()));
+        object.set(&["spec"], Value::Object(Map::new()));
+        // What could be resolved is all that RBAC has: an error makes the list no less complete than upstream says it is.
+        object.set(&["status"], json!({"resourceRules": resource, "nonResourceRules": other, "incomplete": false}));
         if !missing.is_empty() {
-            object.set(&["status", "evaluationError"], missing.join(", "));
+            object.set(&["status", "evaluationError"], aggregate(&missing));
         }
         Ok(object)
     }
@@ -72,7 +77,7 @@ mod tests {
 
     fn review(user: &UserInfo, namespace: &str) -> Result<Document, Failure> {
         let rbac = Arc::new(Rbac::new(Box::new(Policy), Box::new(|| 1)));
-        RulesReview { rbac }.review(user, Document::from_value(json!({"spec": {"namespace": namespace}})).expect("an object"))
+        RulesReview { rbac }.review(user, &Document::from_value(json!({"spec": {"namespace": namespace}})).expect("an object"))
     }
 
     #[test]
@@ -80,6 +85,7 @@ mod tests {
         let answer = review(&user("alice", &["system:authenticated"]), "n").expect("answered");
         assert_eq!(answer.list(&["status", "resourceRules"]).len(), 2, "basic-user");
         assert_eq!(answer.list(&["status", "nonResourceRules"]).len(), 2, "discovery and public-info-viewer");
+        assert_eq!((answer.get(&["metadata"]), answer.get(&["spec"])), (Some(&json!({})), Some(&json!({}))));
         assert_eq!(answer.get(&["status", "incomplete"]), Some(&json!(false)));
         let master = review(&user("admin", &["system:masters"]), "n").expect("answered");
         assert!(master.list(&["status", "resourceRules"]).contains(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})));

@@ -1,6 +1,8 @@
 //! The objects that a token lives and dies with, looked up in the store at every use.
 
 use super::claims::{Claims, Reference};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::{json, time};
 use ferrokube_storage::{Entry, Prefix, Store};
@@ -10,6 +12,9 @@ use std::time::{Duration, SystemTime};
 
 /// How long a token outlives the moment at which its object was to be deleted.
 const DELETION_LEEWAY: Duration = Duration::from_secs(60);
+
+/// The label of secrets whose token was put out of use for not being used.
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
 /// Looks objects up. Cheap to clone.
 #[derive(Clone)]
@@ -64,6 +69,30 @@ impl Objects {
             && claims.secret.as_ref().is_none_or(|secret| is_alive(BoundKind::Secret, secret))
             && claims.pod.as_ref().is_none_or(|pod| is_alive(BoundKind::Pod, pod))
             && node.is_none_or(|node| is_alive(BoundKind::Node, node))
+    }
+
+    /// Whether the account of a token that lives in a secret is still there, and the secret with this very token.
+    pub(super) fn hold(&self, claims: &Claims, token: &str, seen: &Seen, now: SystemTime) -> bool {
+        let [account, .., secret] = &seen.0;
+        self.is_alive(BoundKind::ServiceAccount, &claims.namespace, &claims.account, (account, now))
+            && claims.secret.as_ref().is_some_and(|reference| self.holds(&claims.namespace, &reference.name, token, secret))
+    }
+
+    fn holds(&self, namespace: &str, name: &str, token: &str, seen: &AtomicU64) -> bool {
+        let Some(entry) = self.entry(BoundKind::Secret, namespace, name) else {
+            return false;
+        };
+        if seen.load(Ordering::Relaxed) == entry.revision.0 {
+            return true;
+        }
+        let held = parse(&entry).is_some_and(|secret| {
+            let held = secret.str(&["data", "token"]).and_then(|text| STANDARD.decode(text).ok());
+            !secret.is_terminating() && secret.label(INVALID_SINCE).is_none() && held.is_some_and(|held| held == token.as_bytes())
+        });
+        if held {
+            seen.store(entry.revision.0, Ordering::Relaxed);
+        }
+        held
     }
 
     fn is_alive(&self, kind: BoundKind, namespace: &str, reference: &Reference, (seen, now): (&AtomicU64, SystemTime)) -> bool {

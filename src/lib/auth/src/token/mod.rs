@@ -4,10 +4,12 @@ mod bound;
 mod claims;
 mod jwt;
 mod keys;
+mod legacy;
 mod request;
 mod service_account;
 #[cfg(test)]
 mod tests;
 
 pub use keys::{KeyError, TokenKeys};
+pub use legacy::SecretToken;
 pub use service_account::{ServiceAccountTokens, TokenConfig};

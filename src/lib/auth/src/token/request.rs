@@ -35,11 +35,11 @@ impl Inner {
         let account =
             self.objects.get(BoundKind::ServiceAccount, namespace, name).ok_or_else(|| Failure::not_found(&GroupResource::new("", "serviceaccounts"), name))?;
         if !request.uid().is_empty() && request.uid() != account.uid() {
-            let why = format!("the UID in the token request ({}) does not match the UID of the service account", request.uid());
-            return Err(Failure::conflict(&GroupResource::new("authentication.k8s.io", "tokenrequests"), name, &why));
+            let why = format!("the UID in the token request ({}) does not match the UID of the service account ({})", request.uid(), account.uid());
+            return Err(Failure::conflict(&GroupResource::new("authentication.k8s.io", "TokenRequest"), name, &why));
         }
         let audiences = self.audiences(&request);
-        let seconds = self.seconds(context, &request, name)?;
+        let asked = asked_seconds(&request)?;
         let issued = unix(context.now);
         let account = Reference { name: name.to_owned(), uid: account.uid().to_owned() };
         let mut claims = Claims {
@@ -47,13 +47,15 @@ impl Inner {
             audiences: audiences.clone(),
             issued,
             not_before: issued,
-            expires: issued.saturating_add(seconds),
+            expires: issued,
             id: uuid::Uuid::new_v4().to_string(),
             namespace: namespace.to_owned(),
             account,
             ..Claims::default()
         };
         self.bind(&request, &mut claims)?;
+        let seconds = self.shortened(context, asked);
+        claims.expires = issued.saturating_add(seconds);
         context.annotate_audit("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", claims.id));
         answer(&mut request, &claims, seconds, context);
         request.set(&["status", "token"], self.sign(&claims));
@@ -65,23 +67,13 @@ impl Inner {
         if asked.is_empty() { self.config.api_audiences.clone() } else { asked }
     }
 
-    fn seconds(&self, context: &RequestContext, request: &Document, name: &str) -> Result<i64, Failure> {
-        let asked = request.get(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or(DEFAULT_SECONDS);
-        let refuse = |message: &str| {
-            let error = FieldError::new(FieldReason::Invalid, "spec.expirationSeconds", format!("Invalid value: {asked}: {message}"));
-            Err(Failure::invalid("authentication.k8s.io", "TokenRequest", name, &[error]))
-        };
-        if asked < MIN_SECONDS {
-            return refuse("may not specify a duration less than 10 minutes");
-        }
-        if asked > MAX_SECONDS {
-            return refuse("may not specify a duration larger than 2^32 seconds");
-        }
+    /// At most what the server allows, with a warning.
+    fn shortened(&self, context: &RequestContext, asked: i64) -> i64 {
         let most = self.config.max_life.map_or(MAX_SECONDS, |life| i64::try_from(life.as_secs()).unwrap_or(MAX_SECONDS)).max(MIN_SECONDS);
         if asked > most {
             context.warn(format!("requested expiration of {asked} seconds shortened to {most} seconds"));
         }
-        Ok(asked.min(most))
+        asked.min(most)
     }
 
     /// Binds the token to the object that the request names.
@@ -90,11 +82,13 @@ impl Inner {
             return Ok(());
         };
         let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
-        let (kind, resource) = match (text("apiVersion"), text("kind")) {
-            ("v1", "Pod") => (BoundKind::Pod, "pods"),
-            ("v1", "Node") => (BoundKind::Node, "nodes"),
-            ("v1", "Secret") => (BoundKind::Secret, "secrets"),
-            (version, kind) => return Err(Failure::bad_request(format!("cannot bind token for serviceaccount to object of type {version}, Kind={kind}"))),
+        // Of the version only that it is of the core group matters, as upstream.
+        let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+        let (kind, resource) = match (group, text("kind")) {
+            ("", "Pod") => (BoundKind::Pod, "pods"),
+            ("", "Node") => (BoundKind::Node, "nodes"),
+            ("", "Secret") => (BoundKind::Secret, "secrets"),
+            (group, kind) => return Err(Failure::bad_request(format!("cannot bind token to object of type {group}/{version}, Kind={kind}"))),
         };
         let name = text("name");
         let object = self.objects.get(kind, &claims.namespace, name).ok_or_else(|| Failure::not_found(&GroupResource::new("", resource), name))?;
@@ -128,6 +122,18 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// How long the token is to live; the refusal names no object, as upstream's.
+fn asked_seconds(request: &Document) -> Result<i64, Failure> {
+    let asked = request.get(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or(DEFAULT_SECONDS);
+    let why = match asked {
+        ..MIN_SECONDS => "may not specify a duration less than 10 minutes",
+        MIN_SECONDS..=MAX_SECONDS => return Ok(asked),
+        _ => "may not specify a duration larger than 2^32 seconds",
+    };
+    let error = FieldError::new(FieldReason::Invalid, "spec.expirationSeconds", format!("Invalid value: {asked}: {why}"));
+    Err(Failure::invalid("authentication.k8s.io", "TokenRequest", "", &[error]))
 }
 
 fn check_metadata(request: &Document, namespace: &str, name: &str) -> Result<(), Failure> {

@@ -4,6 +4,7 @@ use super::bound::{Objects, Seen};
 use super::claims::Claims;
 use super::jwt::{self, Parts};
 use super::keys::TokenKeys;
+use super::legacy;
 use crate::authenticate::{Clock, Identity, TokenAuthenticator, TokenIdentity, Unauthenticated};
 use arc_swap::ArcSwap;
 use ferrokube_apimachinery::document::json;
@@ -50,6 +51,8 @@ pub(super) struct Inner {
 struct Verified {
     claims: Claims,
     identity: Identity,
+    /// It lives in a secret, and as long as that does.
+    in_secret: bool,
     seen: Seen,
 }
 
@@ -105,16 +108,18 @@ impl Inner {
         let Some(parts) = Parts::split(token) else {
             return Ok(None);
         };
-        if !parts.payload.str(&["iss"]).is_some_and(|issuer| self.config.issuers.iter().any(|ours| ours == issuer)) {
+        let issuer = parts.payload.str(&["iss"]).unwrap_or_default();
+        let in_secret = issuer == legacy::ISSUER;
+        if !in_secret && !self.config.issuers.iter().any(|ours| ours == issuer) {
             return Ok(None);
         }
         let keys = self.keys.load_full();
         if !parts.is_signed_by(&keys) {
             return Err(Unauthenticated);
         }
-        let claims = Claims::read(&parts.payload).ok_or(Unauthenticated)?;
+        let claims = if in_secret { legacy::read(&parts.payload) } else { Claims::read(&parts.payload) }.ok_or(Unauthenticated)?;
         let identity = Identity { user: claims.user(), method: "service-account" };
-        let known = Arc::new(Verified { claims, identity, seen: Seen::default() });
+        let known = Arc::new(Verified { claims, identity, in_secret, seen: Seen::default() });
         let mut verified = self.verified.write().expect("no panic while held");
         if Arc::ptr_eq(&keys, &self.keys.load_full()) {
             if verified.len() >= MAX_CACHED {
@@ -135,6 +140,10 @@ impl TokenAuthenticator for ServiceAccountTokens {
             return Ok(None);
         };
         let now = (self.inner.clock)();
+        if known.in_secret {
+            let held = self.inner.objects.hold(&known.claims, token, &known.seen, now);
+            return if held { Ok(Some(TokenIdentity { identity: known.identity.clone(), audiences: None })) } else { Err(Unauthenticated) };
+        }
         let matching: Vec<String> = audiences.iter().filter(|audience| known.claims.audiences.contains(audience)).cloned().collect();
         if matching.is_empty() || !known.claims.is_current(now) || !self.inner.objects.are_alive(&known.claims, &known.seen, now) {
             return Err(Unauthenticated);

@@ -1,11 +1,11 @@
 //! Tokens that must be refused, and why; requests for tokens.
 
 use super::claims::unix;
-use super::{ServiceAccountTokens, TokenConfig, TokenKeys};
+use super::{SecretToken, ServiceAccountTokens, TokenConfig, TokenKeys};
 use crate::authenticate::{Bearer, TokenIdentity, Unauthenticated};
 use crate::testing::{FakeClock, NOW, context, delete, put, store};
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::Store;
@@ -310,4 +310,51 @@ async fn the_longest_life_is_bounded() {
     let answer = tokens.inner.issue(&context, "n", "robot", request).expect("issued");
     assert_eq!(answer.get(&["spec", "expirationSeconds"]), Some(&json!(7200)));
     assert_eq!(context.take_warnings().len(), 1);
+}
+
+#[tokio::test]
+async fn fault_51_a_token_in_a_secret_is_valid_as_long_as_the_secret_holds_it() {
+    let fixture = Fixture::new().await;
+    let keys = TokenKeys::from_pem(fixture.pem.as_bytes(), &[]).expect("keys");
+    let sign = |uid: &str| SecretToken { namespace: "n", account: "robot", account_uid: uid, secret: "s" }.sign(&keys);
+    let (token, other) = (sign("u-robot"), sign("u-before"));
+    let secret = |token: &str, labels: Value| json!({"metadata": {"name": "s", "namespace": "n", "labels": labels}, "data": {"token": STANDARD.encode(token)}});
+    assert!(!fixture.is_valid(&token), "no secret yet");
+    put(&fixture.store, "secrets", secret(&token, json!({}))).await;
+    let known = fixture.ask(&token, API).expect("valid");
+    assert_eq!((known.identity.user.name.as_str(), known.identity.user.uid.as_str()), ("system:serviceaccount:n:robot", "u-robot"));
+    assert!(known.identity.user.extra.is_empty());
+    fixture.clock.forward(400_000_000);
+    assert!(fixture.is_valid(&token), "it does not expire");
+    assert_eq!(fixture.ask(&token, "https://elsewhere.example.com"), Err(Unauthenticated));
+    put(&fixture.store, "secrets", secret(&token, json!({"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}))).await;
+    assert!(!fixture.is_valid(&token), "put out of use");
+    put(&fixture.store, "secrets", secret("another", json!({}))).await;
+    assert!(!fixture.is_valid(&token), "replaced");
+    put(&fixture.store, "secrets", secret(&other, json!({}))).await;
+    assert!(!fixture.is_valid(&other), "of an account that had this name before");
+    put(&fixture.store, "secrets", secret(&token, json!({}))).await;
+    assert!(fixture.is_valid(&token));
+    delete(&fixture.store, "secrets", "n", "s").await;
+    assert!(!fixture.is_valid(&token), "deleted");
+}
+
+#[tokio::test]
+async fn refusals_name_what_upstream_names() {
+    let fixture = Fixture::new().await;
+    let details = |object: Value| {
+        let failure =
+            fixture.tokens.inner.issue(&context(&fixture.clock), "n", "robot", Document::from_value(object).expect("an object")).expect_err("refused");
+        (failure.code, failure.details.map(|details| (details.group, details.kind, details.name)))
+    };
+    let names = |group: &str, kind: &str, name: &str| Some((group.to_owned(), kind.to_owned(), name.to_owned()));
+    const GROUP: &str = "authentication.k8s.io";
+    assert_eq!(details(json!({"spec": {"expirationSeconds": 1}})), (422, names(GROUP, "TokenRequest", "")));
+    assert_eq!(details(json!({"metadata": {"name": "other"}, "spec": {}})), (422, names(GROUP, "TokenRequest", "robot")));
+    assert_eq!(details(json!({"metadata": {"uid": "u-other"}, "spec": {}})), (409, names(GROUP, "TokenRequest", "robot")));
+    let bound = |version: &str, kind: &str, name: &str| json!({"spec": {"boundObjectRef": {"apiVersion": version, "kind": kind, "name": name, "uid": "u-x"}}});
+    assert_eq!(details(bound("v1", "Secret", "missing")), (404, names("", "secrets", "missing")));
+    assert_eq!(details(bound("apps/v1", "Deployment", "d")), (400, None));
+    put(&fixture.store, "secrets", json!({"metadata": {"name": "s", "namespace": "n", "uid": "u-s"}})).await;
+    assert_eq!(details(bound("v1", "Secret", "s")), (409, names("", "Secret", "s")));
 }

@@ -115,8 +115,15 @@ impl Attempt<'_> {
         }
         let owners = match self.classify(&dependent).await? {
             Ok(owners) => owners,
-            Err(ScopeMismatch(owner)) => return self.report_mismatch(&dependent, &owner).await,
+            Err(ScopeMismatch(owner)) => {
+                self.report_mismatch(&dependent, &owner).await?;
+                return Ok(Next::Done);
+            }
         };
+        for owner in owners.dangling.iter().filter(|owner| self.graph.lives_elsewhere(&owner.uid, &dependent.place)) {
+            // For people only: that it cannot be told (the namespace is going, say) keeps nothing from happening.
+            _ = self.report_mismatch(&dependent, owner).await;
+        }
         if owners.dangling.is_empty() && owners.waiting.is_empty() {
             return Ok(Next::Done);
         }
@@ -303,21 +310,28 @@ impl Attempt<'_> {
         }
     }
 
-    /// A reference across scopes is an event for people, never a deletion.
-    async fn report_mismatch(&self, dependent: &Dependent, owner: &OwnerReference) -> Result<Next, AttemptError> {
-        let resource = &dependent.place.resource.resource;
+    /// A reference into another namespace, or across scopes, is an event for people; it alone deletes nothing.
+    async fn report_mismatch(&self, dependent: &Dependent, owner: &OwnerReference) -> Result<(), AttemptError> {
+        let Place { resource, namespace, name } = &dependent.place;
+        let within = namespace.as_deref().unwrap_or_default();
+        let home = namespace.as_deref().unwrap_or("default");
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut about = json!({"apiVersion": resource.resource.api_version, "kind": resource.resource.kind, "name": name, "uid": &*dependent.uid});
+        if let Some(namespace) = namespace {
+            about["namespace"] = json!(namespace);
+        }
+        let reference = format!("[{}/{}, namespace: {within}, name: {}, uid: {}]", owner.api_version, owner.kind, owner.name, owner.uid);
         let event = json!({
             "kind": "Event", "apiVersion": "v1", "type": "Warning", "reason": "OwnerRefInvalidNamespace",
-            "metadata": {"generateName": format!("{}.", dependent.place.name), "namespace": "default"},
-            "message": format!("ownerRef [{}/{}, name: {}, uid: {}] is namespaced, and this object is not: it cannot be owned by it",
-                owner.api_version, owner.kind, owner.name, owner.uid),
-            "involvedObject": {"apiVersion": resource.api_version, "kind": resource.kind, "name": dependent.place.name, "uid": &*dependent.uid},
+            "metadata": {"generateName": format!("{name}."), "namespace": home},
+            "message": format!("ownerRef {reference} does not exist in namespace {within:?}"),
+            "involvedObject": about,
             "source": {"component": "garbage-collector-controller"}, "reportingComponent": "garbage-collector-controller",
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
-        rest::send(&self.client, Method::POST, "/api/v1/namespaces/default/events", Ask { metadata_only: false, body: Some(&event) }).await?;
-        Ok(Next::Done)
+        let path = format!("/api/v1/namespaces/{home}/events");
+        rest::send(&self.client, Method::POST, &path, Ask { metadata_only: false, body: Some(&event) }).await?;
+        Ok(())
     }
 }
 

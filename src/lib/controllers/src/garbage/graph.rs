@@ -127,6 +127,13 @@ impl Graph {
         self.lock().departed.get(owner).is_some_and(|namespaced| dependent_namespaced || !namespaced)
     }
 
+    /// Whether an owner lives, but in a namespace where the dependent cannot refer to it.
+    pub(super) fn lives_elsewhere(&self, owner: &str, dependent: &Place) -> bool {
+        let state = self.lock();
+        let Some(seen) = state.live.get(owner) else { return false };
+        state.slot(seen.resource).is_some_and(|slot| slot.resource.namespaced) && seen.namespace != hash(dependent.namespace.as_deref())
+    }
+
     /// Queues a task because of an action.
     pub(super) fn queue(&self, task: Task, cause: Option<TraceContext>) {
         self.queue.add(task, cause);

@@ -123,6 +123,7 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
         verb: &exchange.info.verb,
         user: &exchange.real_user,
         impersonated: exchange.acting.as_ref(),
+        constraint: exchange.constraint,
         method: exchange.method,
         source_ips: &source_ips,
         user_agent: exchange.header(http::header::USER_AGENT),
@@ -207,6 +208,7 @@ pub(crate) struct Ending {
     received: SystemTime,
     trace: Option<TraceIds>,
     impersonated: Option<ferrokube_registry::UserInfo>,
+    constraint: &'static str,
     user_agent: String,
     late: Late,
 }
@@ -228,6 +230,7 @@ impl Ending {
             received: exchange.now,
             trace: trace_ids(shared, exchange),
             impersonated: exchange.acting.clone(),
+            constraint: exchange.constraint,
             user_agent: exchange.header(http::header::USER_AGENT).to_owned(),
             late,
         })
@@ -246,6 +249,7 @@ impl Drop for Ending {
             verb: &self.verb,
             user: &self.user,
             impersonated: self.impersonated.as_ref(),
+            constraint: self.constraint,
             method: self.method,
             source_ips: &self.source_ips,
             user_agent: &self.user_agent,

@@ -83,5 +83,14 @@ fn aggregation(object: &Document) -> Vec<FieldError> {
     if selectors.is_empty() {
         return vec![required(FIELD, "at least one clusterRoleSelector required if aggregationRule is non-nil")];
     }
-    selectors.iter().enumerate().flat_map(|(index, selector)| label_selector(selector, &format!("{FIELD}[{index}]"))).collect()
+    let each = |(index, selector)| {
+        let field = format!("{FIELD}[{index}]");
+        let mut errors = label_selector(selector, &field);
+        if !errors.is_empty() {
+            // Told once more as a whole, as upstream.
+            errors.push(invalid(field, "invalid label selector."));
+        }
+        errors
+    };
+    selectors.iter().enumerate().flat_map(each).collect()
 }

@@ -34,7 +34,7 @@ fn cluster_roles() {
     create.refused(json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}), &[]);
     create.refused(
         json!({"aggregationRule": {"clusterRoleSelectors": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}}),
-        &[("Required", "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values")],
+        &[("Required", "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values"), ("Invalid", "aggregationRule.clusterRoleSelectors[0]")],
     );
 }
 

@@ -1,0 +1,190 @@
+//! Secrets of type `kubernetes.io/service-account-token`: they are given a token of their account, and go with it.
+
+use crate::queue::{Next, Queue};
+use crate::rest::code;
+use crate::watching;
+use ferrokube_client::cause;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+const TYPE: &str = "kubernetes.io/service-account-token";
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+const WORKERS: usize = 2;
+
+/// Whose token is to be made, and which secret will hold it.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenSubject<'a> {
+    /// Of both.
+    pub namespace: &'a str,
+    /// The service account.
+    pub account: &'a str,
+    /// Its uid.
+    pub account_uid: &'a str,
+    /// The secret.
+    pub secret: &'a str,
+}
+
+/// Signs a token; `None` when the key cannot be used now (whoever signs has logged why): it is tried again.
+pub type Sign = Arc<dyn Fn(&TokenSubject<'_>) -> Option<String> + Send + Sync>;
+
+/// A namespaced name.
+type Name = (String, String);
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Task {
+    /// A secret of the type may lack something, or its account.
+    Fill(Name),
+    /// A secret is gone: its account must not refer to it.
+    Unlink { account: Name, secret: String },
+}
+
+/// Why a task did not end; it is tried again with back-off.
+#[derive(Debug, thiserror::Error)]
+enum TaskError {
+    #[error("the API server refused: {0}")]
+    Api(#[from] kube::Error),
+    #[error("the token cannot be signed")]
+    Unsigned,
+}
+
+/// Works until dropped, with the manager's own identity, as upstream. `ca` is the PEM text.
+pub(crate) async fn run(client: Client, ca: Arc<str>, sign: Sign) {
+    let queue: Queue<Task> = Queue::default();
+    // The secrets of the type, and their accounts.
+    let known: Mutex<HashMap<Name, Name>> = Mutex::default();
+    let only = watcher::Config::default().fields(&format!("type={TYPE}"));
+    let secrets = watching::each(Api::<Secret>::all(client.clone()), only, |secret, gone| {
+        let name = (secret.namespace().unwrap_or_default(), secret.name_any());
+        let account = (name.0.clone(), annotation(&secret, ACCOUNT).to_owned());
+        let mut known = known.lock().expect("no panic while held");
+        if gone {
+            known.remove(&name);
+            queue.add(Task::Unlink { account, secret: name.1 }, cause(&secret.metadata));
+        } else {
+            known.insert(name.clone(), account);
+            queue.add(Task::Fill(name), cause(&secret.metadata));
+        }
+    });
+    let accounts = watching::each(Api::<ServiceAccount>::all(client.clone()), watcher::Config::default(), |account, gone| {
+        if gone {
+            let cause = cause(&account.metadata);
+            let account = (account.namespace().unwrap_or_default(), account.name_any());
+            let known = known.lock().expect("no panic while held");
+            known.iter().filter(|(_, of)| **of == account).for_each(|(name, _)| queue.add(Task::Fill(name.clone()), cause));
+        }
+    });
+    let work = queue.run("serviceaccount-token", WORKERS, |task, action| work(action.client(&client), task, (ca.clone(), sign.clone())));
+    tokio::join!(secrets, accounts, work);
+}
+
+async fn work(client: Client, task: Task, (ca, sign): (Arc<str>, Sign)) -> Result<Next, TaskError> {
+    match task {
+        Task::Fill(name) => fill(client, name, &ca, &sign).await,
+        Task::Unlink { account, secret } => unlink(client, account, &secret).await,
+    }
+}
+
+async fn fill(client: Client, (namespace, name): Name, ca: &str, sign: &Sign) -> Result<Next, TaskError> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let Some(mut secret) = secrets.get_opt(&name).await? else { return Ok(Next::Done) };
+    if secret.type_.as_deref() != Some(TYPE) || secret.metadata.deletion_timestamp.is_some() {
+        return Ok(Next::Done);
+    }
+    let of = annotation(&secret, ACCOUNT).to_owned();
+    let account = if of.is_empty() { None } else { Api::<ServiceAccount>::namespaced(client, &namespace).get_opt(&of).await? };
+    let is_meant = |account: &ServiceAccount| annotation(&secret, ACCOUNT_UID).is_empty() || account.uid().as_deref() == Some(annotation(&secret, ACCOUNT_UID));
+    let Some(account) = account.filter(is_meant) else {
+        return delete(&secrets, &secret).await;
+    };
+    let subject = TokenSubject { namespace: &namespace, account: &of, account_uid: account.metadata.uid.as_deref().unwrap_or_default(), secret: &name };
+    if !complete(&mut secret, &subject, ca, sign)? {
+        return Ok(Next::Done);
+    }
+    match secrets.replace(&name, &PostParams::default(), &secret).await {
+        // Changed meanwhile: the watch tells so again. Or gone.
+        Err(error) if matches!(code(&error), 404 | 409) => Ok(Next::Done),
+        other => Ok(other.map(|_| Next::Done)?),
+    }
+}
+
+/// Gives the secret what it lacks; says whether that was anything.
+fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Sign) -> Result<bool, TaskError> {
+    let data = secret.data.get_or_insert_default();
+    let holds = |data: &BTreeMap<String, ByteString>, key: &str| data.get(key).is_some_and(|bytes| !bytes.0.is_empty());
+    let mut changed = false;
+    if !ca.is_empty() && data.get("ca.crt").is_none_or(|held| held.0 != ca.as_bytes()) {
+        data.insert("ca.crt".to_owned(), ByteString(ca.as_bytes().to_vec()));
+        changed = true;
+    }
+    if !holds(data, "namespace") {
+        data.insert("namespace".to_owned(), ByteString(subject.namespace.as_bytes().to_vec()));
+        changed = true;
+    }
+    if !holds(data, "token") {
+        data.insert("token".to_owned(), ByteString(sign(subject).ok_or(TaskError::Unsigned)?.into_bytes()));
+        changed = true;
+    }
+    if changed {
+        secret.annotations_mut().insert(ACCOUNT.to_owned(), subject.account.to_owned());
+        secret.annotations_mut().insert(ACCOUNT_UID.to_owned(), subject.account_uid.to_owned());
+    }
+    Ok(changed)
+}
+
+async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, TaskError> {
+    let preconditions = Preconditions { uid: secret.uid(), ..Preconditions::default() };
+    match secrets.delete(&secret.name_any(), &DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }).await {
+        Err(error) if matches!(code(&error), 404 | 409) => Ok(Next::Done),
+        other => Ok(other.map(|_| Next::Done)?),
+    }
+}
+
+async fn unlink(client: Client, (namespace, name): Name, secret: &str) -> Result<Next, TaskError> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
+    if name.is_empty() {
+        return Ok(Next::Done);
+    }
+    let Some(mut account) = accounts.get_opt(&name).await? else { return Ok(Next::Done) };
+    let listed = account.secrets.get_or_insert_default();
+    let before = listed.len();
+    listed.retain(|reference| reference.name.as_deref() != Some(secret));
+    if listed.len() == before {
+        return Ok(Next::Done);
+    }
+    match accounts.replace(&name, &PostParams::default(), &account).await {
+        Err(error) if code(&error) == 404 => Ok(Next::Done),
+        other => Ok(other.map(|_| Next::Done)?),
+    }
+}
+
+fn annotation<'a>(secret: &'a Secret, key: &str) -> &'a str {
+    secret.annotations().get(key).map_or("", String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_absent_is_made() {
+        let sign: Sign = Arc::new(|subject| Some(format!("token of {}", subject.account)));
+        let subject = TokenSubject { namespace: "n", account: "robot", account_uid: "u", secret: "s" };
+        let mut secret = Secret::default();
+        assert!(complete(&mut secret, &subject, "CA", &sign).expect("signed"));
+        let data = secret.data.clone().expect("data");
+        assert_eq!(data["token"].0, b"token of robot");
+        assert_eq!((data["namespace"].0.as_slice(), data["ca.crt"].0.as_slice()), (&b"n"[..], &b"CA"[..]));
+        assert_eq!((annotation(&secret, ACCOUNT), annotation(&secret, ACCOUNT_UID)), ("robot", "u"));
+        let never: Sign = Arc::new(|_| None);
+        assert!(!complete(&mut secret, &subject, "CA", &never).expect("nothing to sign"));
+        assert!(complete(&mut secret, &subject, "another CA", &never).expect("nothing to sign"), "the CA is kept up");
+        assert!(matches!(complete(&mut Secret::default(), &subject, "CA", &never), Err(TaskError::Unsigned)));
+    }
+}
