@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-fn openssl(directory: &Path, arguments: &str) {
+pub(crate) fn openssl(directory: &Path, arguments: &str) {
     let output = Command::new("openssl").args(arguments.split(' ')).current_dir(directory).output().unwrap();
     assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -17,6 +17,7 @@ mod log_tracking;
 mod objects;
 mod sizes;
 mod starved;
+mod tokens;
 mod trace_page;
 mod trace_webhook;
 mod trails;
