@@ -1,5 +1,6 @@
 //! Requests about resources: from path and method to one call of the registry, and from its outcome to an answer.
 
+use crate::encode::stream::{Fill, Streamed};
 use crate::encode::table::{Include, Table};
 use crate::encode::{list, slices, table};
 use crate::exchange::{Exchange, Stop};
@@ -22,9 +23,6 @@ use std::sync::Arc;
 
 /// Larger objects are answered with the store's own bytes; smaller ones are copied together with their newline, which is one frame less.
 const UNCOPIED_BYTES: usize = 16 * 1024;
-
-/// Tables of more rows are written while they are sent.
-const SMALL_TABLE: usize = 32;
 
 /// What is asked of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,10 +216,10 @@ fn respond_list(shared: &Shared, exchange: &Exchange, target: &Target, mut page:
     };
     let entries = std::mem::take(&mut page.items);
     // Small ones are one frame, whose length is known; compressing needs all of it too.
-    let whole = entries.len() <= SMALL_TABLE || compress::accepts(exchange.header(ACCEPT_ENCODING));
-    let stream = Table::new(&target.served, version, include, exchange.now).stream(&list::list_meta(&page), entries);
+    let whole = entries.len() <= table::FEW || compress::accepts(exchange.header(ACCEPT_ENCODING));
+    let stream = Table::new(&target.served, version, include, exchange.now).stream(&list::list_meta(&page), &shared.pieces, entries);
     if !whole && accepted.form == Form::Json && !accepted.pretty {
-        return status::with_type(200, Form::Json.media_type(), ferrokube_serve::boxed(stream));
+        return status::with_type(200, Form::Json.media_type(), ferrokube_serve::boxed(Streamed::new(stream)));
     }
     let (bytes, form) = table::finish(stream.collect(), accepted);
     status::with_form(200, bytes, form)

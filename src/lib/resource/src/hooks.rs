@@ -156,9 +156,10 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         vec![Value::from(object.name()), Value::from(since(object.meta("creationTimestamp"), now))]
     }
 
-    /// Writes the same cells from an object's bytes. The default parses them: kinds of which there are many override this one instead, and look for
-    /// what they print.
-    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+    /// Writes the same cells from an object's bytes. The default parses them, and its rows cannot be used again: kinds of which there are many override
+    /// this one instead, look for what they print, and leave ages to [`Row::since`].
+    fn print(&self, object: &Printable<'_>, row: &mut Row) {
+        let now = row.dated();
         self.cells(&object.document(), now).iter().for_each(|cell| row.value(cell));
     }
 }

@@ -12,4 +12,4 @@ pub mod print;
 
 pub use definition::{Column, Definition, Scope, Subresource, Verbs, Version};
 pub use hooks::{Change, Defaulted, Hooks};
-pub use print::{Printable, Row};
+pub use print::{Cell, Printable, Row};

@@ -60,53 +60,99 @@ impl<'a> Printable<'a> {
     }
 }
 
-/// The cells of one row, as JSON texts one behind the other.
-#[derive(Debug, Default)]
+/// The cells of one row at some time, as JSON texts one behind the other.
+#[derive(Debug)]
 pub struct Row {
+    now: SystemTime,
     texts: Vec<u8>,
-    ends: Vec<usize>,
+    cells: Vec<Place>,
+    is_dated: bool,
+}
+
+/// Where a cell ends in the texts, and whose age it is.
+#[derive(Debug)]
+struct Place {
+    end: usize,
+    since: Option<SystemTime>,
+}
+
+/// A cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell<'a> {
+    /// Its JSON text now.
+    pub json: &'a [u8],
+    /// It is how long ago this was, and another one later.
+    pub since: Option<SystemTime>,
 }
 
 impl Row {
+    /// No cells yet, at a time.
+    pub fn at(now: SystemTime) -> Self {
+        Self { now, texts: Vec::new(), cells: Vec::new(), is_dated: false }
+    }
+
     /// Forgets all cells.
     pub fn clear(&mut self) {
         self.texts.clear();
-        self.ends.clear();
+        self.cells.clear();
+        self.is_dated = false;
     }
 
     /// A text.
     pub fn text(&mut self, text: &str) {
         json::write_string(&mut self.texts, text);
-        self.ends.push(self.texts.len());
+        self.end(None);
     }
 
     /// Any value.
     pub fn value(&mut self, value: &Value) {
         self.texts.extend_from_slice(&json::to_vec(value));
-        self.ends.push(self.texts.len());
+        self.end(None);
     }
 
     /// How long ago a time was, [`UNKNOWN`] when it is unset; a time in the future is as now.
-    pub fn since(&mut self, time: &str, now: SystemTime) {
-        self.text(&since(time, now));
+    pub fn since(&mut self, time: &str) {
+        let Some(then) = time::parse_rfc3339(time) else { return self.text(UNKNOWN) };
+        json::write_string(&mut self.texts, &age(then, self.now));
+        self.end(Some(then));
     }
 
     /// The object's age.
-    pub fn age(&mut self, object: &Printable<'_>, now: SystemTime) {
-        self.since(&object.str(&["metadata", "creationTimestamp"]), now);
+    pub fn age(&mut self, object: &Printable<'_>) {
+        self.since(&object.str(&["metadata", "creationTimestamp"]));
     }
 
-    /// The cells' JSON texts, in order.
-    pub fn cells(&self) -> impl Iterator<Item = &[u8]> {
-        let mut start = 0;
-        self.ends.iter().map(move |end| &self.texts[std::mem::replace(&mut start, *end)..*end])
+    /// The time, for cells that depend on it in other ways than [`Self::since`]: such a row is good for once only.
+    pub(crate) fn dated(&mut self) -> SystemTime {
+        self.is_dated = true;
+        self.now
     }
+
+    /// Whether cells depend on the time that do not say so.
+    pub fn is_dated(&self) -> bool {
+        self.is_dated
+    }
+
+    /// The cells, in order.
+    pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
+        let mut start = 0;
+        self.cells.iter().map(move |place| Cell { json: &self.texts[std::mem::replace(&mut start, place.end)..place.end], since: place.since })
+    }
+
+    fn end(&mut self, since: Option<SystemTime>) {
+        self.cells.push(Place { end: self.texts.len(), since });
+    }
+}
+
+/// How long ago a time was; one in the future is as now.
+pub fn age(then: SystemTime, now: SystemTime) -> String {
+    time::human_age(now.duration_since(then).unwrap_or_default().as_secs())
 }
 
 /// How long ago a time was; [`UNKNOWN`] when it is unset. A time in the future is as now.
 pub fn since(text: &str, now: SystemTime) -> String {
     match time::parse_rfc3339(text) {
-        Some(then) => time::human_age(now.duration_since(then).unwrap_or_default().as_secs()),
+        Some(then) => age(then, now),
         None => UNKNOWN.to_owned(),
     }
 }
@@ -155,14 +201,19 @@ mod tests {
 
     #[test]
     fn cells_are_json_texts() {
-        let mut row = Row::default();
+        let (then, later) = ("2024-01-02T02:59:05Z", time::parse_rfc3339("2024-01-02T03:04:05Z").unwrap());
+        let mut row = Row::at(later);
         row.text("old");
+        row.dated();
         row.clear();
         row.text("a\"");
         row.value(&json!(3));
-        row.since("2024-01-02T02:59:05Z", time::parse_rfc3339("2024-01-02T03:04:05Z").unwrap());
-        row.since("", SystemTime::UNIX_EPOCH);
-        let cells: Vec<&str> = row.cells().map(|cell| std::str::from_utf8(cell).unwrap()).collect();
-        assert_eq!(cells, ["\"a\\\"\"", "3", "\"5m\"", "\"<unknown>\""]);
+        row.since(then);
+        row.since("");
+        let cells: Vec<(&str, bool)> = row.cells().map(|cell| (std::str::from_utf8(cell.json).unwrap(), cell.since.is_some())).collect();
+        assert_eq!(cells, [("\"a\\\"\"", false), ("3", false), ("\"5m\"", true), ("\"<unknown>\"", false)]);
+        assert!(!row.is_dated());
+        assert_eq!(row.dated(), later);
+        assert!(row.is_dated());
     }
 }

@@ -111,7 +111,7 @@ impl Write {
 fn cells(group: &str, plural: &str, mut object: Value) -> Vec<Value> {
     object["metadata"]["creationTimestamp"] = json!("2024-01-02T02:59:05Z");
     let (bytes, layout) = ferrokube_apimachinery::json::write(&document(object));
-    let mut row = ferrokube_resource::Row::default();
-    definition(group, plural).hooks.print(&ferrokube_resource::Printable::new(&bytes, &layout, 0), now(), &mut row);
-    row.cells().map(|cell| ferrokube_apimachinery::json::read_value(cell).expect("a cell is JSON")).collect()
+    let mut row = ferrokube_resource::Row::at(now());
+    definition(group, plural).hooks.print(&ferrokube_resource::Printable::new(&bytes, &layout, 0), &mut row);
+    row.cells().map(|cell| ferrokube_apimachinery::json::read_value(cell.json).expect("a cell is JSON")).collect()
 }

@@ -8,10 +8,13 @@ use crate::txn::{Change, CommitError, Guard, Txn, Write};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many entries are deleted in one go because their time is over.
 const DUE: usize = 1024;
+
+/// When a sink is asked again to rest.
+const REST_AGAIN: Duration = Duration::from_millis(250);
 
 /// Why a batch was not journaled.
 #[derive(Debug)]
@@ -30,8 +33,10 @@ pub(crate) trait Sink: Send {
     /// Whether puts may be accepted: asked after each batch, and when a put was refused (`probe`).
     fn has_space(&mut self, probe: bool) -> bool;
 
-    /// Nothing was written for a while: buffers that only a burst needs may go.
-    fn rest(&mut self) {}
+    /// Nothing was written for a while: buffers and space that only a burst needs may go. False: more can go later, ask again.
+    fn rest(&mut self) -> bool {
+        true
+    }
 }
 
 /// The journal of the memory engine.
@@ -49,7 +54,7 @@ impl Sink for Nowhere {
 
 /// Runs until the store is closed or the journal fails.
 pub(crate) fn run(core: &Arc<Core>, sink: Box<dyn Sink>, expiry: Expiry) {
-    let mut committer = Committer { core, sink, expiry };
+    let mut committer = Committer { core, sink, expiry, rest_at: None };
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| committer.work()));
     if let Err(reason) = outcome.unwrap_or_else(|_| Err("the committer panicked".to_owned())) {
         tracing::error!(reason, "the journal failed: no more writes are accepted");
@@ -64,6 +69,8 @@ struct Committer<'a> {
     core: &'a Arc<Core>,
     sink: Box<dyn Sink>,
     expiry: Expiry,
+    /// When the sink is asked again to rest.
+    rest_at: Option<Instant>,
 }
 
 enum Work {
@@ -71,6 +78,7 @@ enum Work {
     Probe,
     Due,
     Trim,
+    Rest,
     End,
 }
 
@@ -84,8 +92,9 @@ impl Committer<'_> {
                 Work::Due => self.delete_due(),
                 Work::Trim => {
                     self.core.published.trim(clock::monotonic_ms(&*self.core.clock));
-                    self.sink.rest();
+                    self.rest();
                 }
+                Work::Rest => self.rest(),
                 Work::End => return Ok(()),
             }
         }
@@ -116,7 +125,11 @@ impl Committer<'_> {
             if trim == Some(Duration::ZERO) {
                 return Work::Trim;
             }
-            let wait = due.into_iter().chain(trim).min();
+            let rest = self.rest_at.map(|at| at.saturating_duration_since(Instant::now()));
+            if rest == Some(Duration::ZERO) {
+                return Work::Rest;
+            }
+            let wait = due.into_iter().chain(trim).chain(rest).min();
             head = match wait {
                 None => core.work.wait(head).unwrap_or_else(std::sync::PoisonError::into_inner),
                 Some(wait) => core.work.wait_timeout(head, wait).unwrap_or_else(std::sync::PoisonError::into_inner).0,
@@ -177,6 +190,10 @@ impl Committer<'_> {
             self.core.counters.failures.fetch_add(1, Ordering::Relaxed);
             job.end(Err(CommitError::DiskFull));
         }
+    }
+
+    fn rest(&mut self) {
+        self.rest_at = (!self.sink.rest()).then(|| Instant::now() + REST_AGAIN);
     }
 
     fn look_for_space(&mut self, probe: bool) {

@@ -104,7 +104,8 @@ impl Default for Limits {
 pub struct JournalLimits {
     /// A segment that is longer is closed.
     pub segment_bytes: u64,
-    /// Bytes of closed segments that are kept as history, for watches that resume, also after a restart.
+    /// Bytes of closed segments that are kept as history, for watches that resume, also after a restart; less while little is present (see
+    /// [`Self::retain`]).
     pub retain_bytes: u64,
     /// Puts are refused while less is free on the file system.
     pub watermark_bytes: u64,
@@ -112,6 +113,14 @@ pub struct JournalLimits {
     pub ballast_bytes: u64,
     /// Rewrite segments on the committer's thread instead of one of their own: for tests that count calls.
     pub inline_rewrites: bool,
+}
+
+impl JournalLimits {
+    /// Bytes of closed segments that are kept as history beside so many bytes of present values: twice as much, but at least a segment. A store that was
+    /// emptied does not stay as large as what was deleted.
+    pub fn retain(&self, live_bytes: u64) -> u64 {
+        self.retain_bytes.min(self.segment_bytes.max(2 * live_bytes))
+    }
 }
 
 impl Default for JournalLimits {

@@ -6,7 +6,6 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_resource::conversion::Converter;
 use ferrokube_resource::{Change, Hooks, Printable, Row};
-use std::time::SystemTime;
 
 /// Behaviour of a custom resource.
 #[derive(Debug)]
@@ -44,7 +43,7 @@ impl Hooks for CustomHooks {
         self.webhook.as_ref().map(|webhook| webhook as &dyn Converter)
     }
 
-    fn print(&self, object: &Printable<'_>, _now: SystemTime, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut Row) {
         row.text(&object.name());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::pieces::{self, Pieces, Scope, Source};
 use super::slices::{partial_length, untyped, write_partial};
-use super::stream::{Cut, Items};
+use super::stream::{Cut, Fill, Items, Streamed};
 use super::{Encoder, entry_document, protobuf};
 use crate::negotiate::{Accepted, Form, View};
 use crate::{body, compress, status};
@@ -166,8 +166,8 @@ impl JsonList {
 
     fn into_body(self) -> Body {
         match self {
-            Self::Stored { head, entries, shape, bytes } => stored_items(head, entries, shape, bytes).boxed_unsync(),
-            Self::Mixed { head, items, shape, bytes } => mixed_items(head, items, shape, bytes).boxed_unsync(),
+            Self::Stored { head, entries, shape, bytes } => Streamed::new(stored_items(head, entries, shape, bytes)).boxed_unsync(),
+            Self::Mixed { head, items, shape, bytes } => Streamed::new(mixed_items(head, items, shape, bytes)).boxed_unsync(),
         }
     }
 
@@ -231,7 +231,7 @@ mod tests {
             let page = ListPage { revision: Revision(999), items: Vec::new(), continue_token: "a\"b".into(), remaining: Some(4) };
             let bytes = entries.iter().map(|entry| shape.len(entry)).sum();
             let list = stored_items(format!("{{\"metadata\":{},\"items\":[", list_meta(&page)), entries, shape, bytes);
-            let said = http_body::Body::size_hint(&list).exact();
+            let said = list.left();
             let bytes = list.collect();
             assert_eq!(said, Some(bytes.len() as u64));
             let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();

@@ -4,6 +4,7 @@ pub(crate) mod list;
 pub(crate) mod pieces;
 pub(crate) mod pretty;
 pub(crate) mod protobuf;
+pub(crate) mod rows;
 pub(crate) mod slices;
 pub(crate) mod stream;
 pub(crate) mod table;

@@ -5,11 +5,13 @@
 //! joined in any order; the checksums are combined. Never several gzip members: many clients stop after the first. The rivals, compressing or transcoding
 //! every answer anew, cost ten times the rest of a large list.
 
+use super::rows::{Draft, Rows};
+use super::table::Include;
 use bytes::Bytes;
 use ferrokube_resource::Definition;
 use ferrokube_storage::Entry;
 use flate2::{Compress, Compression, FlushCompress};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -28,6 +30,9 @@ const COLD: Duration = Duration::from_secs(6);
 /// How often is looked for them.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
 
+/// How many of the last lists are remembered, to know what is listed again and again.
+const RECENT: usize = 32;
+
 /// A gzip header: magic, deflate, no flags, no time, fastest, unknown system.
 const HEADER: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 
@@ -42,6 +47,8 @@ pub(crate) enum Form {
     Protobuf,
     /// Protobuf of their metadata.
     ProtobufMetadata,
+    /// Rows of a Table of a version.
+    Rows(&'static str, Include),
 }
 
 /// What tells the pieces of one form of one resource from others: objects have other bytes under one revision when they are converted.
@@ -56,6 +63,12 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
+    fn key(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.form, self.version, Arc::as_ptr(&self.definition).addr()).hash(&mut hasher);
+        hasher.finish()
+    }
+
     fn is(&self, other: &Self) -> bool {
         self.form == other.form && self.version == other.version && Arc::ptr_eq(&self.definition, &other.definition)
     }
@@ -64,11 +77,33 @@ impl Scope {
 /// A run of items, written.
 #[derive(Clone)]
 struct Piece {
-    /// What is sent.
-    bytes: Bytes,
+    /// What is sent, with gaps if it is rows of a Table.
+    rows: Rows,
     /// Of the bytes before they were compressed.
     checksum: crc32fast::Hasher,
     raw_bytes: u64,
+}
+
+impl Piece {
+    fn plain(rows: Rows) -> Self {
+        Self { raw_bytes: rows.bytes.len() as u64, rows, checksum: crc32fast::Hasher::new() }
+    }
+}
+
+/// A list whose pieces are looked for.
+pub(crate) struct Listing {
+    scope: Scope,
+    number: u64,
+    /// The same was listed a moment ago.
+    again: bool,
+}
+
+impl Listing {
+    /// What the next piece is made of.
+    fn run<'a>(&'a self, entries: &'a [Arc<Entry>], first: bool) -> Run<'a> {
+        let entries = &entries[..run_length(entries)];
+        Run { scope: &self.scope, entries, revisions: entries.iter().map(|entry| entry.revision.0).collect(), first, list: self.number }
+    }
 }
 
 /// A piece and what it was made of.
@@ -98,8 +133,8 @@ struct Run<'a> {
     list: u64,
 }
 
-/// The pieces that are kept.
-#[derive(Default)]
+/// The pieces that are kept. Cheap to clone.
+#[derive(Clone, Default)]
 pub(crate) struct Pieces(Arc<Mutex<State>>);
 
 #[derive(Default)]
@@ -109,6 +144,8 @@ struct State {
     lists: u64,
     /// A task looks for cold ones.
     swept: bool,
+    /// What was listed last, and when.
+    recent: VecDeque<(u64, Instant)>,
 }
 
 /// A list to compress: `write` writes one item.
@@ -144,12 +181,13 @@ impl Pieces {
             }
             let mut checksum = crc32fast::Hasher::new();
             checksum.update(&raw);
-            Piece { bytes: zipper.deflate(&raw, FlushCompress::Sync), checksum, raw_bytes: raw.len() as u64 }
+            let rows = Rows { bytes: zipper.deflate(&raw, FlushCompress::Sync), ..Rows::default() };
+            Piece { rows, checksum, raw_bytes: raw.len() as u64 }
         };
-        for piece in self.pieces(&source.scope, source.entries, true, make) {
+        for piece in self.pieces(source.scope.clone(), source.entries, true, make) {
             checksum.combine(&piece.checksum);
             raw_bytes += piece.raw_bytes;
-            frames.push(piece.bytes);
+            frames.push(piece.rows.bytes);
         }
         checksum.update(source.tail);
         frames.push(Zipper::new().deflate(source.tail, FlushCompress::Finish));
@@ -160,45 +198,76 @@ impl Pieces {
     }
 
     /// The frames of items that need nothing between them, as they are written.
-    pub(crate) fn join(&self, scope: &Scope, entries: &[Arc<Entry>], write: impl Fn(&Entry, &mut Vec<u8>)) -> Vec<Bytes> {
+    pub(crate) fn join(&self, scope: Scope, entries: &[Arc<Entry>], write: impl Fn(&Entry, &mut Vec<u8>)) -> Vec<Bytes> {
         let make = |run: &Run<'_>| {
             let mut bytes = Vec::with_capacity(run.entries.iter().map(|entry| entry.bytes.len()).sum());
             run.entries.iter().for_each(|entry| write(entry, &mut bytes));
             // What is kept is counted by its length.
             bytes.shrink_to_fit();
-            Piece { raw_bytes: bytes.len() as u64, bytes: bytes.into(), checksum: crc32fast::Hasher::new() }
+            Piece::plain(Rows { bytes: bytes.into(), ..Rows::default() })
         };
-        self.pieces(scope, entries, false, make).into_iter().map(|piece| piece.bytes).collect()
+        self.pieces(scope, entries, false, make).into_iter().map(|piece| piece.rows.bytes).collect()
+    }
+
+    /// Rows of a Table for the first of some entries, and for how many of them: kept ones, or what `write` writes. They are kept when the same is listed
+    /// again and again, and not dated: it costs a list half as much again to keep its rows.
+    pub(crate) fn rows<'d>(&self, listing: &Listing, entries: &[Arc<Entry>], write: impl FnOnce(&[Arc<Entry>]) -> &'d mut Draft) -> (usize, Rows) {
+        if !listing.again {
+            let run = &entries[..run_length(entries)];
+            return (run.len(), write(run).take());
+        }
+        let run = listing.run(entries, true);
+        let key = key_of(&run);
+        if let Some(piece) = self.kept(key, &run) {
+            return (run.entries.len(), piece.rows);
+        }
+        let draft = write(run.entries);
+        if draft.is_dated {
+            return (run.entries.len(), draft.take());
+        }
+        let rows = draft.rows();
+        self.keep(key, &run, Piece::plain(rows.clone()));
+        (run.entries.len(), rows)
     }
 
     /// The pieces of a list: those that are kept, and those that `make` has to make.
-    fn pieces(&self, scope: &Scope, entries: &[Arc<Entry>], commas: bool, mut make: impl FnMut(&Run<'_>) -> Piece) -> Vec<Piece> {
-        let list = self.begin();
+    fn pieces(&self, scope: Scope, entries: &[Arc<Entry>], commas: bool, mut make: impl FnMut(&Run<'_>) -> Piece) -> Vec<Piece> {
+        let listing = self.begin(scope);
         let (mut pieces, mut rest) = (Vec::new(), entries);
         while !rest.is_empty() {
-            let first = !commas || rest.len() == entries.len();
-            let (run, after) = rest.split_at(run_length(rest));
-            let revisions = run.iter().map(|entry| entry.revision.0).collect();
-            let run = Run { scope, entries: run, revisions, first, list };
+            let run = listing.run(rest, !commas || rest.len() == entries.len());
             let key = key_of(&run);
             pieces.push(self.kept(key, &run).unwrap_or_else(|| {
                 let piece = make(&run);
                 self.keep(key, &run, piece.clone());
                 piece
             }));
-            rest = after;
+            rest = &rest[run.entries.len()..];
         }
         pieces
+    }
+
+    /// Whether none is kept.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().pieces.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no panic while held")
     }
 
-    fn begin(&self) -> u64 {
+    /// A list begins.
+    pub(crate) fn begin(&self, scope: Scope) -> Listing {
+        let what = scope.key();
         let mut state = self.lock();
         state.lists += 1;
-        state.lists
+        state.recent.retain(|(_, at)| at.elapsed() < COLD);
+        let again = state.recent.iter().any(|(recent, _)| *recent == what);
+        state.recent.retain(|(recent, _)| *recent != what);
+        state.recent.truncate(RECENT - 1);
+        state.recent.push_front((what, Instant::now()));
+        Listing { scope, number: state.lists, again }
     }
 
     fn kept(&self, key: u64, run: &Run<'_>) -> Option<Piece> {
@@ -210,7 +279,7 @@ impl Pieces {
 
     fn keep(&self, key: u64, run: &Run<'_>, piece: Piece) {
         let mut state = self.lock();
-        let length = piece.bytes.len();
+        let length = piece.rows.cost();
         if state.bytes + length > KEPT_BYTES {
             state.retain(|kept| kept.used >= run.list);
         }
@@ -221,7 +290,7 @@ impl Pieces {
         let kept = Kept { scope, first: run.first, revisions, piece, used: run.list, used_at: Instant::now() };
         state.bytes += length;
         if let Some(old) = state.pieces.insert(key, kept) {
-            state.bytes -= old.piece.bytes.len();
+            state.bytes -= old.piece.rows.cost();
         }
         if !state.swept
             && let Ok(runtime) = Handle::try_current()
@@ -235,7 +304,7 @@ impl Pieces {
 impl State {
     fn retain(&mut self, stays: impl Fn(&Kept) -> bool) {
         self.pieces.retain(|_, kept| stays(kept));
-        self.bytes = self.pieces.values().map(|kept| kept.piece.bytes.len()).sum();
+        self.bytes = self.pieces.values().map(|kept| kept.piece.rows.cost()).sum();
     }
 }
 
@@ -256,7 +325,7 @@ async fn sweep(state: Weak<Mutex<State>>) {
 
 fn key_of(run: &Run<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (run.scope.form, run.scope.version, run.first, Arc::as_ptr(&run.scope.definition).addr(), &run.revisions).hash(&mut hasher);
+    (run.scope.key(), run.first, &run.revisions).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -344,7 +413,7 @@ mod tests {
     fn items_that_need_nothing_between_them_are_joined() {
         let (pieces, scope) = (Pieces::default(), Scope { definition: definition(), version: 0, form: Form::Protobuf });
         let entries = entries(1000);
-        let join = || pieces.join(&scope, &entries, |entry, out| out.extend_from_slice(&entry.bytes));
+        let join = || pieces.join(scope.clone(), &entries, |entry, out| out.extend_from_slice(&entry.bytes));
         let (first, second) = (join(), join());
         assert_eq!(first.concat(), entries.iter().flat_map(|entry| entry.bytes.to_vec()).collect::<Vec<u8>>());
         assert!(first.len() > 4 && first.iter().zip(&second).all(|(one, other)| one.as_ptr() == other.as_ptr()), "kept");
@@ -372,7 +441,7 @@ mod tests {
             for form in [Form::Protobuf, Form::ProtobufMetadata, Form::JsonMetadata("v1"), Form::JsonMetadata("v1beta1")] {
                 let scope = Scope { definition: Arc::clone(&definition), version: version.into(), form };
                 let letter = format!("{form:?}");
-                let joined = pieces.join(&scope, &entries, |_, out| out.extend([letter.as_bytes(), &[version]].concat()));
+                let joined = pieces.join(scope.clone(), &entries, |_, out| out.extend([letter.as_bytes(), &[version]].concat()));
                 assert_eq!(joined.concat(), [letter.as_bytes(), &[version]].concat().repeat(300));
             }
         }

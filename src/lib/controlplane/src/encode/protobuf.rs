@@ -28,7 +28,7 @@ pub(super) fn list(encoder: &Encoder, pieces: &Pieces, served: &Served, page: &L
         Ok(bytes) => put_message(out, 2, &bytes),
         Err(error) => tracing::warn!(message, error = %error, "an object does not fit its protobuf message"),
     };
-    let items = pieces.join(&Scope { definition: Arc::clone(&served.definition), version: served.version, form }, &page.items, write);
+    let items = pieces.join(Scope { definition: Arc::clone(&served.definition), version: served.version, form }, &page.items, write);
     let length = raw.len() + items.iter().map(Bytes::len).sum::<usize>();
     let mut head = envelope_head(&kind, &api_version, length);
     head.extend_from_slice(&raw);

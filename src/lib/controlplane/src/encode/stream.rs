@@ -1,4 +1,4 @@
-//! A body that is written while it is sent: so many items between a head and a tail, in frames of some size.
+//! Bodies that are written while they are sent, in frames of some size; and items between a head and a tail as such a body.
 
 use bytes::Bytes;
 use ferrokube_storage::Entry;
@@ -12,15 +12,78 @@ use std::vec::IntoIter;
 
 /// A frame is sent when it has grown to this. The connection gathers several for each TLS record and write; larger ones leave the processor's nearest cache
 /// before they are encrypted (64 KiB cost a large list a third more).
-const FRAME_BYTES: usize = 12 * 1024;
+pub(crate) const FRAME_BYTES: usize = 12 * 1024;
 /// Room for what exceeds a frame.
-const SLACK_BYTES: usize = 4 * 1024;
+pub(crate) const SLACK_BYTES: usize = 4 * 1024;
 /// So many items ahead are touched together.
-const WARMED: usize = 16;
+pub(crate) const WARMED: usize = 16;
 /// And so much of each.
 const WARMED_BYTES: usize = 2 * 1024;
 /// After so many bytes another task gets its turn.
 const YIELD_BYTES: usize = 256 * 1024;
+
+/// What is written while it is sent.
+pub(crate) trait Fill: Unpin + Send + 'static {
+    /// The next frame's bytes; `None` at the end.
+    fn fill(&mut self) -> Option<Vec<u8>>;
+
+    /// Whether nothing follows.
+    fn is_done(&self) -> bool;
+
+    /// Bytes that are still to come, when that is known.
+    fn left(&self) -> Option<u64> {
+        None
+    }
+
+    /// All of it.
+    fn collect(mut self) -> Vec<u8>
+    where
+        Self: Sized,
+    {
+        let mut all = Vec::with_capacity(self.left().map_or(0, |left| usize::try_from(left).unwrap_or(0)));
+        while let Some(frame) = self.fill() {
+            all.extend_from_slice(&frame);
+        }
+        all
+    }
+}
+
+/// The body of what is written while it is sent.
+pub(crate) struct Streamed<F> {
+    fill: F,
+    since_yield: usize,
+}
+
+impl<F: Fill> Streamed<F> {
+    pub(crate) fn new(fill: F) -> Self {
+        Self { fill, since_yield: 0 }
+    }
+}
+
+impl<F: Fill> http_body::Body for Streamed<F> {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = self.get_mut();
+        if this.since_yield >= YIELD_BYTES {
+            this.since_yield = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let frame = this.fill.fill();
+        this.since_yield += frame.as_ref().map_or(0, Vec::len);
+        Poll::Ready(frame.map(|bytes| Ok(Frame::data(bytes.into()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.fill.is_done()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.fill.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
 
 /// What an item is cut out of.
 pub(crate) trait Cut: Unpin + Send + 'static {
@@ -45,7 +108,6 @@ pub(crate) struct Items<I, W> {
     warmed: usize,
     /// Bytes that are still to be sent, when that is known.
     left: Option<u64>,
-    since_yield: usize,
     done: bool,
 }
 
@@ -54,10 +116,11 @@ impl<I: Cut, W: FnMut(&I, &mut Vec<u8>) + Unpin + Send + 'static> Items<I, W> {
     pub(crate) fn new(head: Vec<u8>, items: Vec<I>, tail: &'static [u8], items_bytes: Option<usize>, write: W) -> Self {
         let around = head.len() + items.len().saturating_sub(1) + tail.len();
         let left = items_bytes.map(|bytes| (around + bytes) as u64);
-        Self { head, items: items.into_iter(), write, tail, first: true, warmed: 0, left, since_yield: 0, done: false }
+        Self { head, items: items.into_iter(), write, tail, first: true, warmed: 0, left, done: false }
     }
+}
 
-    /// The next frame's bytes.
+impl<I: Cut, W: FnMut(&I, &mut Vec<u8>) + Unpin + Send + 'static> Fill for Items<I, W> {
     fn fill(&mut self) -> Option<Vec<u8>> {
         if self.done {
             return None;
@@ -85,50 +148,24 @@ impl<I: Cut, W: FnMut(&I, &mut Vec<u8>) + Unpin + Send + 'static> Items<I, W> {
         Some(out)
     }
 
-    /// All of it.
-    pub(crate) fn collect(mut self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.left.map_or(0, |left| usize::try_from(left).unwrap_or(0)));
-        while let Some(frame) = self.fill() {
-            all.extend_from_slice(&frame);
-        }
-        all
+    fn is_done(&self) -> bool {
+        self.done
+    }
+
+    fn left(&self) -> Option<u64> {
+        self.left
     }
 }
 
 /// Touches every cache line of the next items. These loads do not depend on each other and wait for the memory together; writing would wait for one object
 /// after the other.
-fn warm<I: Cut>(items: &[I]) {
+pub(crate) fn warm<I: Cut>(items: &[I]) {
     let mut seen = 0;
     for entry in items.iter().filter_map(Cut::entry) {
         let bytes = &entry.bytes[..entry.bytes.len().min(WARMED_BYTES)];
         seen = bytes.iter().step_by(64).fold(seen, |seen, byte| seen ^ byte);
     }
     black_box(seen);
-}
-
-impl<I: Cut, W: FnMut(&I, &mut Vec<u8>) + Unpin + Send + 'static> http_body::Body for Items<I, W> {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let this = self.get_mut();
-        if this.since_yield >= YIELD_BYTES {
-            this.since_yield = 0;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let frame = this.fill();
-        this.since_yield += frame.as_ref().map_or(0, Vec::len);
-        Poll::Ready(frame.map(|bytes| Ok(Frame::data(bytes.into()))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.done
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
-    }
 }
 
 #[cfg(test)]
@@ -152,7 +189,7 @@ mod tests {
             let items = items(count);
             let bytes = items.iter().map(|entry| entry.bytes.len()).sum();
             let body = Items::new(b"[".to_vec(), items, b"]", Some(bytes), write);
-            let said = http_body::Body::size_hint(&body).exact();
+            let said = body.left();
             let all = body.collect();
             assert_eq!(said, Some(all.len() as u64));
             assert_eq!(serde_json::from_slice::<Vec<serde_json::Value>>(&all).unwrap().len() as u64, count);
@@ -161,7 +198,7 @@ mod tests {
 
     #[test]
     fn frames_are_large_and_others_get_their_turn() {
-        let mut list = Items::new(b"[".to_vec(), items(1000), b"]", None, write);
+        let mut list = Streamed::new(Items::new(b"[".to_vec(), items(1000), b"]", None, write));
         let mut context = Context::from_waker(std::task::Waker::noop());
         let (mut sizes, mut yields) = (Vec::new(), 0);
         loop {

@@ -1,6 +1,8 @@
 //! Tables: what kubectl prints. Rows carry cells and, as asked, nothing, the metadata or the whole object.
 
-use super::stream::Items;
+use super::pieces::{self, Listing, Pieces, Scope};
+use super::rows::{Ages, Draft, Filling, Future};
+use super::stream::{FRAME_BYTES, Fill, SLACK_BYTES, WARMED, warm};
 use super::{canonical, entry_document, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -8,12 +10,15 @@ use ferrokube_apimachinery::jsonpath::JsonPath;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time, yaml};
 use ferrokube_registry::{Object, Served};
-use ferrokube_resource::{Column, Printable, Row};
+use ferrokube_resource::{Cell, Column, Printable, Row};
 use ferrokube_storage::Entry;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 const TAIL: &[u8] = b"]}\n";
+
+/// Tables of no more rows are made anew each time, and sent whole.
+pub(crate) const FEW: usize = 32;
 
 /// What a row carries besides its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,30 +81,52 @@ pub(crate) struct Table {
     cells: Vec<Cells>,
     /// What the hooks wrote for the present row.
     row: Row,
+    /// The present rows.
+    draft: Draft,
 }
 
 impl Table {
     /// For objects of a resource; `version` is the Table's own (`v1`).
     pub(crate) fn new(served: &Served, version: &'static str, include: Include, now: SystemTime) -> Self {
         let cells = served.version().columns.iter().map(Cells::of).collect();
-        Self { served: served.clone(), version, include, now, cells, row: Row::default() }
+        Self { served: served.clone(), version, include, now, cells, row: Row::at(now), draft: Draft::default() }
     }
 
     /// The whole Table as JSON, with a newline. `list_meta` is JSON; without columns their definitions are null (later events of a watch).
     pub(crate) fn write(&mut self, list_meta: &str, with_columns: bool, object: &Object) -> Vec<u8> {
         let mut out = self.head(list_meta, with_columns);
+        self.draft.clear();
         match object {
-            Object::Stored(entry) => self.write_entry(entry, &mut out),
-            Object::Computed(document) => self.write_document(document, &mut out),
+            Object::Stored(entry) => self.write_entry(entry, self.served.is_direct(entry)),
+            Object::Computed(document) => self.write_document(document),
         }
+        Filling::new(self.draft.take()).fill(&mut Ages::new(self.now), &mut out, usize::MAX);
         out.extend_from_slice(TAIL);
         out
     }
 
-    /// A list's whole Table, to be written while it is sent.
-    pub(crate) fn stream(mut self, list_meta: &str, entries: Vec<Arc<Entry>>) -> Items<Arc<Entry>, impl FnMut(&Arc<Entry>, &mut Vec<u8>) + use<>> {
-        let head = self.head(list_meta, true);
-        Items::new(head, entries, TAIL, None, move |entry: &Arc<Entry>, out: &mut Vec<u8>| self.write_entry(entry, out))
+    /// A list's whole Table, to be written while it is sent, of rows that are kept if there are many.
+    pub(crate) fn stream(self, list_meta: &str, pieces: &Pieces, entries: Vec<Arc<Entry>>) -> Stream {
+        let (definition, version) = (Arc::clone(&self.served.definition), self.served.version);
+        let form = pieces::Form::Rows(self.version, self.include);
+        let kept = (entries.len() > FEW).then(|| (pieces.clone(), pieces.begin(Scope { definition, version, form })));
+        Stream { head: self.head(list_meta, true), ages: Ages::new(self.now), table: self, kept, entries, written: 0, filling: None, done: false }
+    }
+
+    /// Rows of entries, separated by commas.
+    fn rows(&mut self, entries: &[Arc<Entry>]) -> &mut Draft {
+        self.draft.clear();
+        let is_direct = self.served.direct();
+        for (at, entry) in entries.iter().enumerate() {
+            if at % WARMED == 0 {
+                warm(&entries[at..entries.len().min(at + WARMED)]);
+            }
+            if at > 0 {
+                self.draft.bytes.push(b',');
+            }
+            self.write_entry(entry, is_direct(entry));
+        }
+        &mut self.draft
     }
 
     fn head(&self, list_meta: &str, with_columns: bool) -> Vec<u8> {
@@ -127,11 +154,12 @@ impl Table {
         Value::Array(self.served.version().columns.iter().map(column).collect())
     }
 
-    fn write_entry(&mut self, entry: &Entry, out: &mut Vec<u8>) {
-        if !self.served.is_direct(entry) {
-            return self.write_document(&entry_document(&self.served, entry), out);
+    fn write_entry(&mut self, entry: &Entry, is_direct: bool) {
+        if !is_direct {
+            return self.write_document(&entry_document(&self.served, entry));
         }
-        self.write_cells(&slices::printable(entry), out);
+        self.write_cells(&slices::printable(entry));
+        let out = &mut self.draft.bytes;
         match self.include {
             Include::None => out.extend_from_slice(b"null"),
             Include::Metadata => slices::write_partial(entry, self.version, out),
@@ -140,9 +168,10 @@ impl Table {
         out.push(b'}');
     }
 
-    fn write_document(&mut self, document: &Document, out: &mut Vec<u8>) {
+    fn write_document(&mut self, document: &Document) {
         let (bytes, layout, spliced) = canonical(document);
-        self.write_cells(&Printable::new(&bytes, &layout, spliced), out);
+        self.write_cells(&Printable::new(&bytes, &layout, spliced));
+        let out = &mut self.draft.bytes;
         match self.include {
             Include::None => out.extend_from_slice(b"null"),
             Include::Metadata => push_document(&partial_document(document, self.version), out),
@@ -152,35 +181,113 @@ impl Table {
     }
 
     /// The row up to its object.
-    fn write_cells(&mut self, object: &Printable<'_>, out: &mut Vec<u8>) {
+    fn write_cells(&mut self, object: &Printable<'_>) {
         self.row.clear();
-        self.served.definition.hooks.print(object, self.now, &mut self.row);
+        self.served.definition.hooks.print(object, &mut self.row);
+        self.draft.is_dated |= self.row.is_dated();
         let mut computed = self.row.cells();
         let parsed = self.cells.iter().any(|cells| matches!(cells, Cells::Path(_))).then(|| object.document().into_value());
-        out.extend_from_slice(b"{\"cells\":");
+        self.draft.bytes.extend_from_slice(b"{\"cells\":");
         let mut before = b'[';
         for (column, cells) in self.served.version().columns.iter().zip(&self.cells) {
-            out.push(std::mem::replace(&mut before, b','));
+            self.draft.bytes.push(std::mem::replace(&mut before, b','));
             match cells {
-                Cells::Computed => out.extend_from_slice(computed.next().unwrap_or(b"null")),
+                Cells::Computed => push_computed(computed.next(), &mut self.draft),
                 Cells::Fields(names) => {
                     let value = object.find(names).and_then(|bytes| json_codec::read_value(bytes).ok());
-                    push_cell(&column.kind, value.as_ref(), self.now, out);
+                    push_cell(&column.kind, value.as_ref(), &mut self.draft);
                 }
-                Cells::Path(path) => push_cell(&column.kind, parsed.as_ref().and_then(|root| path.first(root)), self.now, out),
-                Cells::Nothing => out.extend_from_slice(b"null"),
+                Cells::Path(path) => push_cell(&column.kind, parsed.as_ref().and_then(|root| path.first(root)), &mut self.draft),
+                Cells::Nothing => self.draft.bytes.extend_from_slice(b"null"),
             }
         }
         if before == b'[' {
-            out.push(b'[');
+            self.draft.bytes.push(b'[');
         }
-        out.extend_from_slice(b"],\"object\":");
+        self.draft.bytes.extend_from_slice(b"],\"object\":");
     }
 }
 
-fn push_cell(kind: &str, value: Option<&Value>, now: SystemTime, out: &mut Vec<u8>) {
-    let cell = value.map(|value| cell(kind, value, now)).unwrap_or_default();
-    out.extend_from_slice(&json_codec::to_vec(&cell));
+/// A list's Table on its way out.
+pub(crate) struct Stream {
+    head: Vec<u8>,
+    table: Table,
+    ages: Ages,
+    /// Where rows are kept, if they are.
+    kept: Option<(Pieces, Listing)>,
+    entries: Vec<Arc<Entry>>,
+    /// So many entries are rows by now.
+    written: usize,
+    filling: Option<Filling>,
+    done: bool,
+}
+
+impl Stream {
+    /// The next rows.
+    fn next(&mut self) -> Option<Filling> {
+        let rest = &self.entries[self.written..];
+        if rest.is_empty() {
+            return None;
+        }
+        let table = &mut self.table;
+        let (count, rows) = match &self.kept {
+            Some((pieces, listing)) => pieces.rows(listing, rest, |entries| table.rows(entries)),
+            None => (rest.len(), table.rows(rest).take()),
+        };
+        self.written += count;
+        Some(Filling::new(rows))
+    }
+}
+
+impl Fill for Stream {
+    fn fill(&mut self) -> Option<Vec<u8>> {
+        if self.done {
+            return None;
+        }
+        let mut out = Vec::with_capacity(FRAME_BYTES + SLACK_BYTES);
+        out.append(&mut self.head);
+        while out.len() < FRAME_BYTES {
+            if let Some(filling) = &mut self.filling
+                && !filling.fill(&mut self.ages, &mut out, FRAME_BYTES)
+            {
+                break;
+            }
+            let is_first = self.written == 0;
+            self.filling = self.next();
+            self.done = self.filling.is_none();
+            if self.done {
+                out.extend_from_slice(TAIL);
+                break;
+            }
+            if !is_first {
+                out.push(b',');
+            }
+        }
+        Some(out)
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+fn push_computed(cell: Option<Cell<'_>>, draft: &mut Draft) {
+    match cell {
+        Some(Cell { since: Some(since), .. }) => draft.age(since, Future::Now),
+        Some(cell) => draft.bytes.extend_from_slice(cell.json),
+        None => draft.bytes.extend_from_slice(b"null"),
+    }
+}
+
+/// A custom column's value.
+fn push_cell(kind: &str, value: Option<&Value>, draft: &mut Draft) {
+    match value {
+        Some(Value::String(text)) if kind == "date" => match time::parse_rfc3339(text) {
+            Some(then) => draft.age(then, Future::Invalid),
+            None => draft.bytes.extend_from_slice(b"\"<invalid>\""),
+        },
+        _ => draft.bytes.extend_from_slice(&json_codec::to_vec(&value.map(|value| cell(kind, value)).unwrap_or_default())),
+    }
 }
 
 fn push_document(document: &Document, out: &mut Vec<u8>) {
@@ -189,8 +296,8 @@ fn push_document(document: &Document, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes);
 }
 
-/// A custom column's value as its type shows it; another type of value is null.
-fn cell(kind: &str, value: &Value, now: SystemTime) -> Value {
+/// A custom column's value as its type, which is no date, shows it; another type of value is null.
+fn cell(kind: &str, value: &Value) -> Value {
     match (kind, value) {
         (_, Value::Null) => Value::Null,
         ("integer", Value::Number(number)) => {
@@ -199,14 +306,8 @@ fn cell(kind: &str, value: &Value, now: SystemTime) -> Value {
         }
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => value.clone(),
         ("string", other) => Value::from(String::from_utf8_lossy(&json_codec::to_vec(other)).into_owned()),
-        ("date", Value::String(text)) => Value::from(age(text, now)),
         _ => Value::Null,
     }
-}
-
-fn age(text: &str, now: SystemTime) -> String {
-    let Some(then) = time::parse_rfc3339(text) else { return "<invalid>".to_owned() };
-    now.duration_since(then).map_or_else(|_| "<invalid>".to_owned(), |age| time::human_age(age.as_secs()))
 }
 
 /// A Table in the accepted form (never protobuf: negotiation refuses that).
@@ -215,5 +316,61 @@ pub(crate) fn finish(table: Vec<u8>, accepted: Accepted) -> (Vec<u8>, Form) {
         Form::Yaml => (yaml::to_vec(&json_codec::read_value(&table).unwrap_or_default()), Form::Yaml),
         _ if accepted.pretty => (super::pretty::indent(&table), Form::Json),
         _ => (table, Form::Json),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode::slices::tests::entry;
+    use std::time::Duration;
+
+    const CREATED: &str = "2024-01-02T02:59:05Z";
+
+    fn served() -> Served {
+        let definitions = ferrokube_resources::definitions(ferrokube_resources::tables());
+        let definition = definitions.into_iter().find(|definition| definition.plural == "configmaps").unwrap();
+        Served { definition, version: 0 }
+    }
+
+    fn entries(count: u64) -> Vec<Arc<Entry>> {
+        let head = |n: u64| format!("{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"c{n}\",\"creationTimestamp\":\"{CREATED}\"");
+        (0..count).map(|n| Arc::new(entry(1000 + n, &head(n), "},\"data\":{\"k\":\"v\"}}"))).collect()
+    }
+
+    fn table(served: &Served, pieces: &Pieces, entries: &[Arc<Entry>], (include, age): (Include, u64)) -> Vec<u8> {
+        let now = time::parse_rfc3339(CREATED).unwrap() + Duration::from_secs(age);
+        Table::new(served, "v1", include, now).stream("{}", pieces, entries.to_vec()).collect()
+    }
+
+    #[test]
+    fn rows_that_are_kept_show_the_ages_of_the_time() {
+        let served = served();
+        for count in [0, 1, 40, 1000] {
+            let (pieces, entries) = (Pieces::default(), entries(count));
+            for (seconds, age) in [(5, "5s"), (6, "6s"), (3600, "60m")] {
+                let bytes = table(&served, &pieces, &entries, (Include::Metadata, seconds));
+                let value: Value = serde_json::from_slice(&bytes).unwrap();
+                let rows = value["rows"].as_array().unwrap();
+                assert_eq!(rows.len() as u64, count);
+                for (n, row) in rows.iter().enumerate() {
+                    assert_eq!(row["cells"], json!([format!("c{n}"), 1, age]));
+                    assert_eq!(row["object"]["metadata"]["name"], format!("c{n}"));
+                }
+                assert_eq!(bytes, table(&served, &Pieces::default(), &entries, (Include::Metadata, seconds)), "as made anew");
+            }
+            assert_eq!(pieces.is_empty(), count < FEW as u64, "{count}");
+        }
+    }
+
+    #[test]
+    fn rows_are_kept_by_what_they_include() {
+        let (served, pieces, entries) = (served(), Pieces::default(), entries(100));
+        for _ in 0..2 {
+            for (include, kind) in [(Include::None, None), (Include::Metadata, Some("PartialObjectMetadata")), (Include::Object, Some("ConfigMap"))] {
+                let value: Value = serde_json::from_slice(&table(&served, &pieces, &entries, (include, 5))).unwrap();
+                assert_eq!(value["rows"][50]["object"]["kind"].as_str(), kind);
+            }
+        }
     }
 }

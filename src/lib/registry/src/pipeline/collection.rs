@@ -7,8 +7,9 @@ use crate::read::{ListOptions, ListPage};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-/// So many objects of a collection are deleted at once.
-const CONCURRENCY: usize = 16;
+/// So many objects of a collection are deleted at once: they wait for one sync of the journal together, and most of the time of a large collection is that
+/// wait. (More of them would keep a worker from its other tasks for longer than some milliseconds.)
+const CONCURRENCY: usize = 128;
 
 impl Registry {
     /// DELETE of a collection: object by object, bounded concurrency; the answer lists what was there.

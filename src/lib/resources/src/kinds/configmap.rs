@@ -6,7 +6,6 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{Body, Printed};
 use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 pub(crate) fn body() -> Body {
     Body {
@@ -43,10 +42,10 @@ impl Hooks for ConfigMap {
         errors
     }
 
-    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut Row) {
         row.text(&object.name());
         row.value(&object.count(&["data", "binaryData"]).into());
-        row.age(object, now);
+        row.age(object);
     }
 }
 

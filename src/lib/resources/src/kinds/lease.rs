@@ -6,7 +6,6 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{Body, Printed};
 use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 pub(crate) fn body() -> Body {
     Body {
@@ -54,9 +53,9 @@ impl Hooks for Lease {
         false
     }
 
-    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut Row) {
         row.text(&object.name());
         row.text(&object.str(&["spec", "holderIdentity"]));
-        row.age(object, now);
+        row.age(object);
     }
 }

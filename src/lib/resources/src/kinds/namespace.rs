@@ -7,7 +7,6 @@ use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Part, Printed};
 use ferrokube_resource::{Change, Hooks, Printable, Row, Verbs};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// The label that holds a namespace's own name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -84,10 +83,10 @@ impl Hooks for Namespace {
         object.remove(&["metadata", "deletionGracePeriodSeconds"]);
     }
 
-    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut Row) {
         row.text(&object.name());
         row.text(&object.str(&["status", "phase"]));
-        row.age(object, now);
+        row.age(object);
     }
 }
 

@@ -7,7 +7,6 @@ use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Printed};
 use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 pub(crate) fn role() -> Body {
     body("roles", true)
@@ -44,7 +43,7 @@ impl Hooks for Role {
         true
     }
 
-    fn print(&self, object: &Printable<'_>, _now: SystemTime, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut Row) {
         row.text(&object.name());
         row.text(&object.str(&["metadata", "creationTimestamp"]));
     }

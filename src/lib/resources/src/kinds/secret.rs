@@ -10,7 +10,6 @@ use ferrokube_apimachinery::json;
 use ferrokube_resource::native::{Body, Printed};
 use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 const TLS: &str = "kubernetes.io/tls";
 const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -62,11 +61,11 @@ impl Hooks for Secret {
         Vec::new()
     }
 
-    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut Row) {
         row.text(&object.name());
         row.text(&object.str(&["type"]));
         row.value(&object.count(&["data"]).into());
-        row.age(object, now);
+        row.age(object);
     }
 }
 

@@ -4,7 +4,6 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::native::{Body, Part};
 use ferrokube_resource::{Change, Hooks, Printable, Row, Verbs};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 pub(crate) fn body() -> Body {
     Body {
@@ -33,9 +32,9 @@ impl Hooks for ServiceAccount {
         true
     }
 
-    fn print(&self, object: &Printable<'_>, now: SystemTime, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut Row) {
         row.text(&object.name());
-        row.age(object, now);
+        row.age(object);
     }
 
     fn warnings(&self, change: &Change<'_>, object: &Document) -> Vec<String> {

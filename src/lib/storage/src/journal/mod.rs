@@ -170,6 +170,30 @@ impl Journal {
         }
     }
 
+    /// A burst of writes is over: what it left behind goes now, instead of when the next segment is full. False: not yet.
+    fn tidy(&mut self) -> bool {
+        if self.rewriter.is_running() {
+            return false;
+        }
+        if let Err(reason) = self.rewriter.check() {
+            self.space.broken = Some(reason);
+        }
+        let live = (self.live_bytes)();
+        let limits = &self.place.limits;
+        let (total, next) = self.layout.with(|files| (files.len(), files.active.last + 1));
+        let pays = total > 2 * live + limits.retain(live) + 2 * limits.segment_bytes;
+        if !pays || self.len <= SEGMENT_HEADER as u64 || self.space.broken.is_some() {
+            return true;
+        }
+        match self.roll(next) {
+            Ok(()) => {}
+            Err(AppendError::Full) => tracing::debug!("the journal is not made smaller: there is no space for a new segment"),
+            // The next append reports it.
+            Err(AppendError::Fatal(reason)) => self.space.broken = Some(reason),
+        }
+        true
+    }
+
     fn release_ballast(&mut self) -> bool {
         std::mem::take(&mut self.space.ballast) && self.place.drop_ballast().is_ok()
     }
@@ -188,8 +212,9 @@ impl Sink for Journal {
         }
     }
 
-    fn rest(&mut self) {
+    fn rest(&mut self) -> bool {
         self.writer.rest();
+        self.tidy()
     }
 
     fn has_space(&mut self, probe: bool) -> bool {

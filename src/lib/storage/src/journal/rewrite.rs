@@ -54,7 +54,7 @@ impl Rewriter {
             return Ok(());
         }
         let limits = &self.place.limits;
-        let retain = if full { 0 } else { limits.retain_bytes };
+        let retain = if full { 0 } else { limits.retain(live_bytes) };
         let Some(old) = self.layout.with(|files| Old::choose(files, retain)) else { return Ok(()) };
         if old.len() <= 2 * live_bytes + if full { 0 } else { limits.segment_bytes } {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use crate::load::block_on;
 use ferrokube_storage::testing::{ManualClock, commit, create, delete, key, write};
-use ferrokube_storage::{Config, Engine, Limits, Parts, Prefix, Revision, Store};
+use ferrokube_storage::{Config, Engine, JournalLimits, Limits, Parts, Prefix, Revision, Store};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,5 +71,35 @@ fn history_of_much_data_stays_and_the_memory_engine_keeps_all() {
             }
             store.close().await;
         }
+    });
+}
+
+/// What was deleted leaves the disk when the burst is over, not when the next segment is full.
+#[test]
+fn a_journal_of_deleted_objects_becomes_small_at_rest() {
+    block_on(async {
+        let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::default()));
+        let config = Config { engine: Engine::Embedded(dir.path().join("storage")), history_bytes: 1 << 20 };
+        let journal = JournalLimits { segment_bytes: 16 << 10, retain_bytes: 128 << 10, ..JournalLimits::default() };
+        let store = Store::open_with(config.clone(), Parts { journal, ..parts(&clock) }).unwrap();
+        let keys: Vec<_> = (0..200).map(|n| key("configmaps", "ns", &format!("n{n}"))).collect();
+        for key in &keys {
+            commit(&store, create(key, &"x".repeat(1000))).await.unwrap();
+        }
+        let stored = store.stats().journal_bytes;
+        clock.advance(Duration::from_secs(6));
+        until(&store, |stats| stats.history_bytes < 200_000).await;
+        assert!(store.stats().journal_bytes >= stored, "what is present stays");
+        for key in &keys {
+            commit(&store, delete(key)).await.unwrap();
+        }
+        clock.advance(Duration::from_secs(6));
+        until(&store, |stats| stats.journal_bytes < 64 << 10 && stats.rewrites > 0).await;
+        commit(&store, create(&keys[0], "again")).await.unwrap();
+        let revision = store.revision();
+        store.close().await;
+        let store = Store::open(config).unwrap();
+        assert_eq!((store.revision(), store.snapshot(&Prefix::new("configmaps").unwrap()).count(None, None)), (revision, 1));
+        store.close().await;
     });
 }
