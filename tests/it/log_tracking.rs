@@ -261,6 +261,54 @@ async fn p02_l07_off_is_byte_equal() {
     }
 }
 
+/// What a client may do with annotations of its own, here those below a prefix: the answers, with the prefix of the ids in its place.
+async fn annotating(client: &Client, prefix: &str) -> Vec<String> {
+    let key = |name: &str| format!("{prefix}{name}");
+    let with = |value: &str, ids: Value| {
+        let mut object = config_map("a", value);
+        object["metadata"]["annotations"] = ids;
+        object.to_string()
+    };
+    let one = format!("{CONFIGMAPS}/a");
+    let (apply, merge, strategic) = ("application/apply-patch+yaml", "application/merge-patch+json", "application/strategic-merge-patch+json");
+    let pointer = format!("/metadata/annotations/{}", key("span-id").replace('/', "~1"));
+    let requests = [
+        (Method::POST, CONFIGMAPS.to_owned(), "application/json", with("1", json!({key("trace-id"): "mine", key("initial-trace-id"): INITIAL}))),
+        (Method::PATCH, one.clone(), merge, json!({"metadata": {"annotations": {key("trace-id"): "changed", key("span-id"): "1"}}}).to_string()),
+        (Method::PATCH, one.clone(), merge, json!({"metadata": {"annotations": {key("trace-id"): "changed"}}}).to_string()),
+        (Method::PATCH, one.clone(), strategic, json!({"metadata": {"annotations": {key("initial-trace-id"): null, "other": "1"}}}).to_string()),
+        (Method::PATCH, one.clone(), "application/json-patch+json", json!([{"op": "replace", "path": pointer, "value": "2"}]).to_string()),
+        (Method::PATCH, format!("{one}?fieldManager=m"), apply, with("1", json!({key("trace-id"): "applied"}))),
+        (Method::PATCH, format!("{one}?fieldManager=m&force=true"), apply, with("1", json!({key("trace-id"): "applied"}))),
+        (Method::PATCH, format!("{one}?fieldManager=n"), apply, with("1", json!({key("trace-id"): "other"}))),
+        (Method::PATCH, format!("{one}?fieldManager=m"), apply, with("1", json!({}))),
+        (Method::PUT, one.clone(), "application/json", with("1", json!({key("trace-id"): "put", key("invented"): ""}))),
+        (Method::PUT, one.clone(), "application/json", config_map("a", "1").to_string()),
+        (Method::DELETE, one.clone(), "application/json", String::new()),
+    ];
+    let mut answers = Vec::new();
+    for (method, path, media_type, body) in requests {
+        let request = client.request(method, &path).header("content-type", media_type).header("traceparent", PARENT).header("initial-trace-id", INITIAL);
+        let answer = client.send(request.body(body)).await.unwrap();
+        let stored = client.get(&one).await.unwrap();
+        answers.push(format!("{} {} {}", answer.status, without_own(&answer.text), without_own(&stored.text)).replace(prefix, "trace.kubernetes.io/"));
+    }
+    answers
+}
+
+#[tokio::test]
+async fn p02_off_the_three_keys_are_annotations_like_any_other() {
+    let launch = || Launch::new(FERROKUBE).role("apiserver").flag("--storage=memory").flag(OFF).start().unwrap();
+    let (one, other) = (launch(), launch());
+    let ids = annotating(&one.admin().unwrap(), "trace.kubernetes.io/").await;
+    // A prefix of the same length and place in the order that means nothing to anybody.
+    let plain = annotating(&other.admin().unwrap(), "trade.kubernetes.io/").await;
+    assert_eq!(ids, plain);
+    let codes: Vec<&str> = ids.iter().map(|answer| &answer[..3]).collect();
+    assert_eq!(codes, ["201", "200", "200", "200", "200", "409", "200", "409", "200", "200", "200", "200"], "{ids:#?}");
+    assert!(ids[6].contains("f:trace.kubernetes.io/trace-id"), "{}", ids[6]);
+}
+
 #[tokio::test]
 async fn p04_p05_on_off_on() {
     let mut cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
@@ -276,12 +324,20 @@ async fn p04_p05_on_off_on() {
     assert_eq!((ids(&bare), &bare["metadata"]["annotations"]), ([None; 3], &Value::Null));
     assert_eq!(admin.delete(&format!("{CONFIGMAPS}/bare")).await.unwrap().status, 200);
     let bare = admin.post(CONFIGMAPS, &config_map("bare", "1")).await.unwrap().body;
+    // Off, anybody may edit them: what is no id then is none later.
+    let edited = admin.post(CONFIGMAPS, &config_map("edited", "1")).await.unwrap().body;
+    assert_eq!(ids(&edited), [None; 3]);
+    let garbage = json!({"metadata": {"annotations": {"trace.kubernetes.io/trace-id": "\u{1b}[31m", "trace.kubernetes.io/initial-trace-id": "garbage"}}});
+    assert_eq!(ids(&admin.merge(&format!("{CONFIGMAPS}/edited"), &garbage).await.unwrap().body)[2], Some("garbage"));
 
     cluster.restart_with(&[]).unwrap();
     let admin = cluster.admin().unwrap();
     let again = admin.merge(&format!("{CONFIGMAPS}/used"), &json!({"data": {"k": "3"}})).await.unwrap().body;
     assert_eq!(ids(&again)[2], ids(&used)[2], "L03: the family is for life");
     assert_ne!(ids(&again)[0], ids(&used)[0]);
+    let healed = admin.merge(&format!("{CONFIGMAPS}/edited"), &json!({"data": {"k": "2"}})).await.unwrap().body;
+    assert_eq!((ids(&healed)[0].map(str::len), ids(&healed)[1].map(str::len), ids(&healed)[2]), (Some(32), Some(16), None), "{healed}");
+    assert!(healed["metadata"]["managedFields"].to_string().contains("f:data"), "{healed}");
     assert_eq!(admin.get(&format!("{CONFIGMAPS}/bare")).await.unwrap().body, bare, "nothing is written by switching");
     let late = admin.merge(&format!("{CONFIGMAPS}/bare"), &json!({"data": {"k": "2"}})).await.unwrap().body;
     assert!(ids(&late)[0].is_some() && ids(&late)[2].is_none(), "L36: no family is invented later: {late}");

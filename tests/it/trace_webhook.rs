@@ -17,7 +17,7 @@ const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const INITIAL: &str = "0af7651916cd43dd8448eb211c80319c";
 
 /// The process; killed when it is dropped.
-struct Webhook {
+pub(crate) struct Webhook {
     process: Child,
     url: String,
     directory: TempDir,
@@ -40,7 +40,7 @@ fn certificate(directory: &Path) -> Pair {
     pair
 }
 
-fn start(flags: &[&str]) -> Webhook {
+pub(crate) fn start(flags: &[&str]) -> Webhook {
     let directory = tempfile::tempdir().unwrap();
     let pair = certificate(directory.path());
     let path = |name: &str| directory.path().join(name).display().to_string();
@@ -61,11 +61,11 @@ fn start(flags: &[&str]) -> Webhook {
 }
 
 impl Webhook {
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::new(&self.url, self.pair.chain_pem.as_bytes(), None, None).unwrap()
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 }
@@ -77,7 +77,7 @@ fn review(operation: &str, object: &Value, old: &Value) -> Value {
 }
 
 /// The annotations that the answer's patch sets.
-fn patched(answer: &Value) -> Value {
+pub(crate) fn patched(answer: &Value) -> Value {
     assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("u-1"), &json!(true)), "{answer}");
     let Some(patch) = answer["response"]["patch"].as_str() else { return Value::Null };
     let operations: Value = serde_json::from_slice(&base64::engine::general_purpose::STANDARD.decode(patch).unwrap()).unwrap();
@@ -85,7 +85,7 @@ fn patched(answer: &Value) -> Value {
     set.map(|operation| (operation["path"].as_str().unwrap().rsplit("~1").next().unwrap().to_owned(), operation["value"].clone())).collect()
 }
 
-async fn ask(client: &Client, review: &Value, headers: &[(&str, &str)]) -> Value {
+pub(crate) async fn ask(client: &Client, review: &Value, headers: &[(&str, &str)]) -> Value {
     let mut request = client.request(Method::POST, "/mutate?timeout=10s").header("content-type", "application/json").body(review.to_string());
     for (name, value) in headers {
         request = request.header(*name, *value);

@@ -7,7 +7,7 @@ use crate::step::{Permits, Step};
 use crate::trace_stamp;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_features::Gates;
+use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::admission::RemoteFuture;
 use ferrokube_registry::{Admission, Attributes, Effects, Stamps};
 use ferrokube_storage::Store;
@@ -101,6 +101,10 @@ impl Admission for Chain {
         let counter = if stamped { &self.stamped } else { &self.skipped };
         counter.fetch_add(1, Ordering::Relaxed);
         stamped
+    }
+
+    fn owns_ids(&self) -> bool {
+        self.gates.enabled(&LOG_TRACKING)
     }
 
     fn stamps(&self) -> Stamps {

@@ -74,9 +74,11 @@ fn patch(mut request: Document, trace: &TraceContext) -> Option<Value> {
     let object = Document::from_value(request.remove(&["object"])?).ok()?;
     let old = request.remove(&["oldObject"]).and_then(|old| Document::from_value(old).ok());
     let text = |path: &[&str]| request.str(path).unwrap_or_default();
+    let subresource = text(&["subResource"]);
     let operation = match text(&["operation"]) {
-        "CREATE" => Operation::Create,
-        "UPDATE" => Operation::Update,
+        "CREATE" if subresource.is_empty() => Operation::Create,
+        "UPDATE" if subresource != "scale" => Operation::Update,
+        // What is not the object itself (a Scale, an Eviction, a Binding) has no annotations that are kept, or they would go where another family's are.
         // A patch of what is deleted is refused by every server.
         _ => return None,
     };
@@ -87,7 +89,7 @@ fn patch(mut request: Document, trace: &TraceContext) -> Option<Value> {
     let subject = Subject {
         group: text(&["resource", "group"]),
         resource: text(&["resource", "resource"]),
-        subresource: text(&["subResource"]),
+        subresource,
         operation,
         user: text(&["userInfo", "username"]),
         trace,

@@ -7,7 +7,7 @@
 //! A delete has no object of its own to write to: its ids go into the last state, where watchers (garbage collection, namespace deletion) find them.
 //! There the family stays what it was: it spans the object's whole life, and its end is part of it.
 
-use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::{Attributes, Operation, is_same_content};
 use ferrokube_trace::annotation::{ALL, INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
@@ -102,20 +102,40 @@ impl Subject<'_> {
             Operation::Delete if stored.is_some() => None,
             _ => trace.initial,
         };
-        // The first makes the map where there is none; the others need not look for it again.
-        object.set(&["metadata", "annotations", TRACE_ID], &*trace.trace_id.hex());
+        if annotations(object).is_none() {
+            object.set(&["metadata", "annotations"], Map::new());
+        }
         if let Some(Value::Object(annotations)) = object.get_mut(&["metadata", "annotations"]) {
-            annotations.insert(SPAN_ID.to_owned(), Value::from(&*trace.span_id.hex()));
-            if let Some(initial) = initial {
-                annotations.insert(INITIAL_TRACE_ID.to_owned(), Value::from(&*initial.hex()));
+            put(annotations, TRACE_ID, &trace.trace_id.hex());
+            put(annotations, SPAN_ID, &trace.span_id.hex());
+            match initial {
+                Some(initial) => put(annotations, INITIAL_TRACE_ID, &initial.hex()),
+                // Edited by hand into garbage, while the gate was off.
+                None if stored.is_none() => _ = annotations.remove(INITIAL_TRACE_ID),
+                None => {}
             }
         }
         initial.or(stored)
     }
 }
 
+fn annotations(object: &Document) -> Option<&Map<String, Value>> {
+    object.get(&["metadata", "annotations"])?.as_object()
+}
+
+fn put(annotations: &mut Map<String, Value>, key: &str, text: &str) {
+    match annotations.get_mut(key) {
+        Some(slot) => *slot = Value::from(text),
+        None => _ = annotations.insert(key.to_owned(), Value::from(text)),
+    }
+}
+
 /// The three keys as they are stored.
 fn restore(old: Option<&Document>, object: &mut Document) {
+    let (stored, given) = (old.and_then(annotations), annotations(object));
+    if ALL.iter().all(|key| stored.and_then(|stored| stored.get(*key)) == given.and_then(|given| given.get(*key))) {
+        return;
+    }
     for key in ALL {
         match old.and_then(|old| old.annotation(key)) {
             Some(value) if object.annotation(key) == Some(value) => {}

@@ -32,11 +32,11 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer(
             "P03",
-            "Yes, by the gate. Annotations that are stored stay as they are, and nothing reads them any more; the three keys stay the server's, also while it is off.",
+            "Yes, by the gate. Annotations that are stored stay as they are, and nothing reads them any more: while it is off the three keys are annotations like any other, which anybody who may write the object may change (test `p02_off_the_three_keys_are_annotations_like_any_other`).",
         ),
         answer(
             "P04",
-            "Objects keep the initial trace id that they have; the next change of content stamps them again. An object that was created while it was off gets an initial trace id only from a controller whose request brings one.",
+            "Objects keep the initial trace id that they have; the next change of content stamps them again, and drops an initial id that was edited into none. An object that was created while it was off gets an initial trace id only from a controller whose request brings one.",
         ),
         answer("P05", "Yes: on, use, off with stored ids, on again, with the real binary (test `p04_p05_on_off_on`)."),
         answer(

@@ -98,6 +98,11 @@ pub trait Admission: Send + Sync {
         false
     }
 
+    /// Whether the three annotations are the server's (see [`Self::stamp`]); while they are not, they are annotations like any other.
+    fn owns_ids(&self) -> bool {
+        true
+    }
+
     /// How often [`Self::stamp`] wrote ids, and how often it left them.
     fn stamps(&self) -> Stamps {
         Stamps::default()

@@ -1,4 +1,4 @@
-//! Whether a write changes anything: the resourceVersion, times of managedFields and the trace annotations do not count.
+//! Whether a write changes anything: the resourceVersion and times of managedFields do not count, nor do the trace annotations while they are the server's.
 
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_trace::annotation;
@@ -6,7 +6,15 @@ use ferrokube_trace::annotation;
 /// Whether both are the same object for a client. Nothing is cloned.
 pub(crate) fn is_same(old: &Document, new: &Document) -> bool {
     same_maps(old.fields(), new.fields(), |field, old, new| match (field, old, new) {
-        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => same_metadata(old, new),
+        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => same_metadata(old, new, |old, new| old == new),
+        (_, old, new) => old == new,
+    })
+}
+
+/// The same, whatever the ids.
+pub(crate) fn is_same_but_ids(old: &Document, new: &Document) -> bool {
+    same_maps(old.fields(), new.fields(), |field, old, new| match (field, old, new) {
+        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => same_metadata(old, new, same_annotations),
         (_, old, new) => old == new,
     })
 }
@@ -23,7 +31,7 @@ pub fn is_same_content(old: &Document, new: &Document) -> bool {
     })
 }
 
-fn same_metadata(old: &Map<String, Value>, new: &Map<String, Value>) -> bool {
+fn same_metadata(old: &Map<String, Value>, new: &Map<String, Value>, same_annotations: fn(Option<&Value>, Option<&Value>) -> bool) -> bool {
     same_maps(old, new, |field, old, new| match field {
         "resourceVersion" => true,
         "managedFields" => same_managers(list(old), list(new)),
@@ -47,7 +55,7 @@ fn same_managers(old: &[Value], new: &[Value]) -> bool {
 fn same_annotations(old: Option<&Value>, new: Option<&Value>) -> bool {
     let none = Map::new();
     let [old, new] = [old, new].map(|value| value.and_then(Value::as_object).unwrap_or(&none));
-    same_maps(old, new, |key, old, new| key.starts_with(annotation::PREFIX) || old == new)
+    same_maps(old, new, |key, old, new| annotation::ALL.contains(&key) || old == new)
 }
 
 /// Compares two maps field by field, over the union of their keys.
@@ -70,7 +78,11 @@ mod tests {
         let old = document(json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "1", "managedFields": [{"manager": "m", "time": "1"}]}}));
         let new = document(json!({"kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{"manager": "m", "time": "2"}],
             "annotations": {"trace.kubernetes.io/trace-id": "x"}}}));
-        assert!(is_same(&old, &new) && is_same(&new, &old));
+        assert!(is_same_but_ids(&old, &new) && is_same_but_ids(&new, &old));
+        assert!(!is_same(&old, &new) && !is_same(&new, &old), "ids that a step wrote are written");
+        let other = document(json!({"kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{"manager": "m"}],
+            "annotations": {"trace.kubernetes.io/somebody-elses": "x"}}}));
+        assert!(!is_same_but_ids(&old, &other), "only three keys are the server's");
     }
 
     #[test]

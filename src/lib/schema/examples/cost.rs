@@ -16,7 +16,14 @@ const TABLE: &str = include_str!("../../resources/data/schema.tsv");
 const CALLS: u32 = 5_000;
 
 fn manager(name: &str, operation: Operation) -> Manager {
-    Manager { name: name.to_owned(), operation, api_version: "v1".to_owned(), subresource: String::new(), time: "2024-01-02T03:04:05Z".to_owned() }
+    Manager {
+        name: name.to_owned(),
+        operation,
+        api_version: "v1".to_owned(),
+        subresource: String::new(),
+        time: "2024-01-02T03:04:05Z".to_owned(),
+        ids_are_servers: true,
+    }
 }
 
 fn measure(what: &str, mut call: impl FnMut(u32)) {

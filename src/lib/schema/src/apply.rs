@@ -40,6 +40,8 @@ pub struct Manager {
     pub subresource: String,
     /// RFC 3339 seconds: the entry's time if it changes.
     pub time: String,
+    /// Whether the trace annotations are the server's: then nobody owns them.
+    pub ids_are_servers: bool,
 }
 
 /// The operation of a managedFields entry.
@@ -77,7 +79,7 @@ pub fn track_update(schema: &Schema, reset: &ResetFields, old: Option<&Document>
     if old.is_some() && entries.is_empty() {
         return;
     }
-    let skipped = Skipped::of(reset);
+    let skipped = Skipped::of(reset, manager.ids_are_servers);
     let none = Map::new();
     let difference = compare(schema, old.map_or(&none, Document::fields), new.fields(), &skipped.root());
     record(&mut entries, difference, manager);
@@ -130,7 +132,7 @@ pub fn apply(
     if schema.native {
         validate::check_fields(schema, applied.fields()).map_err(ApplyError::Malformed)?;
     }
-    let skipped = Skipped::of(reset);
+    let skipped = Skipped::of(reset, manager.ids_are_servers);
     let skip = skipped.root();
     let mut object = live.cloned().unwrap_or_default();
     let mut entries = managers::take(&mut object);
@@ -161,7 +163,7 @@ pub fn apply(
     entry.time = if changed { manager.time.clone() } else { last.map(|last| last.time).unwrap_or_default() };
     entries.push(entry);
     if manager.name == adopt::KUBECTL {
-        adopt::refresh(&mut object, applied);
+        adopt::refresh(&mut object, applied, &skip);
     }
     managers::write(&mut object, entries);
     Ok(object)

@@ -50,11 +50,16 @@ fn l33_l36_the_three_cases() {
         assert_eq!(ids(&object), [Some(own.as_str()), Some(&span), Some(&family.to_string())]);
     }
     // C: any other write keeps the stored initial id, whatever the client sent.
-    let old = json!({"metadata": {"annotations": {TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: "i"}}, "data": {"k": "1"}});
-    for sent in [json!({}), json!({TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: "i"}), json!({INITIAL_TRACE_ID: "forged", "mine": "1"})] {
+    let first = family.to_string();
+    let old = json!({"metadata": {"annotations": {TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: first}}, "data": {"k": "1"}});
+    for sent in [json!({}), json!({TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: first}), json!({INITIAL_TRACE_ID: "forged", "mine": "1"})] {
         let object = patched(&review("UPDATE", json!({"metadata": {"annotations": sent}, "data": {"k": "2"}}), old.clone()), &trace);
-        assert_eq!(ids(&object), [Some(own.as_str()), Some(&span), Some("i")]);
+        assert_eq!(ids(&object), [Some(own.as_str()), Some(&span), Some(first.as_str())]);
     }
+    // What was edited into garbage before is no family.
+    let old = json!({"metadata": {"annotations": {INITIAL_TRACE_ID: "garbage"}}});
+    let object = patched(&review("UPDATE", json!({"metadata": {}, "data": {"k": "2"}}), old), &trace);
+    assert_eq!(ids(&object), [Some(own.as_str()), Some(&span), None]);
 }
 
 #[test]
@@ -88,6 +93,13 @@ fn d4_status_leases_events_and_deletions_are_left_alone() {
     ] {
         assert_eq!(answered(&changed(update(), resource, subresource), &trace).1, None);
     }
+    // A Scale has no annotations that are kept; those of a Binding would become another object's.
+    let pods = || json!({"group": "", "resource": "pods"});
+    assert_eq!(answered(&changed(update(), pods(), "scale"), &trace).1, None);
+    for subresource in ["binding", "eviction", "token"] {
+        assert_eq!(answered(&changed(review("CREATE", json!({"metadata": {}}), Value::Null), pods(), subresource), &trace).1, None);
+    }
+    assert!(answered(&changed(update(), pods(), "resize"), &trace).1.is_some());
     assert_eq!(answered(&review("DELETE", Value::Null, json!({"metadata": {}})), &trace).1, None);
     assert_eq!(answered(&review("CONNECT", json!({"metadata": {}}), Value::Null), &trace).1, None);
 }

@@ -57,12 +57,15 @@ async fn a_request_with_an_initial_id_writes_all_three() {
 
 #[tokio::test]
 async fn any_other_write_keeps_the_initial_id() {
-    let request = request(Operation::Update, Some(with_ids(["t", "s", "i"])), None);
-    for mut given in [json!({}), with_ids(["x", "y", "z"])] {
-        given["data"] = json!({"k": "v"});
-        let object = stamped(&chain(&store()), &request, given).await;
-        let [trace, span] = own(&request);
-        assert_eq!(ids(&object), [trace, span, Some("i".to_owned())]);
+    let initial = TraceId::random().to_string();
+    for (stored, kept) in [(initial.as_str(), Some(initial.clone())), ("edited by hand", None)] {
+        let request = request(Operation::Update, Some(with_ids(["t", "s", stored])), None);
+        for mut given in [json!({}), with_ids(["x", "y", "z"])] {
+            given["data"] = json!({"k": "v"});
+            let object = stamped(&chain(&store()), &request, given).await;
+            let [trace, span] = own(&request);
+            assert_eq!(ids(&object), [trace, span, kept.clone()]);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::{Definition, Scope};
+use ferrokube_trace::annotation;
 use std::collections::HashSet;
 
 /// All annotations of an object together.
@@ -70,6 +71,9 @@ fn check_annotations(object: &Document, errors: &mut Vec<FieldError>) {
     let mut bytes = 0;
     for (key, value) in pairs(object, "annotations") {
         bytes += key.len() + value.len();
+        if annotation::ALL.contains(&key) {
+            continue;
+        }
         // Upstream lets upper-case keys pass here.
         let wrong = if key.bytes().any(|byte| byte.is_ascii_uppercase()) { name::qualified_name(&key.to_ascii_lowercase()) } else { name::qualified_name(key) };
         errors.extend(wrong.into_iter().map(|why| invalid("metadata.annotations", key, why)));

@@ -121,7 +121,9 @@ impl Job<'_> {
     /// The same for an apply, which has its own managedFields.
     pub(super) fn draft_untracked(&self, mut object: Document) -> Draft {
         meta::fill_new(&mut object, self.context.now);
-        meta::keep_server_annotations(None, &mut object);
+        if self.registry.admission().owns_ids() {
+            meta::keep_server_annotations(None, &mut object);
+        }
         self.keep_reset(None, &mut object);
         self.definition().set_defaults(self.target.served.version, &mut object);
         meta::dedup_owners(&mut object, self.context);

@@ -160,7 +160,7 @@ impl Deletion<'_> {
         let write = match verdict {
             Verdict::AlreadyPending => return Ok(Plan::Done(Deleted::AlreadyPending(stored()))),
             Verdict::Held => return Ok(Plan::Done(Deleted::Pending(stored()))),
-            Verdict::Mark(marked) if noop::is_same(&object, &marked) => return Ok(Plan::Done(Deleted::Pending(stored()))),
+            Verdict::Mark(marked) if noop::is_same_but_ids(&object, &marked) => return Ok(Plan::Done(Deleted::Pending(stored()))),
             Verdict::Mark(marked) if self.options.dry_run => return Ok(Plan::Done(Deleted::Pending(Object::Computed(marked)))),
             Verdict::Remove(last) if self.options.dry_run => return Ok(Plan::Done(Deleted::Gone(Object::Computed(last.unwrap_or(object))))),
             Verdict::Mark(marked) => (Write::Put(self.put(key, &marked)?), pending as fn(&Target, Arc<Entry>) -> Deleted),

@@ -133,6 +133,7 @@ impl<'a> Job<'a> {
             api_version: self.shape.gvk.api_version(),
             subresource: self.target.subresource.clone(),
             time: rfc3339_seconds(self.context.now),
+            ids_are_servers: self.registry.admission().owns_ids(),
         }
     }
 
@@ -335,7 +336,7 @@ impl<'a> Job<'a> {
             None => (self.target.served.clone(), &draft.object),
         };
         if let (Some(old), Some(head)) = (&draft.old, head)
-            && noop::is_same(old, &draft.object)
+            && self.is_same(old, &draft.object)
             && (self.options.dry_run || codec::is_fresh(self.registry.catalog(), &served, head, draft.stored.as_ref().unwrap_or(old)))
         {
             return Ok(Plan::Done(Written { object: Registry::object(head.clone(), &self.target.served), created }));
@@ -346,6 +347,10 @@ impl<'a> Job<'a> {
         }
         let answer = if created { answer_created } else { answer_updated };
         Ok(Plan::Commit { txn: transaction(Write::Put(put)), answer })
+    }
+
+    fn is_same(&self, old: &Document, object: &Document) -> bool {
+        if self.registry.admission().owns_ids() { noop::is_same_but_ids(old, object) } else { noop::is_same(old, object) }
     }
 
     /// An update that removes the last finalizer of an object whose deletion was asked completes it.

@@ -83,7 +83,7 @@ impl Job<'_> {
             Patch::Strategic(body) => {
                 // A map that only the server wrote to is taken as absent, which directives tell apart; it is put back afterwards. JSON patches see it:
                 // they are computed from what their client read, and adding a key to a map that it saw must not fail.
-                if body.document.get(&["metadata", "annotations"]).is_some() {
+                if self.registry.admission().owns_ids() && body.document.get(&["metadata", "annotations"]).is_some() {
                     meta::keep_server_annotations(None, &mut object);
                 }
                 strategic_merge(&self.body_shape.schema, &mut object, &body.document).map_err(refused)?;
@@ -124,7 +124,7 @@ impl Job<'_> {
             return Err(Failure::bad_request(format!("the applied object is a {:?}, expected: {}", body.document.kind(), self.body_shape.gvk.kind)));
         }
         self.strictness(body).judge(&[]).map_err(|misfit| self.body_shape.bad_request(misfit))?;
-        let applied = without_server_annotations(&body.document);
+        let applied = if self.registry.admission().owns_ids() { without_server_annotations(&body.document) } else { None };
         let manager = self.manager(apply::Operation::Apply);
         let merged = apply::apply(&self.body_shape.schema, self.reset, live, applied.as_ref().unwrap_or(&body.document), &manager, self.options.force);
         let object = merged.map_err(apply_refused)?;

@@ -143,7 +143,9 @@ impl Job<'_> {
             }
             None => self.revise(Some(&old), input)?,
         };
-        meta::keep_server_annotations(Some(&old), &mut object);
+        if self.registry.admission().owns_ids() {
+            meta::keep_server_annotations(Some(&old), &mut object);
+        }
         if matches!(input, Input::Patch(_)) {
             self.definition().set_defaults(self.target.served.version, &mut object);
         }

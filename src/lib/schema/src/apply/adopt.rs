@@ -30,13 +30,14 @@ pub(super) fn allowed(schema: &Schema, live: &Document, api_version: &str) -> Op
 }
 
 /// Keeps an annotation that is there in step with what was applied.
-pub(super) fn refresh(object: &mut Document, applied: &Document) {
+pub(super) fn refresh(object: &mut Document, applied: &Document, skip: &Skip<'_>) {
     if object.annotation(ANNOTATION).is_none() {
         return;
     }
     let mut applied = applied.clone();
+    let ids = skip.below("metadata").below("annotations");
     if let Some(Value::Object(annotations)) = applied.get_mut(&["metadata", "annotations"]) {
-        annotations.retain(|name, _| name != ANNOTATION && !name.starts_with("trace.kubernetes.io/"));
+        annotations.retain(|name, _| name != ANNOTATION && !ids.has(name));
     }
     let Some(Value::Object(annotations)) = object.get_mut(&["metadata", "annotations"]) else {
         return;

@@ -17,24 +17,25 @@ const SERVER: &[&[&str]] = &[
     &["metadata", "generation"],
     &["metadata", "managedFields"],
     &["metadata", "resourceVersion"],
-    &["metadata", "annotations", TRACE[0]],
-    &["metadata", "annotations", TRACE[1]],
-    &["metadata", "annotations", TRACE[2]],
 ];
+
+const IDS: &[&[&str]] = &[&["metadata", "annotations", TRACE[0]], &["metadata", "annotations", TRACE[1]], &["metadata", "annotations", TRACE[2]]];
 
 /// The paths of a write, as split text.
 pub(super) struct Skipped<'a> {
     reset: Vec<Vec<&'a str>>,
+    ids: &'static [&'static [&'static str]],
 }
 
 impl<'a> Skipped<'a> {
-    pub(super) fn of(reset: &'a ResetFields) -> Self {
-        Self { reset: reset.paths.iter().map(|path| path.split('.').collect()).collect() }
+    /// `ids`: whether the trace annotations are among them.
+    pub(super) fn of(reset: &'a ResetFields, ids: bool) -> Self {
+        Self { reset: reset.paths.iter().map(|path| path.split('.').collect()).collect(), ids: if ids { IDS } else { &[] } }
     }
 
     /// At the root of an object.
     pub(super) fn root(&self) -> Skip<'_> {
-        Skip { paths: SERVER.iter().copied().chain(self.reset.iter().map(Vec::as_slice)).collect(), annotations: false }
+        Skip { paths: SERVER.iter().chain(self.ids).copied().chain(self.reset.iter().map(Vec::as_slice)).collect(), annotations: false }
     }
 }
 

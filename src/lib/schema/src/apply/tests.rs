@@ -7,7 +7,14 @@ use ferrokube_apimachinery::document::json;
 use proptest::prelude::*;
 
 fn manager(name: &str, operation: Operation) -> Manager {
-    Manager { name: name.to_owned(), operation, api_version: "v1".to_owned(), subresource: String::new(), time: "2024-01-02T03:04:05Z".to_owned() }
+    Manager {
+        name: name.to_owned(),
+        operation,
+        api_version: "v1".to_owned(),
+        subresource: String::new(),
+        time: "2024-01-02T03:04:05Z".to_owned(),
+        ids_are_servers: true,
+    }
 }
 
 /// One object and those who write it.
@@ -499,7 +506,7 @@ proptest! {
         for (key, value) in spec["map"].as_object().unwrap() {
             prop_assert_eq!(&bench.get(&["spec", "map", key]), value);
         }
-        let config = fields::of(&bench.schema, thing(spec).as_object().unwrap(), &Skipped::of(&bench.reset).root());
+        let config = fields::of(&bench.schema, thing(spec).as_object().unwrap(), &Skipped::of(&bench.reset, true).root());
         let owners = bench.owners();
         let owned = owners.get("m1 Apply").or(owners.get("m1 Apply!")).and_then(Value::as_object).cloned().unwrap_or_default();
         prop_assert_eq!(config, owned);
