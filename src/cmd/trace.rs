@@ -3,8 +3,9 @@
 use super::data_dir::DataDir;
 use anyhow::{Context, bail};
 use clap::Args;
-use ferrokube_client::{Connection, Discovered, DiscoveredResource};
-use ferrokube_timeline::{Query, Story, render, search};
+use ferrokube_client::{Connection, Discovered};
+use ferrokube_timeline::{Object, Query, Story, last_life, render, search};
+use ferrokube_trace::TraceId;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,15 +37,23 @@ pub(crate) struct Flags {
     json: bool,
 }
 
+/// An object as it is asked for.
+struct Asked<'a> {
+    kind: &'a str,
+    name: &'a str,
+    namespace: &'a str,
+}
+
 /// Searches and prints.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let directory = DataDir::locate(flags.data_dir.as_deref())?;
     let logs = if flags.logs.is_empty() { default_logs(&directory)? } else { flags.logs.clone() };
     let ids = match flags.what.split_once('/') {
         Some((kind, name)) => {
+            let asked = Asked { kind, name, namespace: &flags.namespace };
             let kubeconfig = flags.kubeconfig.clone().unwrap_or_else(|| directory.join("admin.kubeconfig"));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
-            runtime.block_on(ids_of(kind, name, &flags.namespace, kubeconfig))?
+            runtime.block_on(ids_of(&asked, kubeconfig, &logs))?
         }
         None => vec![flags.what.clone()],
     };
@@ -72,16 +81,35 @@ fn default_logs(directory: &std::path::Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(logs)
 }
 
-/// The ids that an object carries: its family's first, since it finds the object's whole life.
-async fn ids_of(kind: &str, name: &str, namespace: &str, kubeconfig: PathBuf) -> anyhow::Result<Vec<String>> {
+/// The ids that an object carries: its family's first, since it finds the object's whole life. Of one that is gone the audit log tells.
+async fn ids_of(asked: &Asked<'_>, kubeconfig: PathBuf, logs: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let Asked { kind, name, namespace } = asked;
     let client = Connection::from_kubeconfig(&kubeconfig).await?.client()?;
-    let discovered = Discovered::query(&client).await.context("cannot ask the API server what it serves")?;
-    let word = kind.to_ascii_lowercase();
-    let is_asked = |found: &&DiscoveredResource| found.resource.plural == word || found.resource.kind.to_ascii_lowercase() == word;
-    let Some(found) = discovered.resources.iter().find(is_asked) else { bail!("the API server serves no kind {kind:?}") };
+    let discovered = Discovered::query(&client).await.context("cannot ask the API server what it serves (no server is asked about an id)")?;
+    let Some(found) = discovered.named(kind) else { bail!("the API server serves no kind {kind:?}") };
     let annotations = found.annotations(&client, namespace, name).await.with_context(|| format!("cannot read {kind}/{name}"))?;
+    let Some(annotations) = annotations else {
+        let resource = found.resource.plural.clone();
+        // Requests about a namespace are made in it.
+        let namespace = if found.namespaced {
+            *namespace
+        } else if resource == "namespaces" {
+            *name
+        } else {
+            ""
+        };
+        let ids = last_life(&Object { resource, namespace: namespace.to_owned(), name: (*name).to_owned() }, logs)?;
+        if ids.is_empty() {
+            let place = if found.namespaced { format!(" in namespace {namespace}") } else { String::new() };
+            bail!("there is no {kind}/{name}{place}, and no audit log among the files tells of one");
+        }
+        eprintln!("ferrokube: there is no {kind}/{name} any more; this is the last one that was");
+        return Ok(ids);
+    };
     let of = |key: &str| annotations.get(key).cloned();
     let mut ids: Vec<String> = [of(ferrokube_trace::annotation::INITIAL_TRACE_ID), of(ferrokube_trace::annotation::TRACE_ID)].into_iter().flatten().collect();
+    // On a server that does not own them anybody may have edited them.
+    ids.retain(|id| id.parse::<TraceId>().is_ok());
     ids.dedup();
     if ids.is_empty() {
         bail!("{kind}/{name} carries no ids: it was written with the gate LogTracking off, or by another server");

@@ -23,14 +23,14 @@ impl DiscoveredResource {
         verbs.iter().all(|verb| self.verbs.iter().any(|own| own == verb))
     }
 
-    /// The annotations of one object of the resource; `namespace` is for namespaced ones.
+    /// The annotations of one object of the resource, `None` when there is no such object; `namespace` is for namespaced ones.
     ///
     /// # Errors
     /// What the server answered, or that it could not be reached.
-    pub async fn annotations(&self, client: &Client, namespace: &str, name: &str) -> Result<BTreeMap<String, String>, kube::Error> {
+    pub async fn annotations(&self, client: &Client, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, String>>, kube::Error> {
         let api: Api<DynamicObject> =
             if self.namespaced { Api::namespaced_with(client.clone(), namespace, &self.resource) } else { Api::all_with(client.clone(), &self.resource) };
-        Ok(api.get_metadata(name).await?.metadata.annotations.unwrap_or_default())
+        Ok(api.get_metadata_opt(name).await?.map(|object| object.metadata.annotations.unwrap_or_default()))
     }
 }
 
@@ -41,6 +41,8 @@ pub struct Discovered {
     pub resources: Vec<DiscoveredResource>,
     /// Group versions that the server could not describe now (an aggregated server that is away): `group/version`.
     pub unavailable: Vec<String>,
+    /// Singular and short names, and the place of what they stand for.
+    pub names: Vec<(String, usize)>,
 }
 
 impl Discovered {
@@ -73,12 +75,26 @@ impl Discovered {
                     continue;
                 }
                 let kind = found.response_kind.and_then(|gvk| gvk.kind).unwrap_or_default();
+                let names = found.singular_resource.into_iter().chain(found.short_names);
+                self.names.extend(names.map(|short| (short, self.resources.len())));
                 let gvk = kube::core::GroupVersionKind::gvk(&name, &version_name, &kind);
                 let resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
                 self.resources.push(DiscoveredResource { resource, namespaced: found.scope.as_deref() == Some("Namespaced"), verbs: found.verbs });
                 seen.push(plural);
             }
         }
+    }
+
+    /// What somebody calls `configmap`, `ConfigMaps`, `cm` or `deployments.apps`, as kubectl understands it.
+    pub fn named(&self, word: &str) -> Option<&DiscoveredResource> {
+        let lower = word.to_ascii_lowercase();
+        let (word, group) = lower.split_once('.').map_or((lower.as_str(), None), |(word, group)| (word, Some(group)));
+        let fits = |(place, found): &(usize, &DiscoveredResource)| {
+            let own = [&found.resource.plural, &found.resource.kind].into_iter().any(|own| own.eq_ignore_ascii_case(word));
+            let named = own || self.names.iter().any(|(name, of)| of == place && name == word);
+            named && group.is_none_or(|group| group == found.resource.group)
+        };
+        self.resources.iter().enumerate().find(fits).map(|(_, found)| found)
     }
 
     /// The resource of a kind, in whatever version it is preferred.

@@ -176,9 +176,11 @@ impl<K: Key> Queue<K> {
             let work = reconcile(key.clone(), &action);
             let (queue, seam_key) = (self.clone(), key.clone());
             running.spawn(async move {
-                let object = format!("{seam_key:?}");
-                let seam = Seam { name, resource: "", namespace: "", object: &object };
-                let result = action.run(seam, attempt(name, &object, work)).await;
+                let shown = format!("{seam_key:?}");
+                // Of a text without its quotes.
+                let object = shown.trim_matches('"');
+                let seam = Seam { name, resource: "", namespace: "", object };
+                let result = action.run(seam, attempt(name, object, work)).await;
                 queue.finish(key, causes, &result);
             });
         }

@@ -120,7 +120,7 @@ mod tests {
             namespaced: true,
             verbs: Vec::new(),
         };
-        let discovered = Discovered { resources: vec![found("", "ConfigMap", "configmaps"), found("batch", "Job", "jobs")], unavailable: Vec::new() };
+        let discovered = Discovered { resources: vec![found("", "ConfigMap", "configmaps"), found("batch", "Job", "jobs")], ..Discovered::default() };
         let counted_as: CountedAs = |group, plural| match group {
             "" => vec![format!("count/{plural}"), plural.to_owned()],
             group => vec![format!("count/{plural}.{group}")],

@@ -4,6 +4,7 @@
 //! gzip files. Must never know storage or the API server. Start reading at [`mod@search`].
 
 mod files;
+mod finder;
 pub mod line;
 pub mod page;
 pub mod render;
@@ -14,5 +15,5 @@ pub mod story;
 
 pub use page::{CONTENT_SECURITY_POLICY, Page, Pages};
 pub use ring::{ObjectRef, Ring};
-pub use search::{Query, SearchError, search};
+pub use search::{Object, Query, SearchError, last_life, search};
 pub use story::{Action, Story, Trace};

@@ -1,8 +1,8 @@
 //! Files as streams of lines: fast search for ids, on all cores, gzip read on the way, memory bounded.
 
 use crate::files::{From, Piece, is_gzip, is_journal, pieces};
+use crate::finder::Wanted;
 use crate::line::{self, Line};
-use aho_corasick::{AhoCorasick, AhoCorasickKind, Input};
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memrchr};
 use std::fs::File;
@@ -45,16 +45,22 @@ pub struct Scanned {
 
 /// Finds all lines that hold one of the ids (lower-case hexadecimal digits, whole words), over all files, on all cores.
 pub fn scan(files: &[PathBuf], ids: &[String]) -> Scanned {
-    // The ids are digits alone, so they cannot fail to build; a table of a thousand takes 4 MB, and is faster than any smaller form.
-    let kind = if ids.len() > 16 { Some(AhoCorasickKind::DFA) } else { None };
-    let Ok(finder) = AhoCorasick::builder().kind(kind).build(ids) else { return Scanned::default() };
+    scan_for(files, &Wanted::ids(ids))
+}
+
+/// Finds all lines that hold a text.
+pub(crate) fn scan_text(files: &[PathBuf], text: &str) -> Scanned {
+    scan_for(files, &Wanted::text(text))
+}
+
+fn scan_for(files: &[PathBuf], wanted: &Wanted) -> Scanned {
     let (pieces, next, kept) = (pieces(files), AtomicUsize::new(0), Kept::default());
     let all = Mutex::new(Scanned::default());
     let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8).min(pieces.len().max(1));
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                let mut search = Search { finder: &finder, kept: &kept, out: Scanned::default(), buffer: Vec::new() };
+                let mut search = Search { wanted, kept: &kept, out: Scanned::default(), buffer: Vec::new() };
                 while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Err(error) = search.piece(&files[piece.file], *piece) {
                         search.out.failed.push((files[piece.file].clone(), error));
@@ -88,7 +94,7 @@ impl Kept {
 
 /// One worker.
 struct Search<'a> {
-    finder: &'a AhoCorasick,
+    wanted: &'a Wanted,
     kept: &'a Kept,
     out: Scanned,
     buffer: Vec<u8>,
@@ -164,14 +170,9 @@ impl Search<'_> {
     /// Whole lines only; those that begin beyond the piece are another worker's.
     fn collect(&mut self, block: &[u8], at: u64, piece: Piece) {
         let mut from = 0;
-        while let Some(hit) = self.finder.find(Input::new(block).span(from..block.len())) {
-            let is_part = |index: usize| block.get(index).is_some_and(u8::is_ascii_hexdigit);
-            if is_part(hit.end()) || hit.start().checked_sub(1).is_some_and(is_part) {
-                from = hit.start() + 1;
-                continue;
-            }
-            let begin = memrchr(b'\n', &block[..hit.start()]).map_or(0, |at| at + 1);
-            let end = memchr(b'\n', &block[hit.start()..]).map_or(block.len(), |length| hit.start() + length);
+        while let Some(hit) = self.wanted.find(block, from) {
+            let begin = memrchr(b'\n', &block[..hit.start]).map_or(0, |at| at + 1);
+            let end = memchr(b'\n', &block[hit.end..]).map_or(block.len(), |length| hit.end + length);
             if at + begin as u64 >= piece.end {
                 return;
             }

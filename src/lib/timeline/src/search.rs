@@ -1,6 +1,7 @@
 //! From an id to everything that belongs to it.
 
 use crate::files;
+use crate::finder;
 use crate::line::Line;
 use crate::scan::{self, Scanned};
 use crate::story::{Entry, Story};
@@ -42,14 +43,10 @@ const MAX_TRACES: usize = 1000;
 /// [`SearchError`]. Files that fail half-way are reported in the story, never fatal.
 pub fn search(query: &Query) -> Result<Story, SearchError> {
     let ids: Vec<String> = query.ids.iter().map(|id| checked(id)).collect::<Result<_, _>>()?;
-    let mut files = BTreeSet::new();
-    for path in &query.logs {
-        files.extend(files::files(path).map_err(|source| SearchError::Unreadable { path: path.clone(), source })?);
-    }
-    let files: Vec<PathBuf> = files.into_iter().collect();
+    let files = all_files(&query.logs)?;
     let first = scan::scan(&files, &ids);
     let traces: BTreeSet<String> =
-        first.found.iter().map(|found| found.line.trace_id.clone()).filter(|trace| trace.len() == 32 && !ids.contains(trace)).collect();
+        first.found.iter().map(|found| found.line.trace_id.clone()).filter(|trace| trace.len() == 32 && finder::is_id(trace) && !ids.contains(trace)).collect();
     if traces.is_empty() {
         return Ok(story(ids, &files, first));
     }
@@ -58,6 +55,46 @@ pub fn search(query: &Query) -> Result<Story, SearchError> {
     let needles: Vec<String> = ids.iter().cloned().chain(traces.into_iter().take(MAX_TRACES)).collect();
     let second = scan::scan(&files, &needles);
     Ok(story(ids, &files, second))
+}
+
+/// An object that may be gone, as an audit event names it.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// The plural.
+    pub resource: String,
+    /// Empty for cluster scope.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Object {
+    /// How its references begin, as every API server writes them.
+    fn reference(&self) -> String {
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let namespace = if self.namespace.is_empty() { String::new() } else { format!("\"namespace\":{},", quoted(&self.namespace)) };
+        format!("\"objectRef\":{{\"resource\":{},{namespace}\"name\":{}", quoted(&self.resource), quoted(&self.name))
+    }
+}
+
+/// The ids of an object's last life that the audit logs among the files tell of: its family, else the trace of the last request about it.
+///
+/// # Errors
+/// [`SearchError::Unreadable`].
+pub fn last_life(object: &Object, logs: &[PathBuf]) -> Result<Vec<String>, SearchError> {
+    let found = scan::scan_text(&all_files(logs)?, &object.reference()).found.into_iter().map(|found| found.line);
+    let written = found.filter(|line| line.request.as_ref().is_some_and(|request| (200..300).contains(&request.code)));
+    let last = written.filter(|line| finder::is_id(&line.trace_id)).max_by_key(|line| line.time);
+    let ids = last.map(|line| if finder::is_id(&line.initial_trace_id) { line.initial_trace_id } else { line.trace_id });
+    Ok(ids.into_iter().collect())
+}
+
+fn all_files(logs: &[PathBuf]) -> Result<Vec<PathBuf>, SearchError> {
+    let mut files = BTreeSet::new();
+    for path in logs {
+        files.extend(files::files(path).map_err(|source| SearchError::Unreadable { path: path.clone(), source })?);
+    }
+    Ok(files.into_iter().collect())
 }
 
 /// Which component logs under which of our targets: in one process all share one log.
@@ -73,8 +110,7 @@ const OWN: [(&str, &str); 7] = [
 
 fn checked(id: &str) -> Result<String, SearchError> {
     let lower = id.to_ascii_lowercase();
-    let is_id = matches!(lower.len(), 16 | 32) && lower.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_id { Ok(lower) } else { Err(SearchError::NotAnId(id.to_owned())) }
+    if finder::is_id(&lower) { Ok(lower) } else { Err(SearchError::NotAnId(id.to_owned())) }
 }
 
 fn story(ids: Vec<String>, files: &[PathBuf], scanned: Scanned) -> Story {
@@ -113,6 +149,24 @@ mod tests {
         assert_eq!(story.traces.len(), 1);
         assert_eq!(story.traces[0].actions.len(), 2);
         assert!(story.traces[0].actions[0].request.as_ref().is_some_and(|request| request.user == "alice"), "the request comes first: {story:?}");
+    }
+
+    #[test]
+    fn an_object_that_is_gone_is_found_by_its_audit_events() {
+        let [first, last] = ["1", "2"].map(|digit| digit.repeat(32));
+        let event = |time: &str, name: &str, code: u16, family: &str| {
+            format!(
+                r#"{{"kind":"Event","auditID":"a","verb":"delete","requestURI":"/x","user":{{"username":"alice"}},"objectRef":{{"resource":"fleets","namespace":"default","name":"{name}","apiGroup":"example.com"}},"responseStatus":{{"code":{code}}},"stageTimestamp":"2026-11-21T03:00:0{time}Z","annotations":{{"trace.kubernetes.io/trace-id":"{first}","trace.kubernetes.io/initial-trace-id":"{family}"}}}}"#
+            ) + "\n"
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let text =
+            event("2", "alpha", 200, &last) + &event("1", "alpha", 200, &first) + &event("3", "alpha", 404, &first) + &event("4", "alpha-2", 200, &first);
+        std::fs::write(directory.path().join("audit.log"), text).unwrap();
+        let object = |name: &str| Object { resource: "fleets".into(), namespace: "default".into(), name: name.into() };
+        let logs = [directory.path().to_owned()];
+        assert_eq!(last_life(&object("alpha"), &logs).unwrap(), [last]);
+        assert!(last_life(&object("al"), &logs).unwrap().is_empty());
     }
 
     #[test]

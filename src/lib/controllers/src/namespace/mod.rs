@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_version_that_changed_during_a_pass_is_seen() {
-        let served = |version: &str| Discovered { resources: vec![gears(version)], unavailable: Vec::new() };
+        let served = |version: &str| Discovered { resources: vec![gears(version)], ..Discovered::default() };
         assert_eq!(contents(&served("v1")), contents(&served("v1")));
         assert_ne!(contents(&served("v1")), contents(&served("v2")));
         assert_ne!(contents(&served("v1")), contents(&Discovered::default()));
