@@ -70,7 +70,7 @@ impl Flags {
 pub(crate) fn run(flags: Flags) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
     let spans = flags.tracing.config("controller-manager")?;
-    let _telemetry = process::set_up(&flags.log.config(&gates), &gates, &warnings, spans.as_ref())?;
+    let _telemetry = process::set_up(&flags.log.config(&gates, None), &gates, &warnings, spans.as_ref())?;
     process::block_on(work(flags))
 }
 

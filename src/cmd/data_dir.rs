@@ -6,7 +6,8 @@
 //! admin.kubeconfig   the administrator's
 //! pki/               CA and token keys
 //! store/             the journal
-//! audit.log
+//! audit.log          who did what; older ones beside it
+//! ferrokube.log      the log of an all-in-one; older ones beside it
 //! ```
 
 use anyhow::{Context, anyhow, bail};

@@ -3,9 +3,10 @@
 use super::tracing::TracingFlags;
 use clap::{Args, ValueEnum};
 use ferrokube_features::{Gates, LOG_TRACKING, Settings, Version};
-use ferrokube_trace::log;
+use ferrokube_trace::log::{self, LogFile, Rotation};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How a process logs.
 #[derive(Debug, Args)]
@@ -20,15 +21,36 @@ pub(crate) struct LogFlags {
     /// Verbosity as a number: 0-2 info, 3-5 debug, 6-10 trace
     #[arg(short, long = "v", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=10), conflicts_with = "log_level")]
     verbosity: Option<u8>,
+    /// Keep the log in this file, too, readable by its owner only; without a level it holds a line for each reconcile besides. `-`: in none
+    /// [default: all-in-one with embedded storage: ferrokube.log in the data directory; else none]
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+    /// Megabytes after which a new log file is begun
+    #[arg(long, value_name = "MB", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    log_file_maxsize: u64,
+    /// Old log files that are kept
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    log_file_maxbackup: u16,
 }
 
+/// What the log file holds unless a level is chosen: what caused what in the controllers. Requests that write are in the audit log, and a line for every
+/// other one would cost each of them time.
+const FILE_FILTER: &str = "warn,ferrokube=info,ferrokube::seam=off,ferrokube_client=debug,ferrokube_controllers=debug";
+
 impl LogFlags {
-    /// With the ids of requests if the gate says so.
-    pub(crate) fn config(&self, gates: &Gates) -> log::Config {
+    /// With the ids of requests if the gate says so. `file` is kept unless another one is chosen.
+    pub(crate) fn config(&self, gates: &Gates, file: Option<&Path>) -> log::Config {
         let of_verbosity = self.verbosity.map(|verbosity| log::level_of_verbosity(verbosity).to_owned());
         let of_environment = || std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
-        let filter = self.log_level.clone().or(of_verbosity).or_else(of_environment).unwrap_or_else(|| "info".into());
-        log::Config { format: self.log_format, filter, ids: gates.enabled(&LOG_TRACKING), tap: None }
+        let chosen = self.log_level.clone().or(of_verbosity).or_else(of_environment);
+        let path = self.log_file.as_deref().or(file).filter(|path| *path != Path::new("-"));
+        let file = path.map(|path| LogFile { path: path.to_owned(), rotation: self.rotation(), filter: chosen.clone().unwrap_or_else(|| FILE_FILTER.into()) });
+        let filter = chosen.unwrap_or_else(|| "info".into());
+        log::Config { format: self.log_format, filter, ids: gates.enabled(&LOG_TRACKING), file, tap: None }
+    }
+
+    fn rotation(&self) -> Rotation {
+        Rotation { max_bytes: self.log_file_maxsize << 20, max_backups: self.log_file_maxbackup.into(), max_age: Duration::ZERO }
     }
 }
 

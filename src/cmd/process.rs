@@ -3,7 +3,7 @@
 use anyhow::Context;
 use ferrokube_features::{Gates, LOG_TRACKING_INTEROP, Warning};
 use ferrokube_trace::export::{self, Finish};
-use ferrokube_trace::log::{self, Flush};
+use ferrokube_trace::log::{self, LastLines};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::future::Future;
 use std::io;
@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// What the process tells about itself; dropped at its end, it sends the last spans and writes the last lines.
 pub(crate) struct Telemetry {
     _spans: Option<Finish>,
-    _log: Flush,
+    _log: LastLines,
 }
 
 /// Starts logging and, when asked, the export of spans; takes all file handles there are, and makes panics one log line.

@@ -54,7 +54,7 @@ const RELOAD: Duration = Duration::from_secs(2);
 /// Runs until a signal.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
-    let _telemetry = process::set_up(&flags.log.config(&gates), &gates, &warnings, None)?;
+    let _telemetry = process::set_up(&flags.log.config(&gates, None), &gates, &warnings, None)?;
     let webhook = Webhook { on: gates.enabled(&LOG_TRACKING), bodies: Semaphore::new(MAX_BODIES), counts: Counts::default() };
     process::block_on(serve(flags, Arc::new(webhook)))
 }

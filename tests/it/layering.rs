@@ -15,7 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cel", &["apimachinery", "schema"]),
     ("resource", &["apimachinery", "schema"]),
     ("registry", &["apimachinery", "schema", "resource", "storage", "features", "trace"]),
-    ("auth", &["apimachinery", "resource", "registry", "storage"]),
+    ("auth", &["apimachinery", "resource", "registry", "storage", "trace"]),
     ("admission", &["apimachinery", "resource", "registry", "schema", "storage", "features", "trace"]),
     ("controlplane", &["apimachinery", "schema", "trace", "features", "storage", "serve", "resource", "registry", "auth", "admission", "cel"]),
     ("resources", &["apimachinery", "schema", "resource", "cel"]),

@@ -13,12 +13,14 @@ mod kill9;
 mod kubectl;
 mod layering;
 mod lifecycle;
+mod log_file;
 mod log_tracking;
 mod objects;
 mod sizes;
 mod starved;
 mod tokens;
 mod trace_page;
+mod trace_review;
 mod trace_webhook;
 mod trails;
 

@@ -14,11 +14,11 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const FLEETS: &str = "/apis/example.com/v1/namespaces/default/fleets";
 
-fn id<'a>(object: &'a Value, name: &str) -> &'a str {
+pub(crate) fn id<'a>(object: &'a Value, name: &str) -> &'a str {
     object["metadata"]["annotations"][format!("trace.kubernetes.io/{name}")].as_str().unwrap_or_else(|| panic!("no {name} in {object}"))
 }
 
-fn audited(event: &Value, name: &str) -> String {
+pub(crate) fn audited(event: &Value, name: &str) -> String {
     event["annotations"][format!("trace.kubernetes.io/{name}")].as_str().unwrap_or_else(|| panic!("no {name} in {event}")).to_owned()
 }
 
@@ -158,15 +158,15 @@ fn example() -> PathBuf {
 }
 
 /// API server, controllers and the example controller, a process and a log each.
-struct Fleets {
-    cluster: Cluster,
+pub(crate) struct Fleets {
+    pub(crate) cluster: Cluster,
     kubectl: Kubectl,
     logs: tempfile::TempDir,
     _processes: Vec<Process>,
 }
 
 impl Fleets {
-    async fn start(kubectl: Kubectl) -> Self {
+    pub(crate) async fn start(kubectl: Kubectl) -> Self {
         let cluster = Launch::new(FERROKUBE).role("apiserver").flag("--log-level=debug").start().unwrap();
         let logs = tempfile::tempdir().unwrap();
         let mut manager = Command::new(FERROKUBE);
@@ -182,7 +182,7 @@ impl Fleets {
         fleets
     }
 
-    fn log(&self, component: &str) -> PathBuf {
+    pub(crate) fn log(&self, component: &str) -> PathBuf {
         self.logs.path().join(format!("{component}.log"))
     }
 
@@ -202,13 +202,13 @@ impl Fleets {
         path
     }
 
-    fn kubectl(&self, arguments: &[&str]) -> String {
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         let ran = self.kubectl.run(&self.cluster.kubeconfig(), arguments);
         assert!(ran.ok, "kubectl {arguments:?}: {}{}", ran.stdout, ran.stderr);
         ran.stdout
     }
 
-    async fn ships(&self, admin: &Client, count: usize) -> Vec<Value> {
+    pub(crate) async fn ships(&self, admin: &Client, count: usize) -> Vec<Value> {
         wait_until("the ships", BOUND, async || {
             let list = admin.get(&format!("{CONFIGMAPS}?labelSelector=example.com/fleet")).await.unwrap().body;
             let items = list["items"].as_array().cloned().unwrap_or_default();
@@ -227,25 +227,25 @@ impl Fleets {
     }
 }
 
-fn story(output: &Output) -> Value {
+pub(crate) fn story(output: &Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn actions<'a>(story: &'a Value, trace: &str) -> &'a [Value] {
+pub(crate) fn actions<'a>(story: &'a Value, trace: &str) -> &'a [Value] {
     let found = story["traces"].as_array().unwrap().iter().find(|found| found["trace_id"] == trace);
     found.unwrap_or_else(|| panic!("no trace {trace} in {story:#}"))["actions"].as_array().unwrap()
 }
 
-fn has_request(actions: &[Value], verb: &str, uri: &str, user: &str) -> bool {
+pub(crate) fn has_request(actions: &[Value], verb: &str, uri: &str, user: &str) -> bool {
     actions.iter().any(|action| {
         let request = &action["request"];
         request["verb"] == verb && request["uri"].as_str().unwrap_or_default().starts_with(uri) && request["user"] == user
     })
 }
 
-fn has_line(actions: &[Value], component: &str, message: &str) -> bool {
+pub(crate) fn has_line(actions: &[Value], component: &str, message: &str) -> bool {
     let of = |action: &Value| action["lines"].as_array().unwrap().iter().any(|line| line["message"].as_str().unwrap_or_default().contains(message));
     actions.iter().any(|action| action["component"] == component && of(action))
 }
@@ -270,8 +270,8 @@ fn l11_the_systemd_journal_is_searched() {
     assert!(String::from_utf8_lossy(&none.stdout).contains("journald"));
 }
 
-const ADMIN: &str = "kubernetes-admin";
-const ROBOT: &str = "system:serviceaccount:default:fleet-controller";
+pub(crate) const ADMIN: &str = "kubernetes-admin";
+pub(crate) const ROBOT: &str = "system:serviceaccount:default:fleet-controller";
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -51,9 +51,11 @@ pub(crate) fn run(flags: &ServerFlags, namesake: &NamesakeFlags, companion: Opti
     let spans = flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;
     let remembers = flags.trace_ui.enabled && companion.is_some() && gates.enabled(&LOG_TRACKING);
     let ring = remembers.then(|| Arc::new(Ring::default()));
-    let log = log::Config { tap: ring.clone().map(|ring| ring as Arc<dyn log::Tap>), ..flags.log.config(&gates) };
-    let _telemetry = process::set_up(&log, &gates, &warnings, spans.as_ref())?;
+    // First of all: the log may be in it.
     let directory = DataDir::open(flags.data_dir.as_deref())?;
+    let log_file = (companion.is_some() && flags.storage == Storage::Embedded).then(|| directory.join("ferrokube.log"));
+    let log = log::Config { tap: ring.clone().map(|ring| ring as Arc<dyn log::Tap>), ..flags.log.config(&gates, log_file.as_deref()) };
+    let _telemetry = process::set_up(&log, &gates, &warnings, spans.as_ref())?;
     let plan = Plan { flags, namesake, gates, directory, ring };
     process::block_on(serve(&plan, companion, started))
 }

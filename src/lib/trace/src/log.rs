@@ -1,20 +1,25 @@
 //! The log layer: JSON or text lines with `trace_id span_id initial_trace_id`, written without ever waiting for whoever reads them.
 //!
 //! Lines go through a bounded queue to a thread of their own: a stuck pipe costs lines (counted, and reported when it moves again), never requests.
+//! A file beside standard error has a queue and a thread of its own, so that neither keeps the other.
 
 mod format;
+mod rotate;
 mod sink;
 
 pub use format::Format;
-pub use sink::Flush;
+pub use rotate::{Rotating, Rotation};
 
 use crate::context::TraceContext;
 use crate::scope;
+use sink::{Flush, Sink};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fmt, io};
 use tracing::{Event, Subscriber};
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::{EnvFilter, Filtered};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// How a process logs.
@@ -26,8 +31,21 @@ pub struct Config {
     pub filter: String,
     /// Whether lines carry the ids of the request behind them (gate `LogTracking`).
     pub ids: bool,
+    /// Where lines are kept besides.
+    pub file: Option<LogFile>,
     /// Who else gets the lines that have ids, of this program's own code down to debug.
     pub tap: Option<Arc<dyn Tap>>,
+}
+
+/// A file that lines are kept in, for its owner only, in the same form and bounded by its rotation.
+#[derive(Clone, Debug)]
+pub struct LogFile {
+    /// Where; those that it was before are beside it.
+    pub path: PathBuf,
+    /// When a new one is begun, and how many old ones stay.
+    pub rotation: Rotation,
+    /// What is kept, as in [`Config::filter`].
+    pub filter: String,
 }
 
 /// Gets a copy of each line that has ids, as text; called where the line is logged, so it must neither wait nor log.
@@ -41,7 +59,7 @@ const TAPPED: &str = "off,ferrokube=debug,ferrokube::seam=off,ferrokube_controlp
 
 impl Default for Config {
     fn default() -> Self {
-        Self { format: Format::Text, filter: "info".into(), ids: true, tap: None }
+        Self { format: Format::Text, filter: "info".into(), ids: true, file: None, tap: None }
     }
 }
 
@@ -53,6 +71,14 @@ pub enum LogError {
     Filter {
         /// What was given.
         filter: String,
+    },
+    /// The log file cannot be opened.
+    #[error("cannot open the log file {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
     },
     /// The writer's thread did not start.
     #[error("cannot start the log writer")]
@@ -71,17 +97,39 @@ pub fn level_of_verbosity(verbosity: u8) -> &'static str {
     }
 }
 
-/// Starts logging to a writer (standard error) for the whole process. What is returned writes the last lines when it is dropped.
+/// Writes the last lines when it is dropped, if that takes no longer than half a second.
+pub struct LastLines {
+    _output: Flush,
+    _file: Option<Flush>,
+}
+
+/// Starts logging to a writer (standard error), and to the file if there is one, for the whole process.
 ///
 /// # Errors
 /// [`LogError`].
-pub fn start(config: &Config, writer: impl io::Write + Send + 'static) -> Result<Flush, LogError> {
+pub fn start(config: &Config, writer: impl io::Write + Send + 'static) -> Result<LastLines, LogError> {
     let filter = filter(&config.filter)?;
-    let (sink, flush) = sink::start(writer, config.format).map_err(LogError::Thread)?;
-    let layer = LogLayer { format: config.format, ids: config.ids, sink };
+    let (layer, output) = layer(config, writer)?;
+    let (file, kept) = file(config)?.unzip();
     let tap = config.tap.clone().map(|tap| self::filter(TAPPED).map(|filter| TapLayer(tap).with_filter(filter))).transpose()?;
-    tracing_subscriber::registry().with(layer.with_filter(filter)).with(tap).try_init().map_err(|_| LogError::Twice)?;
-    Ok(flush)
+    tracing_subscriber::registry().with(layer.with_filter(filter)).with(file).with(tap).try_init().map_err(|_| LogError::Twice)?;
+    Ok(LastLines { _output: output, _file: kept })
+}
+
+fn layer(config: &Config, writer: impl io::Write + Send + 'static) -> Result<(LogLayer, Flush), LogError> {
+    let (sink, flush) = sink::start(writer, config.format).map_err(LogError::Thread)?;
+    Ok((LogLayer { format: config.format, ids: config.ids, sink }, flush))
+}
+
+/// A layer with its own filter, and what writes its last lines.
+type FilteredLog<S> = (Filtered<LogLayer, EnvFilter, S>, Flush);
+
+fn file<S: Subscriber + for<'a> LookupSpan<'a>>(config: &Config) -> Result<Option<FilteredLog<S>>, LogError> {
+    let Some(LogFile { path, rotation, filter }) = &config.file else { return Ok(None) };
+    let filter = self::filter(filter)?;
+    let writer = Rotating::open(path, *rotation, false).map_err(|source| LogError::File { path: path.clone(), source })?;
+    let (layer, flush) = layer(config, writer)?;
+    Ok(Some((layer.with_filter(filter), flush)))
 }
 
 fn filter(text: &str) -> Result<EnvFilter, LogError> {
@@ -94,7 +142,7 @@ fn filter(text: &str) -> Result<EnvFilter, LogError> {
 struct LogLayer {
     format: Format,
     ids: bool,
-    sink: sink::Sink,
+    sink: Sink,
 }
 
 impl<S: Subscriber> Layer<S> for LogLayer {

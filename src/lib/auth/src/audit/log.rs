@@ -3,7 +3,8 @@
 use super::event::Event;
 use super::line;
 use super::policy::{Plan, Policy, Subject};
-use super::rotate::{Rotating, Rotation, Sink, Stdout};
+use super::sink::{Sink, Stdout};
+use ferrokube_trace::log::{Rotating, Rotation};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -268,7 +269,7 @@ impl Shared {
     }
 
     fn queue(&self, event: &Event<'_>, plan: &Plan) -> Result<oneshot::Receiver<Result<(), AuditError>>, AuditError> {
-        let mut encoded = Vec::with_capacity(1_024);
+        let mut encoded = Vec::with_capacity(2_048);
         line::write(&mut encoded, event, plan, self.max_event_bytes);
         let mut queue = self.lock();
         if queue.closed {

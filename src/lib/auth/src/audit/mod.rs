@@ -12,9 +12,9 @@ mod event;
 mod line;
 mod log;
 mod policy;
-mod rotate;
+mod sink;
 
 pub use event::{Event, Level, ObjectRef, Outcome, Payload, Stage, Stages, TraceIds};
+pub use ferrokube_trace::log::Rotation;
 pub use log::{AuditError, AuditLog, Config, OnFailure, Stats};
 pub use policy::{Plan, Policy, PolicyError, Subject};
-pub use rotate::Rotation;

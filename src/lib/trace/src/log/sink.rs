@@ -34,7 +34,7 @@ enum Message {
 }
 
 /// Writes what is in the queue when it is dropped, if that takes no longer than half a second.
-pub struct Flush(Sink);
+pub(crate) struct Flush(Sink);
 
 /// Starts the writer's thread; it ends when all sinks are gone.
 pub(crate) fn start(writer: impl Write + Send + 'static, format: Format) -> io::Result<(Sink, Flush)> {
@@ -77,10 +77,15 @@ fn write(mut writer: impl Write, lines: &Receiver<Message>, state: &State, forma
         {
             flushes.extend(take(message, &mut batch, state));
         }
-        // Nobody to tell when writing fails: standard error is what failed.
-        let _ = writer.write_all(batch.as_bytes());
+        // Nobody to tell when writing fails: standard error is what failed. Of a file (a full disk) the next lines that can be written say so.
+        if writer.write_all(batch.as_bytes()).is_err() {
+            state.dropped.fetch_add(batch.lines().count() as u64, Ordering::Relaxed);
+        }
         while let dropped @ 1.. = state.dropped.swap(0, Ordering::Relaxed) {
-            let _ = writer.write_all(format.notice("log lines were dropped because nobody read them", "lines", dropped).as_bytes());
+            if writer.write_all(format.notice("log lines were dropped because they could not be written", "lines", dropped).as_bytes()).is_err() {
+                state.dropped.fetch_add(dropped, Ordering::Relaxed);
+                break;
+            }
         }
         let _ = writer.flush();
         batch.clear();

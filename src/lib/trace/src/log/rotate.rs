@@ -1,10 +1,11 @@
-//! The audit file: appended, rotated by size, old ones removed by count and age.
+//! A file of lines: appended, rotated by size, old ones removed by count and age.
 
-use ferrokube_apimachinery::time;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 /// When a new file is begun and which old ones stay.
 #[derive(Clone, Copy, Debug)]
@@ -23,14 +24,9 @@ impl Default for Rotation {
     }
 }
 
-/// Where lines go; a seam, so that tests inject full disks.
-pub(super) trait Sink: Send {
-    /// Writes all of it or fails; a failed write leaves no torn line behind. `bytes` is whole lines.
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-}
-
-/// The file, or the process's standard output.
-pub(super) struct Rotating {
+/// The file, with those that it was before beside it.
+#[derive(Debug)]
+pub struct Rotating {
     path: PathBuf,
     rotation: Rotation,
     file: File,
@@ -40,8 +36,11 @@ pub(super) struct Rotating {
 }
 
 impl Rotating {
-    /// Opens or makes the file, readable by its owner only; a torn last line (never acknowledged) is cut.
-    pub(super) fn open(path: &Path, rotation: Rotation, sync: bool) -> io::Result<Self> {
+    /// Opens or makes the file, readable by its owner only; a torn last line (never acknowledged) is cut. `sync`: what is appended is synced at once.
+    ///
+    /// # Errors
+    /// The file cannot be opened, read or cut.
+    pub fn open(path: &Path, rotation: Rotation, sync: bool) -> io::Result<Self> {
         let mut file = open(path)?;
         let size = cut_torn_line(&mut file)?;
         let opened = Self { path: path.to_owned(), rotation, file, size, sync };
@@ -49,15 +48,41 @@ impl Rotating {
         Ok(opened)
     }
 
+    /// Writes whole lines, all or none: a failed write leaves no torn line behind.
+    ///
+    /// # Errors
+    /// The system's; it may be tried again.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let length = bytes.len() as u64;
+        if self.rotation.max_bytes > 0 && self.size > 0 && self.size + length > self.rotation.max_bytes {
+            self.rotate()?;
+        }
+        let written = self.file.write_all(bytes).and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
+        if let Err(error) = written {
+            // What cannot be cut (a device) never tears a line that anybody reads.
+            let _ = self.file.set_len(self.size);
+            return Err(error);
+        }
+        self.size += length;
+        Ok(())
+    }
+
     fn rotate(&mut self) -> io::Result<()> {
-        let stamp = time::rfc3339_micros(SystemTime::now()).replace([':', '.'], "-");
+        let mut stamp = String::new();
+        // Writing to a string does not fail.
+        let _ = SystemTime.format_time(&mut Writer::new(&mut stamp));
+        let stamp = stamp.replace([':', '.'], "-");
         let (stem, extension) = names(&self.path);
-        fs::rename(&self.path, self.path.with_file_name(format!("{stem}-{stamp}{extension}")))?;
+        match fs::rename(&self.path, self.path.with_file_name(format!("{stem}-{stamp}{extension}"))) {
+            // Somebody took it away, or the last attempt got no further.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
         self.file = open(&self.path)?;
         self.size = 0;
         self.sync_names()?;
         if let Err(error) = self.remove_old() {
-            tracing::warn!(%error, "old audit files were not removed");
+            tracing::warn!(%error, "old log files were not removed");
         }
         Ok(())
     }
@@ -94,31 +119,13 @@ impl Rotating {
     }
 }
 
-impl Sink for Rotating {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let length = bytes.len() as u64;
-        if self.rotation.max_bytes > 0 && self.size > 0 && self.size + length > self.rotation.max_bytes {
-            self.rotate()?;
-        }
-        let written = self.file.write_all(bytes).and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
-        if let Err(error) = written {
-            // What cannot be cut (a device) never tears a line that anybody reads.
-            let _ = self.file.set_len(self.size);
-            return Err(error);
-        }
-        self.size += length;
-        Ok(())
+impl Write for Rotating {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.append(bytes).map(|()| bytes.len())
     }
-}
 
-/// Lines to standard output, for `--audit-log-path=-`.
-pub(super) struct Stdout;
-
-impl Sink for Stdout {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(bytes)?;
-        out.flush()
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

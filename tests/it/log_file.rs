@@ -1,0 +1,100 @@
+//! The log file: an all-in-one keeps one in its data directory, so that `ferrokube trace` needs nothing but the object; bounded, and for its owner only.
+
+use crate::FERROKUBE;
+use crate::objects::made;
+use crate::trails::{ADMIN, actions, has_line, has_request, id, story};
+use ferrokube_testkit::{BOUND, Cluster, Launch, wait_until};
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const NAMESPACES: &str = "/api/v1/namespaces";
+const OFF: &str = "--feature-gates=LogTracking=false";
+
+/// `ferrokube trace WHAT` of somebody whose data directory is where all-in-one has it by default.
+fn trace(cluster: &Cluster, words: &[&str]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    symlink(cluster.data_dir(), home.path().join("ferrokube")).unwrap();
+    Command::new(FERROKUBE).arg("trace").args(words).env("XDG_DATA_HOME", home.path()).output().unwrap()
+}
+
+/// The log file and those that it was before.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("ferrokube")).collect()
+}
+
+#[tokio::test]
+async fn l12_in_all_in_one_trace_needs_no_arguments_beyond_the_object() {
+    let mut cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let namespace = made(&admin, NAMESPACES, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "harbor"}})).await;
+    let family = id(&namespace, "initial-trace-id");
+    let both = || async {
+        let output = trace(&cluster, &["namespace/harbor", "--json"]);
+        let found = story(&output);
+        let creation = actions(&found, family);
+        let request = has_request(creation, "create", NAMESPACES, ADMIN);
+        let line = has_line(creation, "root-ca-certificate-publisher", "reconciled");
+        if request && line { Ok(()) } else { Err(format!("{request} {line} {found:#}")) }
+    };
+    wait_until("the request and the controller's line", BOUND, both).await;
+    let text = String::from_utf8(trace(&cluster, &["ns/harbor"]).stdout).unwrap();
+    assert!(text.contains(&format!("trace {family}")) && text.contains("create /api/v1/namespaces by kubernetes-admin -> 201"), "{text}");
+
+    let file = cluster.data_dir().join("ferrokube.log");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let before = fs::read_to_string(&file).unwrap();
+    assert!(!before.contains(": request verb="), "requests are in the audit log: {before}");
+    cluster.restart_with(&[OFF]).unwrap();
+    let added = || async {
+        let text = fs::read_to_string(&file).unwrap();
+        let added = text.strip_prefix(&before).unwrap_or_else(|| panic!("it goes on where it was: {text}"));
+        if added.contains("the API server is ready") { Ok(added.to_owned()) } else { Err(text) }
+    };
+    let added = wait_until("the log goes on", BOUND, added).await;
+    assert!(!added.contains("trace_id="), "L07: {added}");
+}
+
+#[tokio::test]
+async fn the_log_file_is_bounded() {
+    let cluster = Launch::new(FERROKUBE).flag("--log-level=debug").flag("--log-file-maxsize=1").flag("--log-file-maxbackup=1").start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let path = format!("/api/v1/namespaces/default/configmaps/{}", "x".repeat(6000));
+    for _ in 0..600 {
+        admin.get(&path).await.unwrap();
+    }
+    let marked = || async {
+        admin.get("/api/v1/namespaces/default/configmaps/marked").await.unwrap();
+        let text = fs::read_to_string(cluster.data_dir().join("ferrokube.log")).unwrap_or_default();
+        if text.contains("configmaps/marked") { Ok(()) } else { Err(text.len().to_string()) }
+    };
+    wait_until("the last line is written", BOUND, marked).await;
+    let files = files(&cluster.data_dir());
+    let bytes: u64 = files.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    assert!(files.len() == 2 && bytes <= 2 << 20 && bytes > 1 << 20, "{bytes} bytes in {files:?}");
+    assert!(cluster.log().len() > 3 << 20, "standard error has it all");
+}
+
+#[tokio::test]
+async fn the_log_file_is_where_it_is_asked_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let (chosen, none) = (folder.path().join("chosen.json"), folder.path().join("none"));
+    let flag = format!("--log-file={}", chosen.display());
+    let cluster = Launch::new(FERROKUBE).role("apiserver").flag(flag).flag("--log-format=json").start().unwrap();
+    assert!(files(&cluster.data_dir()).is_empty(), "an API server of its own keeps none by itself");
+    let line = || async {
+        let text = fs::read_to_string(&chosen).unwrap_or_default();
+        text.lines().find(|line| line.contains("the API server is ready")).map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).ok_or(text)
+    };
+    assert_eq!(wait_until("the line is there", BOUND, line).await["level"], "INFO");
+    for flags in [&["--log-file=-"][..], &["--storage=memory"]] {
+        let cluster = flags.iter().fold(Launch::new(FERROKUBE), |launch, flag| launch.flag(*flag)).start().unwrap();
+        assert!(files(&cluster.data_dir()).is_empty(), "{flags:?}");
+    }
+    let refused = Launch::new(FERROKUBE).flag(format!("--log-file={}/x/y", none.display())).command(&folder.path().join("data")).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot open the log file"), "{refused:?}");
+}
