@@ -74,6 +74,16 @@ pub fn config_key(text: &str) -> NameErrors {
     errors
 }
 
+/// Whether a character may stand in texts such as the name of a field manager: letters, marks, numbers, punctuation, symbols and the ASCII space.
+pub fn is_printable(letter: char) -> bool {
+    match letter {
+        ' '..='~' => true,
+        _ if letter.is_ascii() => false,
+        // The standard library escapes what is not printable, and a combining mark when it comes first.
+        _ => ['a', letter].iter().collect::<String>().escape_debug().all(|shown| shown != '\\'),
+    }
+}
+
 fn check(text: &str, longest: usize, well_formed: bool, form: &str) -> NameErrors {
     let mut errors = NameErrors::new();
     if text.len() > longest {
@@ -121,6 +131,16 @@ mod tests {
         check_all(dns1123_label, &["a", "0", "a-b", "1-2", &long(63)], &[&bad[..], &["a.b", &long(64)]].concat());
         check_all(dns1035_label, &["a", "a-1", &long(63)], &[&bad[..], &["1a", "a.b", &long(64)]].concat());
         check_all(dns1123_subdomain, &["a", "a.b", "0.1.2", "a-b.c", &long(253)], &[&bad[..], &[".", "..", "a..b", "a.", ".a", "a.-b", &long(254)]].concat());
+    }
+
+    #[test]
+    fn printable_characters() {
+        for letter in "az ~'\"\\\u{e9}\u{301}\u{4e2d}\u{1f600}\u{fffd}".chars() {
+            assert!(is_printable(letter), "{letter:?}");
+        }
+        for letter in "\t\n\u{7f}\u{a0}\u{ad}\u{200b}\u{202e}\u{2028}\u{3000}\u{e000}\u{feff}".chars() {
+            assert!(!is_printable(letter), "{letter:?}");
+        }
     }
 
     #[test]

@@ -7,8 +7,11 @@ mod lexer;
 pub use field::{FieldSelector, FieldTerm};
 pub use label::{LabelOperator, LabelRequirement, LabelSelector};
 
-/// At most so many requirements in one selector, and at most so many values in all of them together.
+/// At most so many requirements in one selector: each is looked for in each object's labels.
 pub const MAX_TERMS: usize = 1_000;
+
+/// At most so many values in all requirements together.
+pub const MAX_VALUES: usize = 20_000;
 
 /// Why a selector is refused.
 #[derive(Debug, thiserror::Error)]

@@ -2,11 +2,16 @@
 
 use crate::identity::ServiceAccountIdentity;
 use base64::Engine;
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::client::ClientBuilder;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::path::Path;
 use std::time::Duration;
+
+/// Who writes, in managedFields: the name that upstream's controllers have there.
+const AGENT: &str = concat!("kube-controller-manager/ferrokube-", env!("CARGO_PKG_VERSION"));
 
 /// Why no client can be made.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +70,7 @@ impl Connection {
         config.connect_timeout = Some(Duration::from_secs(10));
         // Bodies go over loopback or a cluster network: compressing them costs more than it saves.
         config.disable_compression = true;
+        config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
         Ok(Self { config })
     }
 

@@ -102,7 +102,7 @@ fn counted<'a>(key: &str, discovered: &'a Discovered, counted_as: CountedAs) -> 
 /// How many there are, by a page of one item.
 async fn count(client: &Client, namespace: &str, resource: &DiscoveredResource) -> Result<u64, kube::Error> {
     let path = format!("{}?limit=1", rest::path(&resource.resource, Some(namespace), ""));
-    let list = rest::send(client, Method::GET, &path, Ask { metadata_only: true, body: None }).await?;
+    let list = rest::send(client, Method::GET, &path, Ask { view: rest::View::MetadataList, body: None }).await?;
     let shown = list["items"].as_array().map_or(0, Vec::len) as u64;
     Ok(shown + list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0))
 }

@@ -34,17 +34,29 @@ pub(crate) fn path(resource: &ApiResource, namespace: Option<&str>, name: &str) 
     format!("{root}{within}/{}{last}", resource.plural)
 }
 
+/// What is shown of objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum View {
+    /// Everything.
+    #[default]
+    Whole,
+    /// `PartialObjectMetadata`.
+    Metadata,
+    /// `PartialObjectMetadataList`.
+    MetadataList,
+}
+
 /// What a request asks for besides its path.
 #[derive(Default)]
 pub(crate) struct Ask<'a> {
-    /// `PartialObjectMetadata` and its list instead of whole objects.
-    pub(crate) metadata_only: bool,
+    /// What is shown of objects.
+    pub(crate) view: View,
     /// The body; its type is merge patch for PATCH, else JSON.
     pub(crate) body: Option<&'a Value>,
 }
 
-const METADATA: &str =
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Sends one request and reads the JSON answer.
 ///
@@ -52,9 +64,11 @@ const METADATA: &str =
 /// What the server answered, or that it could not be reached.
 pub(crate) async fn send(client: &Client, method: Method, path: &str, ask: Ask<'_>) -> Result<Value, kube::Error> {
     let mut request = Request::builder().method(&method).uri(path);
-    if ask.metadata_only {
-        request = request.header(http::header::ACCEPT, METADATA);
-    }
+    request = match ask.view {
+        View::Whole => request,
+        View::Metadata => request.header(http::header::ACCEPT, METADATA),
+        View::MetadataList => request.header(http::header::ACCEPT, METADATA_LIST),
+    };
     let body = match ask.body {
         Some(body) => {
             let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };

@@ -90,7 +90,7 @@ async fn write_all(client: &Client, resource: &DiscoveredResource) -> Result<usi
     let collection = rest::path(&resource.resource, None, "");
     let (mut token, mut count) = (String::new(), 0);
     loop {
-        let page = rest::send(client, Method::GET, &format!("{collection}?limit={PAGE}{token}"), Ask { metadata_only: true, body: None }).await?;
+        let page = rest::send(client, Method::GET, &format!("{collection}?limit={PAGE}{token}"), Ask { view: rest::View::MetadataList, body: None }).await?;
         let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
         count += items.len();
         let writes: Vec<_> = items.iter().map(|item| write(client, resource, item["metadata"].clone())).collect();
@@ -106,7 +106,7 @@ async fn write(client: &Client, resource: &DiscoveredResource, metadata: Value) 
     let name = metadata["name"].as_str().unwrap_or_default();
     let path = rest::path(&resource.resource, metadata["namespace"].as_str(), name);
     let body = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}});
-    match rest::send(client, Method::PATCH, &path, Ask { metadata_only: true, body: Some(&body) }).await {
+    match rest::send(client, Method::PATCH, &path, Ask { view: rest::View::Metadata, body: Some(&body) }).await {
         // Gone, or written by somebody else since it was listed.
         Err(error) if code(&error) == 409 || is_absent(&error, &resource.resource, name) => Ok(()),
         other => other.map(drop),
@@ -138,5 +138,5 @@ async fn report(client: &Client, migration: &Value, changes: &[(&str, &str, &str
     );
     let name = migration["metadata"]["name"].as_str().unwrap_or_default();
     let body = json!({"status": {"conditions": conditions}});
-    rest::send(client, Method::PATCH, &format!("{}/status", path(name)), Ask { metadata_only: false, body: Some(&body) }).await.map(drop)
+    rest::send(client, Method::PATCH, &format!("{}/status", path(name)), Ask { view: rest::View::Whole, body: Some(&body) }).await.map(drop)
 }

@@ -1,7 +1,7 @@
 //! Request bodies into objects, patches and options.
 
 use crate::exchange::Exchange;
-use crate::negotiate::{Form, body_form as form_of, media_type};
+use crate::negotiate::{Form, body_form as form_of};
 use crate::server::Shared;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::json::{DecodeError, Decoded};
@@ -97,7 +97,8 @@ pub(crate) enum PatchKind {
 /// # Errors
 /// 415; custom resources have no strategic merge.
 pub(crate) fn patch_kind(exchange: &Exchange, served: &Served) -> Result<PatchKind, Failure> {
-    match media_type(exchange.header(CONTENT_TYPE)).as_str() {
+    // To the letter, as upstream: patches come from programs.
+    match exchange.header(CONTENT_TYPE).split(';').next().unwrap_or_default() {
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/merge-patch+json" => Ok(PatchKind::Merge),
         "application/strategic-merge-patch+json" if !served.definition.custom => Ok(PatchKind::Strategic),

@@ -6,7 +6,7 @@ use crate::negotiate::{Accepted, Form, Offer, Views, negotiate, wants_pretty};
 use crate::request_info::no_such_resource;
 use crate::route::RouteRequest;
 use crate::server::Shared;
-use crate::{body, compress, health, resources, status, version};
+use crate::{body, compress, health, openapi, resources, status, version};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_serve::Response;
@@ -18,6 +18,10 @@ use std::sync::Arc;
 pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange) -> Result<Response, Stop> {
     audit::admit(shared, exchange)?;
     let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
+    if exchange.info.path.starts_with("//") {
+        // Authorization reads such a path like one with a single slash, routers know none.
+        return Ok(status::not_found());
+    }
     let response = if exchange.info.resource.is_some() { resources::handle(shared, exchange).await? } else { path(shared, exchange).await? };
     if gzip { Ok(compress::maybe(response).await) } else { Ok(response) }
 }
@@ -53,6 +57,10 @@ async fn path(shared: &Arc<Shared>, exchange: &mut Exchange) -> Result<Response,
 
 async fn dispatch(shared: &Arc<Shared>, exchange: &mut Exchange, path: &str) -> Result<Response, Stop> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    if path.len() > 1 && path.ends_with('/') && matches!(segments[0], "healthz" | "livez" | "readyz" | "metrics" | "openapi") {
+        // These are exact paths, the others are read segment by segment.
+        return Ok(if segments.len() == 2 && segments[1] == "v3" { openapi::not_found() } else { status::not_found() });
+    }
     let is_get = exchange.head.method == Method::GET;
     let get_only = || if is_get { Ok(()) } else { Err(Stop::from(method_not_allowed())) };
     match segments.as_slice() {

@@ -35,8 +35,8 @@ pub(crate) enum View {
     MetadataList(&'static str),
     /// `Table`.
     Table(&'static str),
-    /// `APIGroupDiscoveryList` in one of its versions, for discovery only.
-    Discovery(&'static str),
+    /// `APIGroupDiscoveryList`, for discovery only.
+    Discovery,
 }
 
 /// What an endpoint can give.
@@ -75,6 +75,10 @@ pub(crate) struct Accepted {
 impl Accepted {
     /// Compact JSON of the whole object.
     pub(crate) const JSON: Self = Self { form: Form::Json, view: View::Whole, pretty: false };
+
+    fn is_aggregated(&self) -> bool {
+        self.view == View::Discovery
+    }
 }
 
 /// The most clauses of an Accept header that are looked at.
@@ -97,9 +101,29 @@ pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, Failure>
         "application/vnd.kubernetes.protobuf" if offer.protobuf => return Ok(Accepted { form: Form::Protobuf, ..Accepted::JSON }),
         _ => {}
     }
+    let clauses = clauses(accept);
+    // Whoever takes the aggregated form somewhere gets it, whatever stands before it.
+    let aggregated = clauses.iter().filter(|_| offer.views == Views::Discovery).find_map(|clause| accept_clause(clause, offer).filter(Accepted::is_aggregated));
+    let first = || clauses.iter().find_map(|clause| accept_clause(clause, offer));
+    let accepted = aggregated.or_else(first).ok_or_else(|| not_acceptable(offer))?;
+    match (accepted.view, offer.views) {
+        // Upstream chooses the view before it knows what it is of: further clauses do not help.
+        (View::MetadataList(_), Views::Single) => Err(Failure::new(Reason::NotAcceptable, "the answer is no list, PartialObjectMetadataList is not available")),
+        (View::Metadata(_), Views::List) => Err(Failure::new(Reason::NotAcceptable, "the answer is a list, PartialObjectMetadata is not available")),
+        _ => Ok(accepted),
+    }
+}
+
+/// The clauses of an Accept header in the client's order of preference.
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> = accept.split(',').take(MAX_CLAUSES).filter_map(parse_clause).collect();
     clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality).then((a.kind == "*").cmp(&(b.kind == "*"))).then((a.subtype == "*").cmp(&(b.subtype == "*"))));
-    clauses.iter().find_map(|clause| accept_clause(clause, offer)).ok_or_else(|| not_acceptable(offer))
+    clauses
+}
+
+/// The media types of an Accept header in the client's order of preference, without parameters.
+pub(crate) fn media_types(accept: &str) -> impl Iterator<Item = (&str, &str)> {
+    clauses(accept).into_iter().map(|clause| (clause.kind, clause.subtype))
 }
 
 fn not_acceptable(offer: Offer) -> Failure {
@@ -123,20 +147,23 @@ fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
     let form = match (clause.kind, clause.subtype) {
         ("application", "json") | ("*", "*") => Form::Json,
         ("application", "yaml") => Form::Yaml,
-        ("application", "vnd.kubernetes.protobuf") if offer.protobuf || matches!(offer.views, Views::Single | Views::List) => Form::Protobuf,
+        ("application", "vnd.kubernetes.protobuf") if offer.protobuf || offer.views != Views::None => Form::Protobuf,
         _ => return None,
     };
-    let (mut kind, mut group, mut version, mut pretty) = ("", "", "", false);
+    let (mut kind, mut group, mut version, mut pretty, mut converts) = ("", "", "", false, false);
     for (key, value) in parameters_of(clause.parameters) {
+        converts |= matches!(key, "as" | "g" | "v");
         match key {
             "as" => kind = value,
             "g" => group = value,
             "v" => version = value,
             "pretty" => pretty = value == "1",
+            "stream" if !value.is_empty() && (value != "watch" || form == Form::Yaml) => return None,
+            "sv" if !value.is_empty() && (value != "v1" || !matches!(offer.views, Views::Single | Views::List)) => return None,
             _ => {}
         }
     }
-    let view = view(kind, group, version, offer.views)?;
+    let view = if converts { view(kind, group, version, offer.views)? } else { View::Whole };
     if form == Form::Protobuf && (matches!(view, View::Table(_)) || (view == View::Whole && !offer.protobuf)) {
         return None;
     }
@@ -145,22 +172,17 @@ fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
 
 /// The view that `as`, `g` and `v` name, if it is offered.
 fn view(kind: &str, group: &str, version: &str, offered: Views) -> Option<View> {
-    if kind.is_empty() {
-        return Some(View::Whole);
-    }
     let version = match version {
         "v1" => "v1",
         "v1beta1" => "v1beta1",
-        "v2" => "v2",
-        "v2beta1" => "v2beta1",
+        "v2" if offered == Views::Discovery => "v2",
         _ => return None,
     };
     match (group, kind, offered) {
-        ("apidiscovery.k8s.io", "APIGroupDiscoveryList", Views::Discovery) if version.starts_with("v2") => Some(View::Discovery(version)),
-        ("meta.k8s.io", ..) if version.starts_with("v2") => None,
+        ("apidiscovery.k8s.io", "APIGroupDiscoveryList", Views::Discovery) if version == "v2" => Some(View::Discovery),
         ("meta.k8s.io", "Table", Views::Single | Views::List) => Some(View::Table(version)),
-        ("meta.k8s.io", "PartialObjectMetadata", Views::Single) => Some(View::Metadata(version)),
-        ("meta.k8s.io", "PartialObjectMetadataList", Views::List) => Some(View::MetadataList(version)),
+        ("meta.k8s.io", "PartialObjectMetadata", Views::Single | Views::List) => Some(View::Metadata(version)),
+        ("meta.k8s.io", "PartialObjectMetadataList", Views::Single | Views::List) => Some(View::MetadataList(version)),
         _ => None,
     }
 }
@@ -178,7 +200,7 @@ pub(crate) fn wants_pretty(given: Option<&str>, user_agent: &str) -> bool {
 /// # Errors
 /// 415.
 pub(crate) fn body_form(content_type: &str, protobuf: bool) -> Result<Form, Failure> {
-    let media = media_type(content_type);
+    let media = if has_parameters(content_type) { media_type(content_type) } else { "malformed".to_owned() };
     match media.as_str() {
         "" | "application/json" => Ok(Form::Json),
         "application/yaml" => Ok(Form::Yaml),
@@ -189,6 +211,24 @@ pub(crate) fn body_form(content_type: &str, protobuf: bool) -> Result<Form, Fail
             Err(Failure::new(Reason::UnsupportedMediaType, message))
         }
     }
+}
+
+/// Whether what follows the media type are `name=value` pairs, each name once; nothing may follow the last semicolon.
+fn has_parameters(content_type: &str) -> bool {
+    let mut names: Vec<String> = Vec::new();
+    let mut parameters = content_type.split(';').skip(1).map(str::trim).peekable();
+    while let Some(parameter) = parameters.next() {
+        if parameter.is_empty() && parameters.peek().is_none() {
+            return true;
+        }
+        let Some((name, value)) = parameter.split_once('=') else { return false };
+        let name = name.trim_end().to_ascii_lowercase();
+        if name.is_empty() || value.trim().is_empty() || names.contains(&name) {
+            return false;
+        }
+        names.push(name);
+    }
+    true
 }
 
 /// The media type of a Content-Type header, in lower case, without parameters.
@@ -226,10 +266,30 @@ mod tests {
             ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", None),
             ("application/json;q=0.9,application/vnd.kubernetes.protobuf;q=0.1", json),
             ("application/vnd.kubernetes.protobuf,application/json", Some((Form::Protobuf, View::Whole))),
+            // A view that is chosen and then does not fit is not given up for another clause.
+            ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json", None),
+            ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json", Some((Form::Json, View::Metadata("v1")))),
+            ("application/json;v=v1", None),
+            ("application/json;as=", None),
+            ("application/json;stream=other", None),
+            ("application/yaml;stream=watch", None),
+            ("application/json;sv=v1", json),
+            ("application/json;sv=v2", None),
         ];
         for (accept, want) in cases {
             assert_eq!(single(accept), want, "{accept}");
         }
+    }
+
+    #[test]
+    fn the_aggregated_form_comes_before_others() {
+        let discovery = |accept: &str| negotiate(accept, Offer { protobuf: true, views: Views::Discovery }).ok().map(|accepted| (accepted.form, accepted.view));
+        let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+        assert_eq!(discovery(&format!("application/json,{aggregated}")), Some((Form::Json, View::Discovery)));
+        assert_eq!(discovery(&aggregated.replace("json", "yaml")), Some((Form::Yaml, View::Discovery)));
+        assert_eq!(discovery(beta), None, "served no more since 1.33");
+        assert_eq!(discovery(&format!("{beta},application/json")), Some((Form::Json, View::Whole)));
     }
 
     #[test]
@@ -242,9 +302,17 @@ mod tests {
 
     #[test]
     fn content_types_read_as_recorded() {
-        for (text, want) in
-            [("", Some(Form::Json)), ("application/json; charset=utf-16", Some(Form::Json)), ("APPLICATION/JSON", Some(Form::Json)), ("json", None)]
-        {
+        let json = Some(Form::Json);
+        for (text, want) in [
+            ("", json),
+            ("application/json; charset=utf-16", json),
+            ("application/json;", json),
+            ("APPLICATION/JSON", json),
+            ("json", None),
+            ("application/json; charset", None),
+            ("application/json; a=b; A=c", None),
+            ("application/json;; a=b", None),
+        ] {
             assert_eq!(body_form(text, true).ok(), want, "{text}");
         }
     }

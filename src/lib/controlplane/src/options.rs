@@ -123,7 +123,7 @@ fn check_manager(manager: &str, errors: &mut Vec<FieldError>) {
         let message = format!("Too long: may not be more than {MAX_MANAGER_CHARS} characters");
         errors.push(FieldError::new(FieldReason::TooLong, "fieldManager", message));
     }
-    if manager.chars().any(char::is_control) {
+    if manager.chars().any(|letter| !ferrokube_apimachinery::name::is_printable(letter)) {
         errors.push(FieldError::new(FieldReason::Invalid, "fieldManager", "Invalid value: should only hold printable characters"));
     }
 }
@@ -146,6 +146,7 @@ fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldErro
 /// 400 for malformed values, 422 for values that are not allowed.
 pub(crate) fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOptions, Failure> {
     let mut errors = Vec::new();
+    let precondition = |name: &str| query.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
     let options = match body {
         Some(body) => delete_from_body(body, &mut errors)?,
         None => DeleteOptions {
@@ -153,8 +154,8 @@ pub(crate) fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOpt
             grace_seconds: query.integer("gracePeriodSeconds")?,
             propagation: query.get("propagationPolicy").map(str::to_owned),
             orphan_dependents: query.flag("orphanDependents"),
-            uid: None,
-            resource_version: None,
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
         },
     };
     if let Some(policy) = options.propagation.as_deref() {
@@ -178,6 +179,7 @@ fn delete_from_body(body: &Document, errors: &mut Vec<FieldError>) -> Result<Del
         Some(Value::Array(values)) => values.iter().map(|value| value.as_str().ok_or_else(|| wrong_type("dryRun"))).collect::<Result<Vec<_>, _>>()?,
         Some(_) => return Err(wrong_type("dryRun")),
     };
+    typed(body, &["preconditions"], Value::as_object)?;
     Ok(DeleteOptions {
         dry_run: dry_run(values.into_iter(), errors),
         grace_seconds: typed(body, &["gracePeriodSeconds"], Value::as_i64)?,
@@ -192,7 +194,7 @@ fn present<'a>(body: &'a Document, path: &[&str]) -> Option<&'a Value> {
     body.get(path).filter(|value| !value.is_null())
 }
 
-fn typed<T>(body: &Document, path: &[&str], read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, Failure> {
+fn typed<'a, T>(body: &'a Document, path: &[&str], read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, Failure> {
     present(body, path).map(|value| read(value).ok_or_else(|| wrong_type(&path.join(".")))).transpose()
 }
 
@@ -202,4 +204,22 @@ fn text(body: &Document, path: &[&str]) -> Result<Option<String>, Failure> {
 
 fn wrong_type(field: &str) -> Failure {
     Failure::bad_request(format!("DeleteOptions.{field} has the wrong type"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preconditions_of_a_delete_stand_in_the_query_or_the_body() {
+        let read = |query: &str, body: Option<Value>| delete(&Query::parse(Some(query)), body.map(|body| Document::from_value(body).unwrap()).as_ref());
+        let both = |options: DeleteOptions| (options.uid, options.resource_version);
+        assert_eq!(both(read("uid=u&resourceVersion=7", None).unwrap()), (Some("u".to_owned()), Some("7".to_owned())));
+        assert_eq!(both(read("uid=&resourceVersion=", None).unwrap()), (None, None));
+        let body = ferrokube_apimachinery::document::json!({"preconditions": {"uid": "v"}});
+        assert_eq!(both(read("uid=u&resourceVersion=7", Some(body)).unwrap()), (Some("v".to_owned()), None), "a body takes the query's place");
+        for body in [ferrokube_apimachinery::document::json!({"preconditions": "x"}), ferrokube_apimachinery::document::json!({"preconditions": {"uid": 1}})] {
+            assert_eq!(read("", Some(body)).unwrap_err().code, 400);
+        }
+    }
 }

@@ -75,6 +75,11 @@ impl ResourceInfo {
         }
     }
 
+    /// Whether nothing follows one of the words that stood before the resource in old paths.
+    pub(crate) fn is_verb_alone(&self) -> bool {
+        self.segments == 1 && matches!(self.resource.as_str(), "watch" | "proxy") && !self.legacy_watch && !self.in_namespace
+    }
+
     /// How errors name the resource.
     pub(crate) fn group_resource(&self) -> GroupResource {
         GroupResource::new(self.group.as_str(), self.resource.as_str())

@@ -351,7 +351,7 @@ async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Re
     };
     settle(shared, target, &object).await;
     if gone && !target.served.definition.hooks.returns_deleted() {
-        return Ok(deleted(shared, exchange, target, &object));
+        return Ok(deleted(shared, accepted, target, &object));
     }
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
     respond(shared, exchange, target, &object, (code, accepted))
@@ -368,7 +368,7 @@ async fn delete_options(shared: &Shared, exchange: &mut Exchange, served: &Serve
 }
 
 /// The `Status` of a completed delete.
-fn deleted(shared: &Shared, exchange: &Exchange, target: &Target, object: &Object) -> Response {
+fn deleted(shared: &Shared, accepted: Accepted, target: &Target, object: &Object) -> Response {
     let definition = &target.served.definition;
     let uid = match object {
         Object::Stored(entry) => slices::uid(entry).to_owned(),
@@ -376,8 +376,8 @@ fn deleted(shared: &Shared, exchange: &Exchange, target: &Target, object: &Objec
     };
     let name = target.name.clone().unwrap_or_default();
     let details = Details { name, group: definition.group.clone(), kind: definition.plural.clone(), uid, ..Details::default() };
-    let offer = Offer { protobuf: shared.encoder.messages().contains(status::message()), views: Views::None };
-    let accepted = accepted(exchange, offer).unwrap_or(Accepted::JSON);
+    // Whatever view of the object was asked for, this is no object.
+    let accepted = Accepted { view: View::Whole, ..accepted };
     let (bytes, form) = shared.encoder.document(&status::success(&details), accepted, Some(status::message()));
     status::with_form(200, bytes, form)
 }

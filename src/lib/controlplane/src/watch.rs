@@ -14,7 +14,7 @@ use crate::status;
 use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_registry::{Object, Served, Target, Watch, WatchItem};
+use ferrokube_registry::{Object, Served, Target, Watch, WatchItem, WatchOptions};
 use ferrokube_resource::Definition;
 use ferrokube_serve::Response;
 use ferrokube_storage::{Entry, Revision};
@@ -36,6 +36,7 @@ pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, targe
     }
     let options = options::watch(&exchange.query, jitter())?;
     let include = if matches!(accepted.view, View::Table(_)) { Include::parse(exchange.query.text("includeObject"))? } else { Include::Metadata };
+    check_name(target, &options)?;
     let watch = shared.registry.watch(target, options).await?;
     let stream = Stream {
         watch,
@@ -52,6 +53,17 @@ pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, targe
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"));
     }
     Ok(response)
+}
+
+/// A path that names an object goes with no other field selector than one of that name.
+fn check_name(target: &Target, options: &WatchOptions) -> Result<(), Failure> {
+    let fields = &options.list.fields;
+    match &target.name {
+        Some(name) if !fields.is_empty() && fields.exact("metadata.name") != Some(name) => {
+            Err(Failure::bad_request("fieldSelector metadata.name doesn't match requested name"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A random number, so that watches that began together do not end together.

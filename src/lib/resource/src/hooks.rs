@@ -62,6 +62,17 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Whether a finalizer without a domain is refused, the standard ones excepted; kinds that upstream validates outside of its core API take any
+    /// qualified name.
+    fn demands_qualified_finalizers(&self) -> bool {
+        true
+    }
+
+    /// Whether lists may select by `metadata.namespace`. (Not of kinds that list their selectable fields themselves and are in no namespace.)
+    fn selects_namespace(&self) -> bool {
+        true
+    }
+
     /// Whether a PUT (or a non-apply PATCH is never allowed to) may create the object.
     fn allow_create_on_update(&self) -> bool {
         false

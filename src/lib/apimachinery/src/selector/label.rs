@@ -1,7 +1,7 @@
 //! Label selectors: the query form, the object form (`matchLabels`, `matchExpressions`) and matching.
 
 use super::lexer::{Lexer, Token};
-use super::{MAX_TERMS, SelectorError};
+use super::{MAX_TERMS, MAX_VALUES, SelectorError};
 use crate::document::Value;
 use crate::json::scan;
 use crate::name;
@@ -31,9 +31,9 @@ pub enum LabelOperator {
     Exists,
     /// `!k`
     DoesNotExist,
-    /// `k=v`, `k==v`, `k in (v, w)`
+    /// `k=v`, `k==v`, `k in (v, w)`; sorted.
     In(Vec<String>),
-    /// `k!=v`, `k notin (v, w)`; also holds without the label.
+    /// `k!=v`, `k notin (v, w)`; sorted; also holds without the label.
     NotIn(Vec<String>),
     /// `k>1`: holds when both are integers.
     GreaterThan(i64),
@@ -112,7 +112,7 @@ impl LabelSelector {
     /// Sorts by key and checks the bounds.
     fn bounded(mut self) -> Result<Self, SelectorError> {
         let values: usize = self.requirements.iter().map(|requirement| requirement.operator.values().len()).sum();
-        if self.requirements.len() > MAX_TERMS || values > MAX_TERMS {
+        if self.requirements.len() > MAX_TERMS || values > MAX_VALUES {
             return Err(too_many());
         }
         self.requirements.sort_by(|one, other| one.key.cmp(&other.key));
@@ -142,8 +142,8 @@ impl LabelOperator {
         match self {
             Self::Exists => value.is_some(),
             Self::DoesNotExist => value.is_none(),
-            Self::In(values) => value.is_some_and(|value| values.iter().any(|wanted| wanted == value)),
-            Self::NotIn(values) => value.is_none_or(|value| values.iter().all(|unwanted| unwanted != value)),
+            Self::In(values) => value.is_some_and(|value| is_among(values, value)),
+            Self::NotIn(values) => value.is_none_or(|value| !is_among(values, value)),
             Self::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
             Self::LessThan(bound) => number().is_some_and(|number| number < *bound),
         }
@@ -155,6 +155,11 @@ impl LabelOperator {
             _ => &[],
         }
     }
+}
+
+/// Whether a value is one of these, which are sorted.
+fn is_among(values: &[String], value: &str) -> bool {
+    values.binary_search_by(|one| one.as_str().cmp(value)).is_ok()
 }
 
 impl fmt::Display for LabelSelector {
@@ -202,7 +207,7 @@ fn refuse(why: impl Into<String>) -> SelectorError {
 }
 
 fn too_many() -> SelectorError {
-    refuse(format!("more than {MAX_TERMS} requirements or values"))
+    refuse(format!("more than {MAX_TERMS} requirements or {MAX_VALUES} values"))
 }
 
 fn unexpected(found: Token<'_>, wanted: &str) -> SelectorError {
@@ -343,7 +348,7 @@ impl Parser<'_> {
                 _ => "",
             };
             self.values += 1;
-            if self.values > MAX_TERMS {
+            if self.values > MAX_VALUES {
                 return Err(too_many());
             }
             values.push(word.to_owned());

@@ -196,7 +196,7 @@ impl Attempt<'_> {
 
     /// An object's metadata; `None` when it is proven not to exist.
     async fn read(&self, resource: &ApiResource, namespace: Option<&str>, name: &str) -> Result<Option<Value>, AttemptError> {
-        let ask = Ask { metadata_only: true, body: None };
+        let ask = Ask { view: rest::View::Metadata, body: None };
         rest::get(&self.client, resource, namespace, name, ask).await.map_err(|error| self.refused(error, resource))
     }
 
@@ -231,7 +231,7 @@ impl Attempt<'_> {
             policy,
             "a dependent has no owner left and is deleted"
         );
-        let outcome = rest::send(&self.client, Method::DELETE, &path, Ask { metadata_only: true, body: Some(&options) }).await;
+        let outcome = rest::send(&self.client, Method::DELETE, &path, Ask { view: rest::View::Metadata, body: Some(&options) }).await;
         match outcome {
             Ok(_) => Ok(Next::Done),
             Err(error) if is_absent(&error, &served, name) => Ok(Next::Done),
@@ -302,7 +302,7 @@ impl Attempt<'_> {
         let body = json!({"metadata": metadata});
         let served = self.served(place);
         let path = rest::path(&served, place.namespace.as_deref(), &place.name);
-        match rest::send(&self.client, Method::PATCH, &path, Ask { metadata_only: true, body: Some(&body) }).await {
+        match rest::send(&self.client, Method::PATCH, &path, Ask { view: rest::View::Metadata, body: Some(&body) }).await {
             Ok(_) => Ok(Next::Done),
             Err(error) if is_absent(&error, &served, &place.name) => Ok(Next::Done),
             Err(error) if code(&error) == 409 => Err(AttemptError::Changed),
@@ -330,7 +330,7 @@ impl Attempt<'_> {
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
         let path = format!("/api/v1/namespaces/{home}/events");
-        rest::send(&self.client, Method::POST, &path, Ask { metadata_only: false, body: Some(&event) }).await?;
+        rest::send(&self.client, Method::POST, &path, Ask { view: rest::View::Whole, body: Some(&event) }).await?;
         Ok(())
     }
 }

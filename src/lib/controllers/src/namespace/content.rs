@@ -86,7 +86,7 @@ async fn empty(client: &Client, namespace: &str, resource: &DiscoveredResource) 
     // A collection's deletion touches every object, so it is for the first time only.
     let first = census.untouched.len() as u64 == census.left.min(MAX_NAMES as u64);
     let together = first && resource.has_verbs(&["deletecollection"]) && {
-        match rest::send(client, Method::DELETE, &path, Ask { metadata_only: true, body: None }).await {
+        match rest::send(client, Method::DELETE, &path, Ask { view: rest::View::MetadataList, body: None }).await {
             Err(error) if code(&error) == 405 => false,
             other => other.map(|_| true)?,
         }
@@ -102,7 +102,7 @@ async fn delete_each(client: &Client, namespace: &str, resource: &DiscoveredReso
     let mut refused = Ok(());
     for name in names {
         let path = rest::path(&resource.resource, Some(namespace), name);
-        match rest::send(client, Method::DELETE, &path, Ask { metadata_only: true, body: None }).await {
+        match rest::send(client, Method::DELETE, &path, Ask { view: rest::View::Metadata, body: None }).await {
             Err(error) if !is_absent(&error, &resource.resource, name) && refused.is_ok() => refused = Err(error),
             _ => {}
         }
@@ -126,7 +126,7 @@ impl Census {
         let mut census = Self::default();
         let mut page = format!("{path}?limit={PAGE}");
         loop {
-            let list = rest::send(client, Method::GET, &page, Ask { metadata_only: true, body: None }).await?;
+            let list = rest::send(client, Method::GET, &page, Ask { view: rest::View::MetadataList, body: None }).await?;
             list["items"].as_array().into_iter().flatten().for_each(|item| census.count(&item["metadata"]));
             match list["metadata"]["continue"].as_str() {
                 Some(token) if !token.is_empty() => page = format!("{path}?limit={PAGE}&continue={}", escaped(token)),

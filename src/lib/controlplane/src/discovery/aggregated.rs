@@ -1,30 +1,31 @@
 //! Aggregated discovery (`apidiscovery.k8s.io`): everything in one document.
 
 use super::groups::{Group, GroupVersion, Resource};
+use crate::negotiate::Form;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
-use ferrokube_apimachinery::json as codec;
+
+/// The protobuf message.
+pub(super) const MESSAGE: &str = "k8s.io.api.apidiscovery.v2.APIGroupDiscoveryList";
 
 /// The document of `/api` (`core`) or `/apis`.
-pub(super) fn write(groups: &[Group], core: bool, version: &str) -> Vec<u8> {
+pub(super) fn document(groups: &[Group], core: bool) -> Document {
     let items: Vec<Value> = groups.iter().filter(|group| group.name.is_empty() == core).map(group).collect();
     let list = json!({
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": items,
     });
-    let mut bytes = codec::write(&Document::from_value(list).expect("an object literal")).0;
-    bytes.push(b'\n');
-    bytes
+    Document::from_value(list).expect("an object literal")
 }
 
 /// Its media type.
-pub(super) fn media_type(version: &str) -> &'static str {
-    if version == "v2beta1" {
-        "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
-    } else {
-        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+pub(super) fn media_type(form: Form) -> &'static str {
+    match form {
+        Form::Json => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        Form::Yaml => "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        Form::Protobuf => "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
     }
 }
 

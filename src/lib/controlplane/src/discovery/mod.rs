@@ -8,7 +8,7 @@ pub(crate) use groups::Group;
 
 use crate::exchange::{Exchange, Stop};
 use crate::handler::{accepted, document};
-use crate::negotiate::{Accepted, Offer, View, Views};
+use crate::negotiate::{Accepted, Form, Offer, View, Views};
 use crate::request_info::no_such_resource;
 use crate::server::Shared;
 use crate::status;
@@ -35,8 +35,8 @@ struct Cached {
     aggregated: Mutex<Aggregated>,
 }
 
-/// Aggregated documents and their ETags, by core or not and version.
-type Aggregated = HashMap<(bool, &'static str), (Bytes, HeaderValue)>;
+/// Aggregated documents as compact JSON, with their ETags, by core or not.
+type Aggregated = HashMap<bool, (Bytes, HeaderValue)>;
 
 impl Discovery {
     fn cached(&self, shared: &Shared) -> Arc<Cached> {
@@ -78,8 +78,8 @@ impl Discovery {
         let protobuf = shared.encoder.messages().contains(&message);
         let accepted = accepted(exchange, Offer { protobuf, views: Views::Discovery })?;
         let cached = self.cached(shared);
-        if let View::Discovery(version) = accepted.view {
-            return Ok(aggregate(&cached, exchange, core, version));
+        if accepted.view == View::Discovery {
+            return Ok(aggregate(shared, &cached, exchange, core, Accepted { view: View::Whole, ..accepted }));
         }
         let (bytes, form) = shared.encoder.document(&make(&cached.groups), Accepted { view: View::Whole, ..accepted }, Some(&message));
         let mut response = status::with_form(200, bytes, form);
@@ -107,14 +107,15 @@ impl Discovery {
     }
 }
 
-fn aggregate(cached: &Cached, exchange: &Exchange, core: bool, version: &'static str) -> Response {
-    let (bytes, etag) = cached
+fn aggregate(shared: &Shared, cached: &Cached, exchange: &Exchange, core: bool, accepted: Accepted) -> Response {
+    let write = |accepted| shared.encoder.document(&aggregated::document(&cached.groups, core), accepted, Some(aggregated::MESSAGE));
+    let (json, etag) = cached
         .aggregated
         .lock()
         .expect("no panic while held")
-        .entry((core, version))
+        .entry(core)
         .or_insert_with(|| {
-            let bytes = aggregated::write(&cached.groups, core, version);
+            let bytes = write(Accepted::JSON).0;
             let etag = etag(&bytes);
             (bytes.into(), etag)
         })
@@ -125,11 +126,16 @@ fn aggregate(cached: &Cached, exchange: &Exchange, core: bool, version: &'static
         *response.status_mut() = http::StatusCode::NOT_MODIFIED;
         response
     } else {
-        status::with_type(200, aggregated::media_type(version), crate::body::full(bytes))
+        let (bytes, form) = if accepted == Accepted::JSON { (json, Form::Json) } else { into_bytes(write(accepted)) };
+        status::with_type(200, aggregated::media_type(form), crate::body::full(bytes))
     };
     response.headers_mut().insert(ETAG, etag);
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     response
+}
+
+fn into_bytes((bytes, form): (Vec<u8>, Form)) -> (Bytes, Form) {
+    (bytes.into(), form)
 }
 
 /// A quoted hash of a document.

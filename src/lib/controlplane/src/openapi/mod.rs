@@ -6,6 +6,7 @@ mod paths;
 
 use crate::discovery::hash;
 use crate::exchange::{Exchange, Stop};
+use crate::negotiate::media_types;
 use crate::server::Shared;
 use crate::status;
 use bytes::Bytes;
@@ -144,7 +145,7 @@ impl OpenApi {
 
     /// `/openapi/v3/<group version>`
     pub(crate) async fn v3(&self, shared: &Arc<Shared>, exchange: &Exchange, path: &str) -> Result<Response, Stop> {
-        let Some(definitions) = sorted(shared).remove(path) else { return Ok(bare(404)) };
+        let Some(definitions) = sorted(shared).remove(path) else { return Ok(not_found()) };
         let Some(protobuf) = wanted(exchange.header(http::header::ACCEPT), V3_PROTOBUF) else { return Ok(bare(406)) };
         let (server, owned) = (Arc::clone(shared), path.to_owned());
         let made = off_worker(move || server.openapi.v3_document(&owned, definitions)).await?;
@@ -173,29 +174,39 @@ async fn off_worker<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static
     })
 }
 
+/// The answer where there is no document.
+pub(crate) fn not_found() -> Response {
+    bare(404)
+}
+
 fn bare(code: u16) -> Response {
     let mut response = Response::new(crate::body::empty());
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     response
 }
 
-/// Whether protobuf is wanted (`Some(true)`), or JSON; `None` when neither is accepted. The first clause that fits decides.
+/// Whether protobuf is wanted (`Some(true)`), or JSON; `None` when neither is accepted.
 fn wanted(accept: &str, protobuf: &str) -> Option<bool> {
     if accept.is_empty() {
         return Some(false);
     }
-    accept.split(',').take(256).find_map(|clause| match clause.split(';').next().unwrap_or_default().trim() {
-        "application/json" | "*/*" | "application/*" => Some(false),
+    media_types(accept).find_map(|media| match media {
+        ("application", "json" | "*") | ("*", "*") => Some(false),
         // Older clients write an @ for the dot before the version.
-        media if media == protobuf || media.replacen('@', ".", 1) == protobuf => Some(true),
+        ("application", subtype) if protobuf.strip_prefix("application/") == Some(&*subtype.replacen('@', ".", 1)) => Some(true),
         _ => None,
     })
 }
 
+/// Whether a client has the document already: `If-None-Match` with `*` or a list of entity tags, weak ones too (RFC 9110, section 13.1.2).
+fn is_known(given: &str, hash: &str) -> bool {
+    let tag = |text: &str| text.trim().trim_start_matches("W/").trim_matches('"') == hash;
+    given.trim() == "*" || given.split(',').any(tag)
+}
+
 fn answer(exchange: &Exchange, made: &Made, protobuf: bool, media_type: &'static str) -> Response {
     let etag = HeaderValue::from_str(&format!("\"{}\"", made.hash)).expect("hexadecimal digits and quotes");
-    let unchanged = exchange.head.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
-    let mut response = match (unchanged, protobuf) {
+    let mut response = match (is_known(exchange.header(IF_NONE_MATCH), &made.hash), protobuf) {
         (true, _) => bare(304),
         (false, true) => status::with_type(200, media_type, crate::body::full(made.protobuf.clone())),
         (false, false) => status::with_type(200, "application/json", crate::body::full(made.json.clone())),

@@ -11,6 +11,10 @@ use std::collections::HashSet;
 
 /// All annotations of an object together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+/// The longest field manager.
+pub(crate) const MAX_MANAGER_BYTES: usize = 128;
+/// The longest subresource of a managedFields entry.
+const MAX_SUBRESOURCE_BYTES: usize = 256;
 /// At most so many new finalizers are named.
 const MAX_NAMED: usize = 10;
 /// Finalizers that need no domain.
@@ -28,6 +32,7 @@ pub(crate) fn check_object(definition: &Definition, object: &Document) -> Vec<Fi
     check_annotations(object, &mut errors);
     errors.append(&mut owners::check(object));
     check_finalizers(definition, object, &mut errors);
+    check_managed_fields(object, &mut errors);
     errors
 }
 
@@ -35,13 +40,23 @@ fn check_names(definition: &Definition, object: &Document, errors: &mut Vec<Fiel
     let check = |text: &str| definition.hooks.validate_name(text).unwrap_or_else(|| name::dns1123_subdomain(text));
     let prefix = object.meta("generateName");
     if !prefix.is_empty() {
-        // A dash at the end is fine in a prefix.
-        let masked = prefix.strip_suffix('-').map_or_else(|| prefix.to_owned(), |stem| format!("{stem}a"));
-        errors.extend(check(&masked).into_iter().map(|why| invalid("metadata.generateName", prefix, why)));
+        errors.extend(check(&as_name(prefix)).into_iter().map(|why| invalid("metadata.generateName", prefix, why)));
     }
     match object.name() {
         "" => errors.push(required("metadata.name", "name or generateName is required")),
         name => errors.extend(check(name).into_iter().map(|why| invalid("metadata.name", name, why))),
+    }
+}
+
+/// A prefix in the form in which it is checked like a name: a dash at its end, and that it is nothing but dots, does not matter.
+fn as_name(prefix: &str) -> String {
+    match prefix {
+        "." | ".." => format!("{prefix}a"),
+        // Upstream masks what stands before the dash, too.
+        _ => match prefix.strip_suffix('-').and_then(|stem| stem.char_indices().next_back()) {
+            Some((at, _)) => format!("{}a", &prefix[..at]),
+            None => prefix.to_owned(),
+        },
     }
 }
 
@@ -89,7 +104,7 @@ fn check_finalizers(definition: &Definition, object: &Document, errors: &mut Vec
         orphan |= finalizer == "orphan";
         foreground |= finalizer == "foregroundDeletion";
         errors.extend(name::qualified_name(finalizer).into_iter().map(|why| invalid("metadata.finalizers", finalizer, why)));
-        if !definition.custom && !is_qualified(finalizer) {
+        if !definition.custom && definition.hooks.demands_qualified_finalizers() && !is_qualified(finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(invalid(format!("metadata.finalizers[{index}]"), finalizer, why));
         }
@@ -97,6 +112,30 @@ fn check_finalizers(definition: &Definition, object: &Document, errors: &mut Vec
     if orphan && foreground {
         errors.push(invalid("metadata.finalizers", "orphan", "finalizers orphan and foregroundDeletion cannot both be set"));
     }
+}
+
+/// The entries were read before: operations and types are the known ones.
+fn check_managed_fields(object: &Document, errors: &mut Vec<FieldError>) {
+    for (index, entry) in object.list(&["metadata", "managedFields"]).iter().enumerate() {
+        let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
+        let path = |field: &str| format!("metadata.managedFields[{index}].{field}");
+        errors.extend(check_manager(text("manager"), || path("manager")));
+        if text("subresource").len() > MAX_SUBRESOURCE_BYTES {
+            errors.push(too_long(&path("subresource"), MAX_SUBRESOURCE_BYTES));
+        }
+    }
+}
+
+/// What is wrong with the name of a field manager.
+pub(crate) fn check_manager(manager: &str, path: impl Fn() -> String) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if manager.len() > MAX_MANAGER_BYTES {
+        errors.push(too_long(&path(), MAX_MANAGER_BYTES));
+    }
+    if !manager.chars().all(name::is_printable) {
+        errors.push(invalid(path(), manager, "should only contain printable characters"));
+    }
+    errors
 }
 
 fn is_qualified(finalizer: &str) -> bool {

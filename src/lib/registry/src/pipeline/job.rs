@@ -126,9 +126,8 @@ impl<'a> Job<'a> {
     /// The field manager of this write.
     pub(super) fn manager(&self, operation: apply::Operation) -> Manager {
         let given = self.options.field_manager.as_str();
-        let agent = self.context.user_agent.split('/').next().unwrap_or_default();
         Manager {
-            name: if given.is_empty() { agent } else { given }.to_owned(),
+            name: if given.is_empty() { from_user_agent(&self.context.user_agent) } else { given.to_owned() },
             operation,
             api_version: self.shape.gvk.api_version(),
             subresource: self.target.subresource.clone(),
@@ -360,6 +359,19 @@ impl<'a> Job<'a> {
             && meta::grace_seconds(old).unwrap_or(0) == 0
             && !self.definition().hooks.has_pending_finalizers(object)
     }
+}
+
+/// The field manager of a client that names none: what its User-Agent begins with, as far as it is printable and not too long.
+fn from_user_agent(agent: &str) -> String {
+    let first = agent.split('/').next().unwrap_or_default();
+    let mut name = String::with_capacity(first.len().min(meta::MAX_MANAGER_BYTES));
+    for letter in first.chars().filter(|letter| ferrokube_apimachinery::name::is_printable(*letter)) {
+        if name.len() + letter.len_utf8() > meta::MAX_MANAGER_BYTES {
+            break;
+        }
+        name.push(letter);
+    }
+    name
 }
 
 /// Errors that rules could not cope with.

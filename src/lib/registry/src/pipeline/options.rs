@@ -1,12 +1,11 @@
 //! The options of a write, checked before anything else.
 
 use super::{DeleteOptions, WriteOptions};
-use crate::failure::{forbidden, invalid, invalid_options, not_supported, required, too_long};
+use crate::failure::{forbidden, invalid, invalid_options, not_supported, required};
+use crate::meta::check_manager;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::Failure;
 
-/// The longest field manager.
-const MAX_MANAGER_BYTES: usize = 128;
 /// The propagation policies.
 const POLICIES: [&str; 3] = ["Background", "Foreground", "Orphan"];
 
@@ -34,15 +33,7 @@ pub(super) fn check_patch(options: &WriteOptions, is_apply: bool) -> Result<(), 
 }
 
 fn manager(options: &WriteOptions) -> Vec<FieldError> {
-    let manager = options.field_manager.as_str();
-    let mut errors = Vec::new();
-    if manager.len() > MAX_MANAGER_BYTES {
-        errors.push(too_long("fieldManager", MAX_MANAGER_BYTES));
-    }
-    if manager.chars().any(|letter| letter.is_control()) {
-        errors.push(invalid("fieldManager", manager, "should only contain printable characters"));
-    }
-    errors
+    check_manager(&options.field_manager, || "fieldManager".to_owned())
 }
 
 /// `DeleteOptions`.

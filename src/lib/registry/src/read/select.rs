@@ -115,10 +115,16 @@ impl Selection {
     }
 }
 
+/// Custom resources in no namespace know none, other kinds say it themselves.
+fn selects_namespace(definition: &Definition) -> bool {
+    let is_unknown = definition.custom && definition.scope == ferrokube_resource::Scope::Cluster;
+    !is_unknown && definition.hooks.selects_namespace()
+}
+
 fn source(served: &Served, owner: &Definition, field: &str) -> Result<Source, Failure> {
     match field {
         "metadata.name" => return Ok(Source::Name),
-        "metadata.namespace" => return Ok(Source::Namespace),
+        "metadata.namespace" if selects_namespace(&served.definition) => return Ok(Source::Namespace),
         _ => {}
     }
     let definition = &served.definition;

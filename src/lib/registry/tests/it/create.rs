@@ -223,3 +223,23 @@ async fn admission_sees_the_generated_name_and_can_refuse() {
     refused(&server.post(CONFIGMAPS, json!({"metadata": {"name": "a", "labels": {"refuse": "no"}}})).await, "Forbidden", &[]);
     refused(&server.get(CONFIGMAPS, "a").await, "NotFound", &[]);
 }
+
+#[tokio::test]
+async fn managers_have_names_of_a_bounded_length() {
+    let server = Server::new();
+    let entry = |manager: &str, subresource: &str| json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "subresource": subresource, "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:other": {}}}});
+    let managed = |entry| json!({"metadata": {"name": "a", "managedFields": [entry]}, "data": {"k": "v"}});
+    refused(&server.post(CONFIGMAPS, managed(entry(&"m".repeat(129), ""))).await, "Invalid", &["TooLong metadata.managedFields[0].manager"]);
+    refused(&server.post(CONFIGMAPS, managed(entry("m\n", ""))).await, "Invalid", &["Invalid metadata.managedFields[0].manager"]);
+    refused(&server.post(CONFIGMAPS, managed(entry("m", &"s".repeat(257)))).await, "Invalid", &["TooLong metadata.managedFields[0].subresource"]);
+    server.post(CONFIGMAPS, managed(entry(&"m".repeat(128), &"s".repeat(256)))).await.unwrap();
+}
+
+#[tokio::test]
+async fn finalizers_need_a_domain_where_upstreams_core_validation_says_so() {
+    let server = Server::new();
+    let finalized = |finalizer: &str| json!({"metadata": {"name": "a", "finalizers": [finalizer]}});
+    refused(&server.post(SECRETS, finalized("plain")).await, "Invalid", &["Invalid metadata.finalizers[0]"]);
+    server.post(LEASES, finalized("plain")).await.unwrap();
+    refused(&server.post(LEASES, finalized("not a name")).await, "Invalid", &["Invalid metadata.finalizers"]);
+}

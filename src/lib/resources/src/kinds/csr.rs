@@ -97,6 +97,15 @@ impl Hooks for SigningRequest {
         true
     }
 
+    /// Nobody cares how a request is called.
+    fn validate_name(&self, name: &str) -> Option<Vec<String>> {
+        Some(name::path_segment(name))
+    }
+
+    fn selects_namespace(&self) -> bool {
+        false
+    }
+
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if change.old.is_none() {

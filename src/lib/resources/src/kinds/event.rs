@@ -131,6 +131,11 @@ impl Hooks for Event {
         (self.form.involved == CORE.involved).then(|| name::path_segment(name))
     }
 
+    /// Nor does it care about finalizers.
+    fn demands_qualified_finalizers(&self) -> bool {
+        self.form.involved != CORE.involved
+    }
+
     fn allow_create_on_update(&self) -> bool {
         true
     }

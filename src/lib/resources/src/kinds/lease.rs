@@ -45,6 +45,10 @@ impl Hooks for Lease {
         errors
     }
 
+    fn demands_qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn allow_create_on_update(&self) -> bool {
         true
     }

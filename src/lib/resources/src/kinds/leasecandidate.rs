@@ -58,6 +58,10 @@ impl Hooks for LeaseCandidate {
         errors
     }
 
+    fn demands_qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn allow_create_on_update(&self) -> bool {
         true
     }

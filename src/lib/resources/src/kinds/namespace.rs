@@ -69,6 +69,10 @@ impl Hooks for Namespace {
         }
     }
 
+    fn selects_namespace(&self) -> bool {
+        false
+    }
+
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(name::dns1123_label(name))
     }

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::json::{self, DecodeError};
 use ferrokube_resource::native::{Body, Printed};
 use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
@@ -107,7 +107,8 @@ fn json_object(object: &Document, key: &str) -> Vec<FieldError> {
     match object.str(&["data", key]) {
         None => vec![required(field, "Required value")],
         Some(text) => match STANDARD.decode(text).ok().map(|bytes| json::read(&bytes)) {
-            Some(Ok(_)) => Vec::new(),
+            // Upstream reads it into a map, and takes null for an empty one.
+            Some(Ok(_) | Err(DecodeError::NotObject("null"))) => Vec::new(),
             _ => vec![invalid(field, "Invalid value: \"<secret contents redacted>\": not a JSON object")],
         },
     }

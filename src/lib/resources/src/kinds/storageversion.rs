@@ -36,6 +36,10 @@ impl Hooks for StorageVersion {
         Some(ferrokube_apimachinery::name::path_segment(name))
     }
 
+    fn demands_qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn validate(&self, _change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         const SERVERS: &str = "status.storageVersions";
         let mut errors = Vec::new();

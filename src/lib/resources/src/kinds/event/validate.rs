@@ -42,10 +42,11 @@ fn reported(form: &Form, object: &Document) -> Vec<FieldError> {
         errors.push(invalid("involvedObject.namespace", "Invalid value: \"\": does not match event.namespace"));
     }
     let controller = own(form.controller);
+    // Upstream names the newer field in both groups.
     if controller.is_empty() {
-        errors.push(required(form.controller, "Required value"));
+        errors.push(required(EVENTS.controller, "Required value"));
     }
-    errors.extend(all_invalid(form.controller, controller, name::qualified_name(controller)));
+    errors.extend(all_invalid(EVENTS.controller, controller, name::qualified_name(controller)));
     for field in ["reportingInstance", "action", "reason"] {
         match own(field).len() {
             0 => errors.push(required(field, "Required value")),
