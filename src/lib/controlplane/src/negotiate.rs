@@ -146,6 +146,8 @@ fn parameters_of(text: &str) -> impl Iterator<Item = (&str, &str)> {
 fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
     let form = match (clause.kind, clause.subtype) {
         ("application", "json") | ("*", "*") => Form::Json,
+        // Upstream's router before native kinds knows no such wildcard; custom resources have none before them.
+        ("application", "*") if !offer.protobuf && matches!(offer.views, Views::Single | Views::List) => Form::Json,
         ("application", "yaml") => Form::Yaml,
         ("application", "vnd.kubernetes.protobuf") if offer.protobuf || offer.views != Views::None => Form::Protobuf,
         _ => return None,
@@ -298,6 +300,7 @@ mod tests {
         let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
         assert_eq!(negotiate(accept, offer).map(|accepted| accepted.form), Ok(Form::Protobuf));
         assert!(negotiate("application/vnd.kubernetes.protobuf", offer).is_err());
+        assert_eq!(negotiate("application/*", offer), Ok(Accepted::JSON));
     }
 
     #[test]

@@ -101,7 +101,9 @@ fn route(exchange: &Exchange, info: &ResourceInfo, served: &Served) -> Result<Ac
     }
     let method = &exchange.head.method;
     if info.segments == 3 {
-        let Some(subresource) = served.version().subresources.iter().find(|subresource| subresource.name == info.subresource) else { return Err(missing()) };
+        let Some(subresource) = served.version().subresources.iter().find(|subresource| subresource.name == info.subresource) else {
+            return Err(if definition.custom { Failure::not_found(&definition.group_resource(), &info.name).into() } else { missing() });
+        };
         return subresource_action(method, subresource.verbs).ok_or_else(|| refuse().into());
     }
     if info.legacy_watch {
@@ -118,6 +120,8 @@ fn route(exchange: &Exchange, info: &ResourceInfo, served: &Served) -> Result<Ac
         (&Method::PUT, 2) => (Action::Update, Verbs::UPDATE),
         (&Method::PATCH, 2) => (Action::Patch, Verbs::PATCH),
         (&Method::DELETE, 2) => (Action::Delete, Verbs::DELETE),
+        // Upstream's router does not know such a path of a custom resource at all.
+        _ if definition.custom && across => return Err(missing()),
         _ => return Err(if has_path(definition.verbs, info.segments, across) { refuse().into() } else { missing() }),
     };
     if definition.verbs.has(verb) {

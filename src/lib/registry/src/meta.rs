@@ -26,7 +26,14 @@ pub(crate) fn metadata_mut(object: &mut Document) -> &mut Map<String, Value> {
 /// Drops what upstream's encoder leaves out: nulls, empty texts, maps and lists, a generation of 0, the self link. managedFields stay as given:
 /// an empty list there is a request to reset them.
 pub(crate) fn normalize(object: &mut Document) {
-    metadata_mut(object).retain(|field, value| match value {
+    let metadata = metadata_mut(object);
+    for field in ["labels", "annotations"] {
+        // A null in a map of texts is an empty text to upstream.
+        if let Some(Value::Object(map)) = metadata.get_mut(field) {
+            map.values_mut().filter(|value| value.is_null()).for_each(|value| *value = Value::from(""));
+        }
+    }
+    metadata.retain(|field, value| match value {
         Value::Null => false,
         _ if field == "selfLink" => false,
         _ if field == "managedFields" => true,

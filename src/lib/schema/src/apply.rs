@@ -74,7 +74,7 @@ pub struct ResetFields {
 /// After a create, update or patch: rewrites `new.metadata.managedFields` from the stored ones (`old`) and what this write changed. Tolerates garbage
 /// in the given managedFields as upstream does (an empty list resets, a list with anything undecodable is ignored).
 pub fn track_update(schema: &Schema, reset: &ResetFields, old: Option<&Document>, new: &mut Document, manager: &Manager) {
-    let mut entries = managers::given_or_stored(old, new, !manager.subresource.is_empty());
+    let mut entries = managers::given_or_stored(schema, old, new, !manager.subresource.is_empty());
     // Objects that nobody tracks stay so until the first apply.
     if old.is_some() && entries.is_empty() {
         return;

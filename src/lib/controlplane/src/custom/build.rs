@@ -134,16 +134,16 @@ impl Making<'_> {
 
     fn add_subresources(&self, version: &Value, made: &mut Version) {
         let has = |name: &str| version.get("subresources").and_then(|subresources| subresources.get(name)).is_some_and(|given| !given.is_null());
-        if has("scale") {
-            let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
-            made.subresources.push(Subresource { name: "scale", kind, verbs: Verbs::GET_PATCH_UPDATE, reset: ResetFields::default() });
-        }
         if has("status") {
             let kind = GroupVersionKind::new(group(self.object), made.name.as_str(), self.names.kind.as_str());
             let others = made.schema.properties.keys().filter(|field| !matches!(&***field, "status" | "kind" | "apiVersion"));
             let reset = ResetFields { paths: others.map(|field| field.to_string()).collect() };
             made.subresources.push(Subresource { name: "status", kind, verbs: Verbs::GET_PATCH_UPDATE, reset });
             made.reset = ResetFields { paths: vec!["status".to_owned()] };
+        }
+        if has("scale") {
+            let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
+            made.subresources.push(Subresource { name: "scale", kind, verbs: Verbs::GET_PATCH_UPDATE, reset: ResetFields::default() });
         }
     }
 }

@@ -127,7 +127,14 @@ fn json_head(served: &Served, page: &ListPage, view: View) -> String {
         // Upstream's untyped lists have it in any case.
         meta.insert_str(1, "\"continue\":\"\",");
     }
-    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":[")
+    // Upstream's metadata list has null for no items, and no other list does.
+    let items = if page.items.is_empty() && matches!(view, View::MetadataList(_)) { "null" } else { "[" };
+    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":{items}")
+}
+
+/// What follows the items that a head announces.
+fn tail(head: &str) -> &'static [u8] {
+    if head.ends_with('[') { TAIL } else { &TAIL[1..] }
 }
 
 /// Kind and apiVersion of a list.
@@ -180,11 +187,13 @@ impl JsonList {
 }
 
 fn stored_items(head: String, entries: Vec<Arc<Entry>>, shape: Shape, bytes: usize) -> Items<Arc<Entry>, impl FnMut(&Arc<Entry>, &mut Vec<u8>)> {
-    Items::new(head.into_bytes(), entries, TAIL, Some(bytes), move |entry: &Arc<Entry>, out: &mut Vec<u8>| shape.write(entry, out))
+    let tail = tail(&head);
+    Items::new(head.into_bytes(), entries, tail, Some(bytes), move |entry: &Arc<Entry>, out: &mut Vec<u8>| shape.write(entry, out))
 }
 
 fn mixed_items(head: String, items: Vec<Item>, shape: Shape, bytes: usize) -> Items<Item, impl FnMut(&Item, &mut Vec<u8>)> {
-    Items::new(head.into_bytes(), items, TAIL, Some(bytes), move |item: &Item, out: &mut Vec<u8>| match item {
+    let tail = tail(&head);
+    Items::new(head.into_bytes(), items, tail, Some(bytes), move |item: &Item, out: &mut Vec<u8>| match item {
         Item::Stored(entry) => shape.write(entry, out),
         Item::Made(bytes) => out.extend_from_slice(bytes),
     })

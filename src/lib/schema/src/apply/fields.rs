@@ -29,7 +29,8 @@ fn map(schema: Option<&Schema>, fields: &Map<String, Value>, skip: &Skip<'_>, de
     let mut out = Fields::new();
     for (name, child) in fields {
         let below = skip.below(name);
-        if skip.has(name) || child.as_object().is_some_and(|map| below.hides(map.keys())) {
+        let hidden = child.as_object().is_some_and(|map| below.hides(map.keys()) || (depth == 0 && name == "metadata" && map.is_empty()));
+        if skip.has(name) || hidden {
             continue;
         }
         let declared = schema.is_some_and(|schema| schema.properties.contains_key(name.as_str()));

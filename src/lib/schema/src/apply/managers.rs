@@ -3,6 +3,7 @@
 use super::element;
 use super::set::{self, Fields, unite};
 use super::{Manager, Operation};
+use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::time;
 use std::collections::HashMap;
@@ -167,8 +168,9 @@ pub(super) fn take(object: &mut Document) -> Vec<Entry> {
     }
 }
 
-/// The entries that an update starts from: the client's if they make sense, else the stored ones. An empty list, or one empty entry, resets them.
-pub(super) fn given_or_stored(old: Option<&Document>, new: &mut Document, is_subresource: bool) -> Vec<Entry> {
+/// The entries that an update starts from: the client's if they make sense, else the stored ones. One empty entry resets them, and so does an empty list;
+/// of a custom object upstream takes the latter for none.
+pub(super) fn given_or_stored(schema: &Schema, old: Option<&Document>, new: &mut Document, is_subresource: bool) -> Vec<Entry> {
     let given = new.remove(&PATH);
     let stored = old.and_then(|old| old.get(&PATH));
     match given {
@@ -177,7 +179,7 @@ pub(super) fn given_or_stored(old: Option<&Document>, new: &mut Document, is_sub
             _ => Vec::new(),
         },
         Some(Value::Array(list)) if !is_subresource => {
-            if list.is_empty() || matches!(&list[..], [Value::Object(only)] if only.is_empty()) {
+            if (list.is_empty() && schema.native) || matches!(&list[..], [Value::Object(only)] if only.is_empty()) {
                 return Vec::new();
             }
             read_all(list, false).filter(|entries| !entries.is_empty()).unwrap_or_else(|| stored_entries(stored))
