@@ -99,9 +99,14 @@ impl Job<'_> {
 
     /// A patched object must still be one of the kind: 422 about the patch when not.
     fn fit_result(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, Failure> {
-        self.body_shape.fit(object, strictness).map_err(|misfit| {
+        let shape = &self.body_shape;
+        if shape.custom && object.api_version() != shape.gvk.api_version() && !object.api_version().is_empty() {
+            let error = invalid("apiVersion", object.api_version(), format!("must be {}", shape.gvk.api_version()));
+            return Err(Failure::invalid(&shape.gvk.group, &shape.gvk.kind, object.name(), &[error]));
+        }
+        shape.fit(object, strictness).map_err(|misfit| {
             let why = match misfit {
-                Misfit::Refused(failure) if self.body_shape.custom => return failure,
+                Misfit::Refused(failure) if shape.custom => return failure,
                 Misfit::Refused(failure) => failure.message,
                 Misfit::Types(why) => why,
                 Misfit::Strict(why) => format!("strict decoding error: {why}"),
