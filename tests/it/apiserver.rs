@@ -69,6 +69,12 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
     assert_eq!(of(&whoami(&client(Some("proxy")), &remote).await), "bob");
     assert_eq!(whoami(&client(Some("stranger")), &[]).await.status, 401);
     assert_eq!(whoami(&client(None), &remote).await.status, 403);
+    // Other servers of the cluster are told whom to believe.
+    let info = client(Some("alice")).get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication").await.unwrap();
+    let data = |key: &str| info.body["data"][key].as_str().unwrap_or_default().to_owned();
+    assert!(data("client-ca-file").contains(fs::read_to_string(path.join("client-ca.crt")).unwrap().trim()), "{}", info.text);
+    assert_eq!(data("requestheader-client-ca-file"), fs::read_to_string(path.join("proxy-ca.crt")).unwrap());
+    assert_eq!((data("requestheader-username-headers"), data("requestheader-allowed-names")), (r#"["X-Remote-User"]"#.into(), r#"["front-proxy"]"#.into()));
     drop(cluster);
     // One CA for both would let every client speak for everybody.
     let refused = launch.flag(flag("requestheader-client-ca-file", "client-ca.crt")).start().unwrap_err();

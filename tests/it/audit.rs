@@ -160,3 +160,23 @@ async fn fault_55_or_events_are_dropped_visibly_when_the_mode_says_so() {
     let dropped = metrics.lines().find(|line| line.starts_with("ferrokube_audit_errors")).expect("the metric");
     assert!(!dropped.ends_with(" 0"), "{dropped}");
 }
+
+#[tokio::test]
+async fn a_policy_that_omits_no_stage_sees_requests_come_and_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = directory.path().join("policy.yaml");
+    fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n").unwrap();
+    let cluster = Launch::new(FERROKUBE).flag(format!("--audit-policy-file={}", policy.display())).start().unwrap();
+    let admin = cluster.admin().unwrap();
+    assert_eq!(admin.get(&format!("{CONFIGMAPS}/absent")).await.unwrap().status, 404);
+    let of = |event: &Value| event["objectRef"]["name"] == "absent";
+    let mine = wait_until("both stages are in the log", BOUND, async || {
+        let mine: Vec<Value> = events(&cluster).into_iter().filter(of).collect();
+        if mine.len() == 2 { Ok(mine) } else { Err(format!("{mine:?}")) }
+    })
+    .await;
+    assert_eq!((&mine[0]["stage"], &mine[1]["stage"]), (&json!("RequestReceived"), &json!("ResponseComplete")));
+    assert_eq!(mine[0]["auditID"], mine[1]["auditID"]);
+    assert!(mine[0].get("responseStatus").is_none() && mine[0]["user"] == mine[1]["user"]);
+    assert_eq!(mine[1]["responseStatus"]["details"], json!({"name": "absent", "kind": "configmaps"}));
+}

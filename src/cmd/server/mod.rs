@@ -1,5 +1,6 @@
 //! The API server as a process: opens what it needs, wires the crates, waits, ends in order.
 
+mod authentication_info;
 mod listener;
 mod rights;
 mod token_keys;

@@ -1,6 +1,7 @@
 //! What an API server is made of.
 
 use super::Plan;
+use super::authentication_info::AuthenticationInfo;
 use super::rights::Rights;
 use super::token_keys::{KeyFiles, Pem};
 use super::trace_page::{self, Memory, TracePage};
@@ -83,13 +84,15 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     let bearer = bearer(plan, store, &tokens)?;
     review::install(registry.catalog(), &authorizer, &rbac, &bearer);
     let audit = open_audit(plan)?;
+    let info = AuthenticationInfo::new(plan, pki)?;
     let mut builder = ControlPlane::builder(registry.clone())
         .gates(plan.gates.clone())
         .messages(ferrokube_resources::messages())
         .anonymous(plan.namesake.anonymous_auth)
         .authorizer(Arc::clone(&authorizer))
         .audit(audit.clone())
-        .post_start("rbac/bootstrap-roles", Box::new(|registry| Box::pin(bootstrap_roles(registry))));
+        .post_start("rbac/bootstrap-roles", Box::new(|registry| Box::pin(bootstrap_roles(registry))))
+        .post_start("cluster-authentication-info", Box::new(|registry| Box::pin(info.publish(registry))));
     for authenticator in authenticators(plan, bearer) {
         builder = builder.authenticator(authenticator);
     }

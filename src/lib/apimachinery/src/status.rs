@@ -201,6 +201,11 @@ impl Failure {
         Self::new(Reason::Invalid, format!("{subject} \"{name}\" is invalid: {list}")).with_details(details)
     }
 
+    /// The details as the `Status` object has them; `None` without any.
+    pub fn details_value(&self) -> Option<Value> {
+        self.details.as_ref().map(Details::to_value)
+    }
+
     /// The `Status` object that answers the request.
     pub fn to_document(&self) -> Document {
         let mut status = Document::new();

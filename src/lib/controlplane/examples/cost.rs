@@ -2,12 +2,10 @@
 //!
 //! Budgets of the whole server (with TLS): a get 40 us, a create 100 us, a list of 10,000 objects of 1.4 KiB 9 ms.
 
-use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::{Authenticator, Credentials, Identity, Unauthenticated};
 use ferrokube_controlplane::ControlPlane;
-use ferrokube_registry::admission::RemoteFuture;
-use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Registry, UserInfo};
+use ferrokube_registry::admission::Open;
+use ferrokube_registry::{Catalog, Registry, UserInfo};
 use ferrokube_storage::{Config, Store};
 use http::Request;
 use http_body_util::BodyExt;
@@ -15,30 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const OBJECTS: usize = 10_000;
-
-struct Open;
-
-impl Admission for Open {
-    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
-        false
-    }
-
-    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
-        Box::pin(async { Ok(object) })
-    }
-
-    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-}
 
 struct Master;
 

@@ -31,7 +31,7 @@ const fn check(name: &'static str, enter: fn(&Shared, &mut Exchange) -> Result<(
 
 /// The chain. Order is behavior: what is refused before authentication says nothing about who asks; what comes before the trace is
 /// adopted logs a local id; nothing that costs memory happens before flow control.
-pub(crate) const CHAIN: [Link; 12] = [
+pub(crate) const CHAIN: [Link; 13] = [
     Link { name: "panic guard", step: Step::Guard, leave: Some(links::headers::leave) },
     check("limits", links::limits::enter),
     Link { name: "request info", step: Step::Check(links::info::enter), leave: Some(links::info::leave) },
@@ -41,6 +41,7 @@ pub(crate) const CHAIN: [Link; 12] = [
     check("impersonation", links::identity::impersonate),
     check("trace adoption", links::trace::adopt),
     check("initial trace", links::trace::initial),
+    check("audit policy", links::audit::received),
     check("flow control", links::admit::flow),
     check("authorization", links::admit::authorize),
     Link { name: "handler", step: Step::Handle, leave: None },
@@ -86,6 +87,7 @@ mod tests {
             "impersonation",
             "trace adoption",
             "initial trace",
+            "audit policy",
             "flow control",
             "authorization",
             "handler",

@@ -3,41 +3,14 @@
 //! Budgets: a create of a 1 KiB configmap 40 us, a merge patch 60 us, a get 5 us, each with the memory engine's commit.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::admission::RemoteFuture;
-use ferrokube_registry::{
-    Admission, Attributes, Body, Catalog, Effects, ListOptions, Patch, Registry, RequestContext, Target, UserInfo, WatchItem, WatchOptions, WriteOptions,
-};
+use ferrokube_registry::admission::Open;
+use ferrokube_registry::{Body, Catalog, ListOptions, Patch, Registry, RequestContext, Target, UserInfo, WatchItem, WatchOptions, WriteOptions};
 use ferrokube_storage::{Config, Store};
 use ferrokube_trace::TraceContext;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const ROUNDS: usize = 20_000;
-
-struct Open;
-
-impl Admission for Open {
-    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
-        false
-    }
-
-    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
-        Box::pin(async { Ok(object) })
-    }
-
-    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-}
 
 /// User and system time of all threads so far.
 fn cpu() -> Duration {

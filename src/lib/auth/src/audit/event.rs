@@ -1,6 +1,6 @@
 //! What an audit event holds; everything is borrowed from the request that it is about.
 
-use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_registry::UserInfo;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -132,6 +132,8 @@ pub struct Outcome<'a> {
     pub reason: &'a str,
     /// The Status object's message.
     pub message: &'a str,
+    /// The Status object's details.
+    pub details: Option<&'a Value>,
 }
 
 /// An object of the request or answer; recorded from level `Request` on.

@@ -122,6 +122,10 @@ fn outcome(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
     optional(out, "status", outcome.status);
     optional(out, "message", cut(outcome.message, MAX_MESSAGE));
     optional(out, "reason", outcome.reason);
+    if let Some(details) = outcome.details {
+        key(out, "details");
+        json::append(out, details);
+    }
     key(out, "code");
     out.extend_from_slice(outcome.code.to_string().as_bytes());
     out.push(b'}');
@@ -305,6 +309,19 @@ mod tests {
         assert_eq!(line["annotations"]["authorization.k8s.io/decision"], "allow");
         assert_eq!(line["annotations"]["x"], "y");
         assert!(line.get("requestObject").is_none() && line.get("authenticationMetadata").is_none());
+    }
+
+    #[test]
+    fn a_refusal_is_told_as_it_was_answered() {
+        let details = serde_json::from_str(r#"{"kind": "configmaps", "name": "n"}"#).expect("JSON");
+        let user = UserInfo::default();
+        let line = line(metadata(), |event| {
+            event.outcome = Some(Outcome { code: 403, status: "Failure", reason: "Forbidden", message: "no", details: Some(&details) });
+            (event.impersonated, event.constraint) = (Some(&user), "impersonate:user-info");
+        });
+        let want = serde_json::json!({"metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden", "details": details, "code": 403});
+        assert_eq!(line["responseStatus"], want);
+        assert_eq!(line["authenticationMetadata"], serde_json::json!({"impersonationConstraint": "impersonate:user-info"}));
     }
 
     #[test]

@@ -65,13 +65,31 @@ pub(crate) fn enter(_shared: &Shared, _exchange: &mut Exchange) -> Result<(), St
     Ok(())
 }
 
-/// Asks the policy, and refuses writes that could not be recorded. Called by the handler, when everything about the caller is known.
+/// Asks the policy, and records that the request came, if it wants that.
+pub(crate) fn received(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+    let plan = plan(shared, exchange);
+    exchange.audit.plan = Some(plan);
+    if plan.wants(Stage::RequestReceived) {
+        let source_ips = addresses(exchange);
+        let annotations = BTreeMap::new();
+        let event = Event {
+            impersonated: None,
+            constraint: "",
+            object: exchange.info.access().map(object_ref),
+            outcome: None,
+            ..event(shared, exchange, Stage::RequestReceived, (&source_ips, &annotations))
+        };
+        drop(shared.audit.record(&event, &plan));
+    }
+    Ok(())
+}
+
+/// Refuses writes that could not be recorded. Called by the handler, when everything about the caller is known.
 ///
 /// # Errors
 /// 500 while the log cannot be written.
-pub(crate) fn admit(shared: &Shared, exchange: &mut Exchange) -> Result<(), Failure> {
-    let plan = plan(shared, exchange);
-    exchange.audit.plan = Some(plan);
+pub(crate) fn admit(shared: &Shared, exchange: &Exchange) -> Result<(), Failure> {
+    let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
     if exchange.info.is_read_only() {
         return Ok(());
     }
@@ -105,7 +123,6 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
 }
 
 fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code: u16) -> Recorded {
-    let id = exchange.audit_id.to_str().unwrap_or_default();
     let mut annotations = exchange.context.as_ref().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
     if let Some(ending) = &exchange.audit.ending {
         ending.keep(&annotations, exchange.info.resource.as_ref());
@@ -114,19 +131,10 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
     let reason = annotations.remove(REASON).unwrap_or_default();
     let source_ips = addresses(exchange);
     let failure = exchange.audit.failure.as_ref();
+    let details = failure.and_then(Failure::details_value);
     let written = exchange.audit.written.as_ref();
     let revision = written.map(|entry| entry.revision.to_string()).unwrap_or_default();
     let event = Event {
-        id,
-        stage,
-        uri: exchange.head.uri.path_and_query().map_or("", |path| path.as_str()),
-        verb: &exchange.info.verb,
-        user: &exchange.real_user,
-        impersonated: exchange.acting.as_ref(),
-        constraint: exchange.constraint,
-        method: exchange.method,
-        source_ips: &source_ips,
-        user_agent: exchange.header(http::header::USER_AGENT),
         object: exchange.info.access().map(|access| ObjectRef {
             name: if access.name.is_empty() { written.map_or("", |entry| entry.key.name()) } else { access.name },
             resource_version: &revision,
@@ -137,16 +145,39 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
             status: if failure.is_some() { "Failure" } else { "" },
             reason: failure.and_then(|failure| failure.reason).map_or("", Reason::as_str),
             message: failure.map_or("", |failure| &failure.message),
+            details: details.as_ref(),
         }),
         request: exchange.audit.request.as_deref().map(Payload::Json),
         response: exchange.audit.response.as_deref().map(Payload::Json),
+        decision: (&decision, &reason),
+        ..event(shared, exchange, stage, (&source_ips, &annotations))
+    };
+    Box::pin(shared.audit.record(&event, plan))
+}
+
+/// What every stage's event says: who asks, from where, with what.
+fn event<'a>(shared: &Shared, exchange: &'a Exchange, stage: Stage, (source_ips, annotations): (&'a [String], &'a BTreeMap<String, String>)) -> Event<'a> {
+    Event {
+        id: exchange.audit_id.to_str().unwrap_or_default(),
+        stage,
+        uri: exchange.head.uri.path_and_query().map_or("", |path| path.as_str()),
+        verb: &exchange.info.verb,
+        user: &exchange.real_user,
+        impersonated: exchange.acting.as_ref(),
+        constraint: exchange.constraint,
+        method: exchange.method,
+        source_ips,
+        user_agent: exchange.header(http::header::USER_AGENT),
+        object: None,
+        outcome: None,
+        request: None,
+        response: None,
         received: exchange.now,
         at: SystemTime::now(),
         trace: trace_ids(shared, exchange),
-        decision: (&decision, &reason),
-        annotations: &annotations,
-    };
-    Box::pin(shared.audit.record(&event, plan))
+        decision: ("", ""),
+        annotations,
+    }
 }
 
 fn object_ref(access: ResourceAccess<'_>) -> ObjectRef<'_> {

@@ -1,0 +1,118 @@
+//! The ConfigMap by which other servers of the cluster learn how to authenticate: `kube-system/extension-apiserver-authentication`.
+
+use super::Plan;
+use anyhow::Context;
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::json as codec;
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_registry::{Local, Registry};
+use ferrokube_serve::pki::Pki;
+use std::path::Path;
+
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "extension-apiserver-authentication";
+/// How often a write that met another server's is computed again.
+const ATTEMPTS: usize = 5;
+
+/// What this server says: certificates as PEM text, names as lists.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AuthenticationInfo {
+    bundles: Vec<(&'static str, String)>,
+    lists: Vec<(&'static str, Vec<String>)>,
+}
+
+impl AuthenticationInfo {
+    /// As the flags say; without a front proxy's CA nothing is said of front proxies.
+    pub(super) fn new(plan: &Plan<'_>, pki: &Pki) -> anyhow::Result<Self> {
+        let namesake = plan.namesake;
+        let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+        let mut clients = pki.ca_pem().to_owned();
+        if let Some(path) = &namesake.client_ca_file {
+            clients = join(&clients, &read(path)?);
+        }
+        let mut info = Self { bundles: vec![("client-ca-file", clients)], lists: Vec::new() };
+        if let Some(path) = &namesake.requestheader_client_ca_file {
+            info.bundles.push(("requestheader-client-ca-file", read(path)?));
+            info.lists = vec![
+                ("requestheader-username-headers", namesake.requestheader_username_headers.clone()),
+                ("requestheader-uid-headers", namesake.requestheader_uid_headers.clone()),
+                ("requestheader-group-headers", namesake.requestheader_group_headers.clone()),
+                ("requestheader-extra-headers-prefix", namesake.requestheader_extra_headers_prefix.clone()),
+                ("requestheader-allowed-names", namesake.requestheader_allowed_names.clone()),
+            ];
+        }
+        Ok(info)
+    }
+
+    /// Adds what the ConfigMap lacks; what other servers say stays. Writes nothing when nothing is missing.
+    pub(super) async fn publish(self, registry: Registry) -> Result<(), String> {
+        let Some(maps) = Local::new(&registry, "", "v1", "configmaps") else { return Ok(()) };
+        for attempt in 1.. {
+            match self.publish_once(&maps).await {
+                Err(failure) if attempt < ATTEMPTS && matches!(failure.reason, Some(Reason::Conflict | Reason::AlreadyExists | Reason::NotFound)) => {}
+                other => return other.map_err(|failure| format!("cannot write {NAMESPACE}/{NAME}: {failure}")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn publish_once(&self, maps: &Local) -> Result<(), Failure> {
+        let stored = maps.get(NAMESPACE, NAME).await?;
+        let map = stored.clone().unwrap_or_else(|| {
+            let named = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": NAMESPACE}});
+            Document::from_value(named).expect("an object literal")
+        });
+        let merged = self.merged(map);
+        match stored {
+            Some(stored) if stored == merged => Ok(()),
+            Some(_) => maps.update(merged, "").await.map(drop),
+            None => maps.create(NAMESPACE, merged).await.map(drop),
+        }
+    }
+
+    fn merged(&self, mut map: Document) -> Document {
+        for (key, ours) in &self.bundles {
+            let bundle = join(map.str(&["data", key]).unwrap_or_default(), ours);
+            map.set(&["data", key], bundle);
+        }
+        for (key, ours) in &self.lists {
+            let mut all =
+                codec::read_value(map.str(&["data", key]).unwrap_or_default().as_bytes()).ok().and_then(|list| list.as_array().cloned()).unwrap_or_default();
+            let missing: Vec<Value> = ours.iter().map(|word| Value::from(word.as_str())).filter(|word| !all.contains(word)).collect();
+            all.extend(missing);
+            let text = String::from_utf8(codec::to_vec(&Value::Array(all))).expect("JSON is UTF-8");
+            map.set(&["data", key], text);
+        }
+        map
+    }
+}
+
+/// Both bundles, the second only as far as it is not in the first.
+fn join(first: &str, second: &str) -> String {
+    match (first.trim(), second.trim()) {
+        ("", second) => format!("{second}\n"),
+        (first, second) if second.is_empty() || first.contains(second) => format!("{first}\n"),
+        (first, second) => format!("{first}\n{second}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_stays_and_nothing_is_said_twice() {
+        let info = AuthenticationInfo {
+            bundles: vec![("client-ca-file", "OURS\n".to_owned())],
+            lists: vec![("requestheader-allowed-names", vec!["a".to_owned(), "b".to_owned()])],
+        };
+        let first = info.merged(Document::new());
+        assert_eq!(first.str(&["data", "client-ca-file"]), Some("OURS\n"));
+        assert_eq!(first.str(&["data", "requestheader-allowed-names"]), Some(r#"["a","b"]"#));
+        assert_eq!(info.merged(first.clone()), first);
+        let theirs = Document::from_value(json!({"data": {"client-ca-file": "THEIRS\n", "requestheader-allowed-names": "[\"b\",\"c\"]"}})).expect("an object");
+        let both = info.merged(theirs);
+        assert_eq!(both.str(&["data", "client-ca-file"]), Some("THEIRS\nOURS\n"));
+        assert_eq!(both.str(&["data", "requestheader-allowed-names"]), Some(r#"["b","c","a"]"#));
+    }
+}
