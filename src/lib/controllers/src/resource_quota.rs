@@ -18,6 +18,9 @@ use std::time::Duration;
 const WORKERS: usize = 2;
 /// Deletions come in bursts: a namespace's quotas are counted again at most this often.
 const DEBOUNCE: Duration = Duration::from_millis(100);
+/// After a resource's list, which may be one of many: the deletions that were missed are counted this much later.
+const SETTLE: Duration = Duration::from_millis(500);
+
 /// The names under which the objects of a resource (group and plural) count: what admission counts by.
 pub type CountedAs = fn(&str, &str) -> Vec<String>;
 
@@ -33,6 +36,14 @@ pub(crate) struct Quotas {
 }
 
 impl Sink for Quotas {
+    /// Its objects may count from now on, or went while nobody watched.
+    fn list_ends(&self, resource: &DiscoveredResource) {
+        if resource.namespaced {
+            let known = self.known.lock().expect("no panic while held");
+            known.iter().for_each(|key| self.queue.add_after(key.clone(), None, SETTLE));
+        }
+    }
+
     fn applied(&self, _resource: &DiscoveredResource, _metadata: &ObjectMeta) {}
 
     fn deleted(&self, _resource: &DiscoveredResource, metadata: &ObjectMeta) {
@@ -65,9 +76,12 @@ async fn reconcile(client: Client, (monitor, counted_as): (Arc<Monitor>, Counted
     let Some(mut quota) = read(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();
     let mut used = Map::new();
+    // Scopes select pods: no other object is in one.
+    let scoped = quota["spec"]["scopes"].as_array().is_some_and(|scopes| !scopes.is_empty()) || quota["spec"]["scopeSelector"].is_object();
     for resource in hard.keys() {
         if let Some(counted) = counted(resource, &monitor.known(), counted_as) {
-            used.insert(resource.clone(), json!(count(&client, &namespace, counted).await?.to_string()));
+            let counted = if scoped { 0 } else { count(&client, &namespace, counted).await? };
+            used.insert(resource.clone(), json!(counted.to_string()));
         } else if let Some(known) = quota["status"]["used"].get(resource) {
             // Somebody else's measure.
             used.insert(resource.clone(), known.clone());
@@ -112,6 +126,17 @@ mod tests {
     use super::*;
     use kube::core::GroupVersionKind;
     use kube::discovery::ApiResource;
+
+    #[test]
+    fn a_resource_that_is_served_anew_is_counted() {
+        let quotas = Quotas::default();
+        quotas.known.lock().expect("lock").insert(("n".to_owned(), "q".to_owned()));
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), "gears");
+        quotas.list_ends(&DiscoveredResource { resource: resource.clone(), namespaced: false, verbs: Vec::new() });
+        assert!(quotas.queue.is_empty());
+        quotas.list_ends(&DiscoveredResource { resource, namespaced: true, verbs: Vec::new() });
+        assert_eq!(quotas.queue.len(), 1);
+    }
 
     #[test]
     fn keys_name_resources() {

@@ -313,11 +313,10 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_as_it_was_answered() {
-        let details = serde_json::from_str(r#"{"kind": "configmaps", "name": "n"}"#).expect("JSON");
-        let user = UserInfo::default();
+        let details: &'static Value = Box::leak(Box::new(serde_json::json!({"kind": "configmaps", "name": "n"})));
         let line = line(metadata(), |event| {
-            event.outcome = Some(Outcome { code: 403, status: "Failure", reason: "Forbidden", message: "no", details: Some(&details) });
-            (event.impersonated, event.constraint) = (Some(&user), "impersonate:user-info");
+            event.outcome = Some(Outcome { code: 403, status: "Failure", reason: "Forbidden", message: "no", details: Some(details) });
+            event.constraint = "impersonate:user-info";
         });
         let want = serde_json::json!({"metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden", "details": details, "code": 403});
         assert_eq!(line["responseStatus"], want);
