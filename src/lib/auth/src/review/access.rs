@@ -73,6 +73,7 @@ impl AccessReview {
 
     /// Puts a local review into the request's namespace; the others are in none, whatever they say.
     fn place(&self, namespace: &str, object: &mut Document) -> Result<(), Failure> {
+        super::wipe(object);
         if self.kind != Kind::Local {
             object.remove(&["metadata", "namespace"]);
             return Ok(());
@@ -213,13 +214,14 @@ mod tests {
     #[test]
     fn metadata_holds_nothing_but_a_local_reviews_namespace() {
         let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "n"}, "user": "u"});
-        for metadata in [json!({"labels": {}}), json!({"namespace": "n", "creationTimestamp": null, "generation": 0})] {
+        for metadata in [json!({"labels": {}}), json!({"namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z", "uid": "u", "generation": 0})] {
             for kind in [Kind::Own, Kind::Subject, Kind::Local] {
                 let answer = review(kind, &user("u", &[]), json!({"metadata": metadata, "spec": spec})).expect("answered");
                 assert_eq!(answer.namespace(), if kind == Kind::Local { "n" } else { "" });
+                assert_eq!((answer.uid(), answer.meta("creationTimestamp")), ("", ""));
             }
         }
-        for metadata in [json!({"name": "x"}), json!({"creationTimestamp": "2026-01-01T00:00:00Z"}), json!({"labels": {"a": "b"}})] {
+        for metadata in [json!({"name": "x"}), json!({"resourceVersion": "1"}), json!({"labels": {"a": "b"}})] {
             let failure = review(Kind::Local, &user("u", &[]), json!({"metadata": metadata, "spec": spec})).expect_err("refused");
             assert_eq!(failure.details.expect("details").causes[0].field, "metadata");
         }

@@ -51,6 +51,7 @@ impl Virtual for TokenReview {
 
 impl TokenReview {
     fn review(&self, mut object: Document) -> Result<Document, Failure> {
+        super::wipe(&mut object);
         let token = object.str(&["spec", "token"]).unwrap_or_default();
         if token.is_empty() {
             return Err(Failure::bad_request("token is required for TokenReview in authentication"));

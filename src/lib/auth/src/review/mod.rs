@@ -9,6 +9,7 @@ mod user;
 use crate::access::Authorizer;
 use crate::authenticate::Bearer;
 use crate::rbac::Rbac;
+use ferrokube_apimachinery::document::Document;
 use ferrokube_registry::{Catalog, Virtual};
 use std::sync::Arc;
 
@@ -27,4 +28,11 @@ pub fn install(catalog: &Catalog, authorizer: &Arc<dyn Authorizer>, rbac: &Arc<R
     }
     catalog.put_virtual("authentication.k8s.io", "selfsubjectreviews", "", Arc::new(identity::SelfReview));
     catalog.put_virtual("authentication.k8s.io", "tokenreviews", "", Arc::new(identity::TokenReview { tokens: tokens.clone() }));
+}
+
+/// Drops what only the server says of an object: clients that send back what they were given are not refused for it.
+fn wipe(object: &mut Document) {
+    for field in ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "selfLink", "uid"] {
+        object.remove(&["metadata", field]);
+    }
 }
