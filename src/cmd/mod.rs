@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(Role::AllInOne(flags)) => all_in_one::run(*flags, started),
         Ok(Role::Apiserver(flags)) => apiserver::run(*flags, started),
         Ok(Role::ControllerManager(flags)) => controller_manager::run(*flags),
-        Ok(Role::Trace(flags)) => trace::run(&flags),
+        Ok(Role::Trace(flags)) => Ok(trace::run(&flags)),
         Ok(Role::TraceWebhook(flags)) => trace_webhook::run(&flags),
         Ok(Role::Version) => print(format!("ferrokube {} (Kubernetes {})\n", env!("CARGO_PKG_VERSION"), ferrokube_features::Version::CURRENT).as_bytes()),
         Ok(Role::Completions { shell }) => {

@@ -44,11 +44,22 @@ struct Asked<'a> {
     namespace: &'a str,
 }
 
+/// The command line cannot be followed, or nothing could be searched.
+const FAILED: u8 = 2;
+
 /// Searches and prints.
-pub(crate) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(flags: &Flags) -> ExitCode {
+    run_or_fail(flags).unwrap_or_else(|error| {
+        eprintln!("ferrokube: {}", super::one_line(&error));
+        ExitCode::from(FAILED)
+    })
+}
+
+fn run_or_fail(flags: &Flags) -> anyhow::Result<ExitCode> {
     let directory = DataDir::locate(flags.data_dir.as_deref())?;
     let logs = if flags.logs.is_empty() { default_logs(&directory)? } else { flags.logs.clone() };
     let ids = match flags.what.split_once('/') {
+        Some((kind, name)) if kind.is_empty() || name.is_empty() || name.contains('/') => bail!("{:?} is neither an id nor KIND/NAME", flags.what),
         Some((kind, name)) => {
             let asked = Asked { kind, name, namespace: &flags.namespace };
             let kubeconfig = flags.kubeconfig.clone().unwrap_or_else(|| directory.join("admin.kubeconfig"));

@@ -98,3 +98,38 @@ async fn the_log_file_is_where_it_is_asked_to_be() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot open the log file"), "{refused:?}");
 }
+
+/// Files as they are left by crashes, rotation and hands: what is of a known form is found, the rest is counted, and nothing is fatal.
+#[test]
+fn l11_bad_log_files_are_skipped_and_counted() {
+    use std::io::Write;
+    let folder = tempfile::tempdir().unwrap();
+    let id = "0af7651916cd43dd8448eb211c80319c";
+    let line = |text: &str| format!("2026-11-21T03:00:00Z INFO x: {text} trace_id={id} span_id=b7ad6b7169203331\n");
+    let gzip = |text: &str| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    write("a.log.1.gz", &gzip(&line("rotated")));
+    write("cut.log.2.gz", &gzip(&line("cut"))[..30]);
+    let noise: Vec<u8> = (0..3_000_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    write("binary", &noise);
+    write("long.log", (line(&"x".repeat(2 << 20)) + &line("after")).as_bytes());
+    let terminal = line("a\u{1b}[31mb");
+    write("broken.log", format!("{{\"message\":\"broken {id}\nno form {id}\n{terminal}\u{1b}[31m {id}\n").as_bytes());
+    write("empty.log", b"");
+    let search = |what: &str| Command::new(FERROKUBE).args(["trace", what, "--logs"]).arg(folder.path()).output().unwrap();
+    let output = search(id);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for found in ["rotated", "after", "a\\u{1b}[31mb", "cut.log.2.gz was not read to its end", "! 4 lines were too long"] {
+        assert!(text.contains(found), "{found}: {text}");
+    }
+    assert!(!text.contains('\u{1b}'));
+    assert_eq!(search(&"f".repeat(32)).status.code(), Some(1), "nothing carries it");
+    for wrong in ["", "no-id", "/", "configmap/", "a/b/c"] {
+        assert_eq!(search(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}

@@ -102,25 +102,35 @@ impl Subject<'_> {
             Operation::Delete if stored.is_some() => None,
             _ => trace.initial,
         };
-        if annotations(object).is_none() {
-            object.set(&["metadata", "annotations"], Map::new());
+        let annotations = annotations_mut(object);
+        // In the order of the map, which then only grows at its end.
+        match initial {
+            Some(initial) => put(annotations, INITIAL_TRACE_ID, &initial.hex()),
+            // Edited by hand into garbage, while the gate was off.
+            None if stored.is_none() => _ = annotations.remove(INITIAL_TRACE_ID),
+            None => {}
         }
-        if let Some(Value::Object(annotations)) = object.get_mut(&["metadata", "annotations"]) {
-            put(annotations, TRACE_ID, &trace.trace_id.hex());
-            put(annotations, SPAN_ID, &trace.span_id.hex());
-            match initial {
-                Some(initial) => put(annotations, INITIAL_TRACE_ID, &initial.hex()),
-                // Edited by hand into garbage, while the gate was off.
-                None if stored.is_none() => _ = annotations.remove(INITIAL_TRACE_ID),
-                None => {}
-            }
-        }
+        put(annotations, SPAN_ID, &trace.span_id.hex());
+        put(annotations, TRACE_ID, &trace.trace_id.hex());
         initial.or(stored)
     }
 }
 
 fn annotations(object: &Document) -> Option<&Map<String, Value>> {
     object.get(&["metadata", "annotations"])?.as_object()
+}
+
+/// The annotations, made where there are none. (No name is copied for a map that is there, as [`Document::set`] does.)
+fn annotations_mut(object: &mut Document) -> &mut Map<String, Value> {
+    let metadata = map_mut(object.fields_mut(), "metadata");
+    map_mut(metadata, "annotations")
+}
+
+fn map_mut<'a>(map: &'a mut Map<String, Value>, field: &str) -> &'a mut Map<String, Value> {
+    if !map.get(field).is_some_and(Value::is_object) {
+        map.insert(field.to_owned(), Value::Object(Map::new()));
+    }
+    map.get_mut(field).and_then(Value::as_object_mut).expect("made an object just above")
 }
 
 fn put(annotations: &mut Map<String, Value>, key: &str, text: &str) {

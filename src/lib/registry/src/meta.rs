@@ -116,6 +116,10 @@ pub(crate) fn keep_system_fields(old: &Document, object: &mut Document) {
 
 /// The server owns the trace annotations: a client's values give way to the stored ones.
 pub(crate) fn keep_server_annotations(old: Option<&Document>, object: &mut Document) {
+    let annotations = |object: &Document| object.get(&["metadata", "annotations"]).and_then(Value::as_object).filter(|map| !map.is_empty()).is_some();
+    if !old.is_some_and(annotations) && !annotations(object) {
+        return;
+    }
     for key in annotation::ALL {
         match old.and_then(|old| old.annotation(key)) {
             Some(stored) => {

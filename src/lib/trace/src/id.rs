@@ -130,13 +130,23 @@ impl fmt::Debug for SpanId {
     }
 }
 
-fn encode<const B: usize, const N: usize>(bytes: &[u8; B]) -> [u8; N] {
+/// The two digits of each byte.
+const PAIRS: [[u8; 2]; 256] = {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
+fn encode<const B: usize, const N: usize>(bytes: &[u8; B]) -> [u8; N] {
     const { assert!(N == 2 * B) };
     let mut text = [0; N];
     for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
+        pair.copy_from_slice(&PAIRS[usize::from(*byte)]);
     }
     text
 }

@@ -6,12 +6,27 @@ const HIGHS: u64 = 0x8080_8080_8080_8080;
 /// The first position at or after `from` of a quote, a backslash or a control character; the length when there is none.
 pub(super) fn plain_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
+    // Whole blocks first, in a form that becomes vector instructions.
+    while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<16>) {
+        if block.iter().fold(false, |any, byte| any | matches!(byte, b'"' | b'\\' | 0..=0x1f)) {
+            break;
+        }
+        at += 16;
+    }
     while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let hits = special(u64::from_le_bytes(*chunk));
         if hits != 0 {
             return at + (hits.trailing_zeros() / 8) as usize;
         }
         at += 8;
+    }
+    // The last bytes together with some of those before, which are known to be plain.
+    if at < bytes.len()
+        && let Some(chunk) = bytes[from..].last_chunk::<8>()
+    {
+        let begin = bytes.len() - 8;
+        let hits = special(u64::from_le_bytes(*chunk)) >> (8 * (at - begin));
+        return if hits == 0 { bytes.len() } else { at + (hits.trailing_zeros() / 8) as usize };
     }
     while at < bytes.len() && !matches!(bytes[at], b'"' | b'\\' | 0..=0x1f) {
         at += 1;

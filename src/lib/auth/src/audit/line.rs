@@ -194,9 +194,10 @@ fn hex(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     key(out, name);
     out.push(b'"');
-    for byte in bytes {
-        out.push(DIGITS[usize::from(byte >> 4)]);
-        out.push(DIGITS[usize::from(byte & 15)]);
+    let begin = out.len();
+    out.resize(begin + 2 * bytes.len(), 0);
+    for (pair, byte) in out[begin..].chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
     out.push(b'"');
 }

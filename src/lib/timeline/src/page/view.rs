@@ -178,10 +178,14 @@ pub(super) fn text(text: &str) -> String {
     safe(text)
 }
 
-/// `configmaps.group shop/page`.
+/// `configmaps.group shop/page`; of a collection `configmaps in shop`.
 pub(super) fn object(object: &ObjectRef) -> String {
     let group = if object.group.is_empty() { String::new() } else { format!(".{}", object.group) };
     let namespace = if object.namespace.is_empty() || object.resource == "namespaces" { String::new() } else { format!("{}/", object.namespace) };
+    if object.name.is_empty() {
+        let place = if object.namespace.is_empty() { String::new() } else { format!(" in {}", object.namespace) };
+        return text(&format!("{}{group}{place}", object.resource));
+    }
     text(&format!("{}{group} {namespace}{}", object.resource, object.name))
 }
 
@@ -220,6 +224,15 @@ mod tests {
         for (uri, expected) in cases {
             assert_eq!(about(uri), expected, "{uri}");
         }
+    }
+
+    #[test]
+    fn objects_and_collections_are_told_apart() {
+        let of = |group: &str, namespace: &str, name: &str| {
+            object(&ObjectRef { group: group.into(), version: "v1".into(), resource: "fleets".into(), namespace: namespace.into(), name: name.into() })
+        };
+        assert_eq!(of("example.com", "shop", "alpha"), "fleets.example.com shop/alpha");
+        assert_eq!([of("", "shop", ""), of("", "", "")], ["fleets in shop", "fleets"]);
     }
 
     #[test]
