@@ -13,6 +13,10 @@ pub struct JsonPath(Vec<Step>);
 enum Step {
     Field(String),
     Index(i64),
+    /// From, up to but without, every so many.
+    Range(Option<i64>, Option<i64>, usize),
+    /// Any of these, in their order.
+    Union(Vec<Step>),
     Every,
     Descend,
     Filter(Box<Filter>),
@@ -67,14 +71,27 @@ impl Step {
             Self::Field(name) => value.get(name).into_iter().collect(),
             Self::Index(index) => {
                 let items = value.as_array().map_or(&[][..], Vec::as_slice);
-                let at = if *index < 0 { i64::try_from(items.len()).unwrap_or(0) + index } else { *index };
-                usize::try_from(at).ok().and_then(|at| items.get(at)).into_iter().collect()
+                at(items, *index).and_then(|at| items.get(at)).into_iter().collect()
             }
+            Self::Range(from, to, step) => {
+                let items = value.as_array().map_or(&[][..], Vec::as_slice);
+                let (from, to) = (from.map_or(Some(0), |from| at(items, from)), to.map_or(Some(items.len()), |to| at(items, to)));
+                match from.zip(to) {
+                    Some((from, to)) => items.iter().take(to).skip(from).step_by((*step).max(1)).collect(),
+                    None => Vec::new(),
+                }
+            }
+            Self::Union(steps) => steps.iter().flat_map(|step| step.apply(value)).collect(),
             Self::Every => children(value),
             Self::Descend => descend(value),
             Self::Filter(filter) => children(value).into_iter().filter(|item| filter.holds(item)).collect(),
         }
     }
+}
+
+/// An index that may count from the end.
+fn at(items: &[Value], index: i64) -> Option<usize> {
+    usize::try_from(if index < 0 { i64::try_from(items.len()).unwrap_or(0) + index } else { index }).ok()
 }
 
 fn children(value: &Value) -> Vec<&Value> {
@@ -173,16 +190,34 @@ fn parse_bracket<'a>(text: &'a str, steps: &mut Vec<Step>, depth: u8) -> Option<
     }
     if let Some(quote) = text.chars().next().filter(|symbol| matches!(symbol, '\'' | '"')) {
         let end = text[1..].find(&[quote][..])? + 1;
-        steps.push(Step::Field(text[1..end].replace('\\', "")));
-        return text[end + 1..].strip_prefix(']');
+        if let Some(rest) = text[end + 1..].strip_prefix(']') {
+            steps.push(Step::Field(text[1..end].replace('\\', "")));
+            return Some(rest);
+        }
     }
     let end = text.find(']')?;
-    steps.push(match text[..end].trim() {
-        "*" => Step::Every,
-        ":" => Step::Every,
-        number => Step::Index(number.parse().ok()?),
-    });
+    let mut parts: Vec<Step> = text[..end].split(',').map(|part| parse_index(part.trim())).collect::<Option<_>>()?;
+    steps.push(if parts.len() == 1 { parts.remove(0) } else { Step::Union(parts) });
     Some(&text[end + 1..])
+}
+
+/// `*`, `2`, `1:3`, `::2` or a quoted name.
+fn parse_index(text: &str) -> Option<Step> {
+    if let Some(quote) = text.chars().next().filter(|symbol| matches!(symbol, '\'' | '"')) {
+        let name = text[1..].strip_suffix(quote)?;
+        return Some(Step::Field(name.replace('\\', "")));
+    }
+    if text == "*" {
+        return Some(Step::Every);
+    }
+    let number = |text: &str| if text.is_empty() { Some(None) } else { text.parse::<i64>().ok().map(Some) };
+    let parts: Vec<Option<i64>> = text.split(':').map(number).collect::<Option<_>>()?;
+    match parts.as_slice() {
+        [index] => Some(Step::Index((*index)?)),
+        [from, to] => Some(Step::Range(*from, *to, 1)),
+        [from, to, step] => Some(Step::Range(*from, *to, usize::try_from(step.unwrap_or(1)).ok()?)),
+        _ => None,
+    }
 }
 
 fn parse_filter(text: &str, depth: u8) -> Option<Filter> {
@@ -240,6 +275,10 @@ mod tests {
             (".spec.l[-1]", json!("q")),
             (".spec.l[*]", json!("p")),
             (".spec.l", json!(["p", "q"])),
+            (".spec.l[1:]", json!("q")),
+            (".spec.l[-1:]", json!("q")),
+            (".spec.l[1,0]", json!("q")),
+            (".spec['z','a']", json!("x")),
             (r".spec.dotted\.key", json!(1)),
             (r".metadata.annotations.example\.com/x", json!("note")),
             (".metadata.annotations['example\\.com/x']", json!("note")),

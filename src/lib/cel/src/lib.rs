@@ -22,6 +22,6 @@ mod value;
 pub use cost::Meter;
 pub use machine::Failure;
 pub use program::Program;
-pub use rules::Rules;
+pub use rules::{Rules, Verdict};
 pub use types::Type;
 pub use value::Value;

@@ -3,6 +3,8 @@
 mod compile;
 mod evaluate;
 
+pub use evaluate::Verdict;
+
 use crate::program::Program;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
@@ -40,7 +42,7 @@ struct Rule {
     message: Option<Arc<str>>,
     message_program: Option<Program>,
     reason: FieldReason,
-    /// Below the node, as it was given.
+    /// Below the node: `a.b[key]`.
     field_path: Arc<str>,
     /// Whether it compares with the old value.
     uses_old: bool,
@@ -70,8 +72,13 @@ impl Rules {
         evaluate::validate_defaults(&self.root, &self.schema, path)
     }
 
-    /// What the rules have to say against an object. A rule that does not look at the old object is not asked about what did not change.
+    /// What the rules have to say against an object. A rule that does not look at the old object only warns about what did not change.
+    pub fn check(&self, old: Option<&Document>, object: &Document) -> Verdict {
+        evaluate::check(&self.root, &self.schema, old, object)
+    }
+
+    /// [`Self::check`] without the warnings.
     pub fn validate(&self, old: Option<&Document>, object: &Document) -> Vec<FieldError> {
-        evaluate::validate(&self.root, &self.schema, old, object)
+        self.check(old, object).errors
     }
 }

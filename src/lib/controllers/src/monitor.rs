@@ -15,7 +15,7 @@ use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -23,6 +23,8 @@ use tokio::task::{AbortHandle, JoinSet};
 const REDISCOVER: Duration = Duration::from_secs(30);
 /// At least so long between two looks that somebody asked for.
 const PAUSE: Duration = Duration::from_millis(200);
+/// And so many times as long as the last look took, so that many definitions that come one after the other do not have all resources described for each.
+const PAUSES: u32 = 20;
 /// Collections that nobody owns and that come and go by the thousand.
 const IGNORED: [&str; 2] = ["events", "events.events.k8s.io"];
 
@@ -71,11 +73,12 @@ impl Monitor {
         loop {
             // Of watches that were ended.
             while tasks.try_join_next().is_some() {}
+            let begun = Instant::now();
             match Discovered::query(&self.client).await {
                 Ok(discovered) => self.adjust(Arc::new(discovered), &mut watched, &mut tasks),
                 Err(error) => tracing::debug!(error = %error, "discovery failed"),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep((begun.elapsed() * PAUSES).clamp(PAUSE, REDISCOVER / 6)).await;
             let _ = tokio::time::timeout(REDISCOVER, self.wanted.notified()).await;
         }
     }

@@ -7,7 +7,7 @@ use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_resource::{Definition, Version};
 use ferrokube_schema::Schema;
 use ferrokube_storage::Entry;
-use std::collections::HashMap;
+use imbl::{HashMap, OrdMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -97,40 +97,80 @@ struct VirtualRow {
     behaviour: Arc<dyn Virtual>,
 }
 
-/// One immutable state of the catalog.
-#[derive(Default)]
+/// One immutable state of the catalog. The next one shares all but what changed with it: a definition costs the same beside a thousand others.
+#[derive(Clone, Default)]
 struct Table {
     changes: u64,
-    order: Vec<Arc<Definition>>,
-    /// Indexes into `order`, by plural name.
-    by_plural: HashMap<String, Vec<usize>>,
-    /// The first definition of each storage prefix: it computes the selectable fields.
-    owners: HashMap<String, Arc<Definition>>,
-    virtuals: Vec<Arc<VirtualRow>>,
+    /// The place of the next definition.
+    next: u64,
+    order: OrdMap<u64, Arc<Definition>>,
+    /// Places in `order`, by plural name.
+    by_plural: HashMap<String, Vec<u64>>,
+    /// The place of the first definition of each storage prefix: it computes the selectable fields.
+    owners: HashMap<String, u64>,
+    /// By plural name.
+    virtuals: HashMap<String, Vec<Arc<VirtualRow>>>,
 }
 
 impl Table {
-    fn position(&self, group: &str, plural: &str) -> Option<usize> {
-        self.by_plural.get(plural)?.iter().copied().find(|&index| self.order[index].group == group)
+    fn place(&self, group: &str, plural: &str) -> Option<u64> {
+        self.by_plural.get(plural)?.iter().copied().find(|place| self.order.get(place).is_some_and(|definition| definition.group == group))
     }
 
-    /// The same definitions, without indexes.
-    fn without_indexes(&self) -> Self {
-        Self { changes: self.changes, order: self.order.clone(), virtuals: self.virtuals.clone(), ..Self::default() }
+    fn definition(&self, group: &str, plural: &str) -> Option<&Arc<Definition>> {
+        self.order.get(&self.place(group, plural)?)
     }
 
-    /// The same definitions under the next number, with fresh indexes.
-    fn rebuilt(mut self) -> Self {
-        self.changes += 1;
-        self.by_plural = HashMap::with_capacity(self.order.len());
-        self.owners = HashMap::with_capacity(self.order.len());
-        for (index, definition) in self.order.iter().enumerate() {
-            self.by_plural.entry(definition.plural.clone()).or_default().push(index);
-            if let Some(prefix) = &definition.storage_prefix {
-                self.owners.entry(prefix.clone()).or_insert_with(|| definition.clone());
+    fn put(&mut self, definition: &Arc<Definition>) {
+        let place = self.place(&definition.group, &definition.plural).unwrap_or_else(|| {
+            let place = self.next;
+            self.next += 1;
+            self.by_plural.entry(definition.plural.clone()).or_default().push(place);
+            place
+        });
+        let replaced = self.order.insert(place, definition.clone());
+        if let Some(before) = replaced.filter(|before| before.storage_prefix != definition.storage_prefix) {
+            self.disown(place, &before);
+        }
+        if let Some(prefix) = &definition.storage_prefix {
+            self.owners.entry(prefix.clone()).or_insert(place);
+        }
+    }
+
+    fn remove(&mut self, group: &str, plural: &str) {
+        if let Some(rows) = self.virtuals.get_mut(plural) {
+            rows.retain(|row| row.group != group);
+            if rows.is_empty() {
+                self.virtuals.remove(plural);
             }
         }
-        self
+        let Some(place) = self.place(group, plural) else { return };
+        if let Some(places) = self.by_plural.get_mut(plural) {
+            places.retain(|other| *other != place);
+            if places.is_empty() {
+                self.by_plural.remove(plural);
+            }
+        }
+        if let Some(before) = self.order.remove(&place) {
+            self.disown(place, &before);
+        }
+    }
+
+    /// Gives what a definition owned to the next one with its storage prefix.
+    fn disown(&mut self, place: u64, before: &Definition) {
+        let Some(prefix) = before.storage_prefix.as_ref().filter(|prefix| self.owners.get(*prefix) == Some(&place)) else { return };
+        self.owners.remove(prefix);
+        // Custom resources have their prefix for themselves.
+        let heir = if before.custom { None } else { self.order.iter().find(|(_, definition)| definition.storage_prefix.as_ref() == Some(prefix)) };
+        if let Some(heir) = heir.map(|(place, _)| *place) {
+            self.owners.insert(prefix.clone(), heir);
+        }
+    }
+
+    fn put_virtual(&mut self, row: &Arc<VirtualRow>) {
+        let rows = self.virtuals.entry(row.plural.clone()).or_default();
+        rows.retain(|known| !(known.group == row.group && known.subresource == row.subresource));
+        rows.push(row.clone());
     }
 }
 
@@ -139,7 +179,7 @@ pub struct Catalog {
     table: ArcSwap<Table>,
     changes: watch::Sender<u64>,
     /// By group and plural, for those that anybody follows.
-    followed: Mutex<HashMap<(String, String), watch::Sender<()>>>,
+    followed: Mutex<std::collections::HashMap<(String, String), watch::Sender<()>>>,
 }
 
 impl Default for Catalog {
@@ -151,11 +191,7 @@ impl Default for Catalog {
 impl Catalog {
     /// Adds or replaces a definition (by group and plural); a replaced one keeps its place in the order.
     pub fn put(&self, definition: Arc<Definition>) {
-        let is_it = |known: &Arc<Definition>| known.plural == definition.plural && known.group == definition.group;
-        self.change(|table| match table.order.iter().position(is_it) {
-            Some(index) => table.order[index] = definition.clone(),
-            None => table.order.push(definition.clone()),
-        });
+        self.change(|table| table.put(&definition));
         let followed = self.followed.lock().expect("no panic while held");
         if let Some(sender) = followed.get(&(definition.group.clone(), definition.plural.clone())) {
             sender.send_replace(());
@@ -164,23 +200,14 @@ impl Catalog {
 
     /// Adds a computed resource or subresource (`subresource` empty: the resource itself).
     pub fn put_virtual(&self, group: &str, plural: &str, subresource: &str, behaviour: Arc<dyn Virtual>) {
-        self.change(|table| {
-            table.virtuals.retain(|row| !(row.group == group && row.plural == plural && row.subresource == subresource));
-            table.virtuals.push(Arc::new(VirtualRow {
-                group: group.to_owned(),
-                plural: plural.to_owned(),
-                subresource: subresource.to_owned(),
-                behaviour: behaviour.clone(),
-            }));
-        });
+        let row = VirtualRow { group: group.to_owned(), plural: plural.to_owned(), subresource: subresource.to_owned(), behaviour };
+        let row = Arc::new(row);
+        self.change(|table| table.put_virtual(&row));
     }
 
     /// Removes a definition and its computed parts.
     pub fn remove(&self, group: &str, plural: &str) {
-        self.change(|table| {
-            table.order.retain(|definition| !(definition.group == group && definition.plural == plural));
-            table.virtuals.retain(|row| !(row.group == group && row.plural == plural));
-        });
+        self.change(|table| table.remove(group, plural));
         if let Some(sender) = self.followed.lock().expect("no panic while held").remove(&(group.to_owned(), plural.to_owned())) {
             sender.send_replace(());
         }
@@ -188,9 +215,10 @@ impl Catalog {
 
     fn change(&self, edit: impl Fn(&mut Table)) {
         self.table.rcu(|table| {
-            let mut next = table.without_indexes();
+            let mut next = Table::clone(table);
             edit(&mut next);
-            next.rebuilt()
+            next.changes += 1;
+            next
         });
         let latest = self.table.load().changes;
         self.changes.send_if_modified(|seen| {
@@ -203,7 +231,7 @@ impl Catalog {
     /// Looks a path's resource up; only served versions are found.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Served> {
         let table = self.table.load();
-        let definition = table.order[table.position(group, plural)?].clone();
+        let definition = table.definition(group, plural)?.clone();
         let version = definition.versions.iter().position(|candidate| candidate.served && candidate.name == version)?;
         Some(Served { definition, version })
     }
@@ -211,22 +239,22 @@ impl Catalog {
     /// The computed behaviour, if there is one.
     pub fn find_virtual(&self, group: &str, plural: &str, subresource: &str) -> Option<Arc<dyn Virtual>> {
         let table = self.table.load();
-        let row = table.virtuals.iter().find(|row| row.plural == plural && row.subresource == subresource && row.group == group)?;
+        let row = table.virtuals.get(plural)?.iter().find(|row| row.subresource == subresource && row.group == group)?;
         Some(row.behaviour.clone())
     }
 
     /// The definition that computes the selectable fields of everything under its storage prefix: the first one that was put.
     pub(crate) fn owner(&self, definition: &Arc<Definition>) -> Arc<Definition> {
         let table = self.table.load();
-        definition.storage_prefix.as_ref().and_then(|prefix| table.owners.get(prefix)).unwrap_or(definition).clone()
+        let owner = definition.storage_prefix.as_ref().and_then(|prefix| table.order.get(table.owners.get(prefix)?));
+        owner.unwrap_or(definition).clone()
     }
 
     /// Whether a definition is still served as it was.
     pub(crate) fn is_current(&self, served: &Served) -> bool {
         let definition = &served.definition;
         let table = self.table.load();
-        table.position(&definition.group, &definition.plural).is_some_and(|index| {
-            let now = &table.order[index];
+        table.definition(&definition.group, &definition.plural).is_some_and(|now| {
             now.epoch == definition.epoch && now.versions.get(served.version).is_some_and(|version| version.served)
         })
     }
@@ -242,9 +270,14 @@ impl Catalog {
         self.changes.subscribe()
     }
 
+    /// The number of [`Self::all`], without its definitions.
+    pub fn change_number(&self) -> u64 {
+        self.table.load().changes
+    }
+
     /// All definitions in the order in which they were put (discovery's), and a number that changes with every change.
     pub fn all(&self) -> (u64, Vec<Arc<Definition>>) {
         let table = self.table.load();
-        (table.changes, table.order.clone())
+        (table.changes, table.order.values().cloned().collect())
     }
 }

@@ -11,7 +11,8 @@ use ferrokube_resource::conversion::Converter;
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Key, Sidecar};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::watch;
 
 /// So many bytes of converted entries are kept, over all resources; then all are dropped.
 const KEPT_BYTES: usize = 32 << 20;
@@ -26,17 +27,68 @@ type Name = (Key, u64, u32, usize);
 struct Kept {
     entries: HashMap<Name, Arc<Entry>>,
     bytes: usize,
+    /// What is being converted now: others wait for it instead of asking for the same.
+    flights: HashMap<Name, watch::Sender<Option<Failure>>>,
+}
+
+/// What is known of an entry in another version.
+enum State {
+    Kept(Arc<Entry>),
+    /// Somebody else has it converted.
+    Underway(watch::Receiver<Option<Failure>>),
+    /// The caller is to do it, and has said so.
+    Claimed,
+}
+
+/// Ends the flights of one call, however it ends.
+struct Claims<'a> {
+    of: &'a ConvertedEntries,
+    names: Vec<Name>,
+}
+
+impl Claims<'_> {
+    /// Tells those who wait why it failed.
+    fn fail(&self, failure: &Failure) {
+        let kept = self.of.lock();
+        for sender in self.names.iter().filter_map(|name| kept.flights.get(name)) {
+            sender.send_replace(Some(failure.clone()));
+        }
+    }
+}
+
+impl Drop for Claims<'_> {
+    fn drop(&mut self) {
+        let mut kept = self.of.lock();
+        for name in &self.names {
+            // Who waits looks again.
+            kept.flights.remove(name);
+        }
+    }
 }
 
 impl ConvertedEntries {
-    fn get(&self, name: &Name) -> Option<Arc<Entry>> {
-        self.0.lock().expect("no panic while held").entries.get(name).cloned()
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().expect("no panic while held")
+    }
+
+    /// What is known of an entry; what nobody has converted is claimed by the caller.
+    fn state(&self, name: &Name) -> State {
+        let mut kept = self.lock();
+        if let Some(entry) = kept.entries.get(name) {
+            return State::Kept(Arc::clone(entry));
+        }
+        if let Some(flight) = kept.flights.get(name) {
+            return State::Underway(flight.subscribe());
+        }
+        kept.flights.insert(name.clone(), watch::Sender::new(None));
+        State::Claimed
     }
 
     fn put(&self, name: Name, entry: &Arc<Entry>) {
-        let mut kept = self.0.lock().expect("no panic while held");
+        let mut kept = self.lock();
         if kept.bytes + entry.bytes.len() > KEPT_BYTES {
-            *kept = Kept::default();
+            kept.entries = HashMap::new();
+            kept.bytes = 0;
         }
         kept.bytes += entry.bytes.len();
         kept.entries.insert(name, Arc::clone(entry));
@@ -71,27 +123,49 @@ impl Registry {
     /// 500: the conversion failed.
     pub async fn in_version(&self, served: &Served, mut entries: Vec<Arc<Entry>>) -> Result<Vec<Arc<Entry>>, Failure> {
         let Some(converter) = served.converter() else { return Ok(entries) };
-        let mut places = Vec::new();
-        let mut objects = Vec::new();
-        for (place, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| served.needs_converter(entry)) {
-            match self.parts.converted.get(&served.name(entry)) {
-                Some(known) => *entry = known,
-                None => {
-                    objects.push(json::read(&entry.bytes).map_err(|error| Failure::internal(format!("a stored object cannot be read: {error}")))?.document);
-                    places.push(place);
+        loop {
+            let mut claims = Claims { of: &self.parts.converted, names: Vec::new() };
+            let (mut mine, mut underway) = (Vec::new(), Vec::new());
+            for (place, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| served.needs_converter(entry)) {
+                let name = served.name(entry);
+                match claims.of.state(&name) {
+                    State::Kept(known) => *entry = known,
+                    State::Underway(flight) => underway.push(flight),
+                    State::Claimed => {
+                        claims.names.push(name);
+                        mine.push(place);
+                    }
+                }
+            }
+            if !mine.is_empty() {
+                let converted = self.convert(served, converter, &entries, &mine).await.inspect_err(|failure| claims.fail(failure))?;
+                for ((place, object), name) in mine.into_iter().zip(converted).zip(&claims.names) {
+                    entries[place] = Arc::new(entry_of(served, &entries[place], object));
+                    self.parts.converted.put(name.clone(), &entries[place]);
+                }
+            }
+            drop(claims);
+            if underway.is_empty() {
+                return Ok(entries);
+            }
+            // What this call was to do is done: it holds up nobody while it waits for others.
+            for mut flight in underway {
+                // An error: it has ended.
+                let _ = flight.changed().await;
+                if let Some(failure) = flight.borrow().clone() {
+                    return Err(failure);
                 }
             }
         }
-        if objects.is_empty() {
-            return Ok(entries);
-        }
-        let converted = converter.convert(served.definition.gvk(served.version).api_version(), objects).await?;
-        for (place, object) in places.into_iter().zip(converted) {
-            let name = served.name(&entries[place]);
-            entries[place] = Arc::new(entry_of(served, &entries[place], object));
-            self.parts.converted.put(name, &entries[place]);
-        }
-        Ok(entries)
+    }
+
+    async fn convert(&self, served: &Served, converter: &dyn Converter, entries: &[Arc<Entry>], places: &[usize]) -> Result<Vec<Document>, Failure> {
+        let read = |place: &usize| match json::read(&entries[*place].bytes) {
+            Ok(decoded) => Ok(decoded.document),
+            Err(error) => Err(Failure::internal(format!("a stored object cannot be read: {error}"))),
+        };
+        let objects = places.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        converter.convert(served.definition.gvk(served.version).api_version(), objects).await
     }
 
     /// One entry in a served version.

@@ -79,6 +79,7 @@ impl Shape {
             if let (Some(property), Some(metadata)) = (self.schema.properties.get("metadata"), object.get(&["metadata"])) {
                 validate::check_types(&property.schema, metadata).map_err(Misfit::Types)?;
             }
+            validate::check_embedded(&self.schema, &object).map_err(Misfit::Types)?;
             return Ok(object);
         }
         let value = object.into_value();

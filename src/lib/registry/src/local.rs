@@ -6,6 +6,7 @@ use crate::pipeline::{DeleteOptions, Patch, Registry, WriteOptions, view};
 use crate::read::ListOptions;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_storage::Key;
 use ferrokube_trace::TraceContext;
 use std::time::SystemTime;
 
@@ -59,6 +60,11 @@ impl Local {
             Err(failure) if failure.reason == Some(Reason::NotFound) => Ok(None),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// One object as it is stored now, at once.
+    pub fn stored(&self, key: &Key) -> Option<Document> {
+        self.registry.store().get(key).map(|entry| view(&entry, &self.served))
     }
 
     /// All objects; an empty namespace lists across namespaces.

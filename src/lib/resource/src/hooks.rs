@@ -38,7 +38,12 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         Vec::new()
     }
 
-    /// What is said instead of [`Self::validate`] when a custom object does not even fit its schema in a way that rules could not cope with; `None`: there
+    /// [`Self::validate`], with warnings that come out of it (they are sent even when the object is refused).
+    fn check(&self, change: &Change<'_>, object: &Document, _warn: &mut dyn FnMut(String)) -> Vec<FieldError> {
+        self.validate(change, object)
+    }
+
+    /// What is said instead of [`Self::check`] when a custom object does not even fit its schema in a way that rules could not cope with; `None`: there
     /// are no rules.
     fn unchecked(&self, _change: &Change<'_>) -> Option<FieldError> {
         None

@@ -1,16 +1,21 @@
 //! Schemas of custom resources: an `openAPIV3Schema` becomes a [`Schema`], if it is structural.
 
+mod defaults;
 mod keywords;
 mod lists;
+mod metadata;
 mod nested;
+mod paths;
 #[cfg(test)]
 mod tests;
 
+pub use paths::field_path;
+
 use crate::schema::{Kind, MapType, Node, Property, Schema};
-use crate::validate::{self, Checks};
+use crate::validate::Checks;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
-use keywords::{Keywords, kind_of};
+use keywords::{Keywords, TYPES, kind_of};
 use std::sync::Arc;
 
 /// A schema has at most so many nodes.
@@ -36,50 +41,99 @@ pub struct Loading<'a> {
 /// # Errors
 /// What is wrong with it, each with its place.
 pub fn from_json_schema(schema: &Value, loading: &Loading<'_>) -> Result<Schema, Vec<FieldError>> {
-    let mut loader = Loader { errors: Vec::new(), nodes: 0, metadata: loading.metadata.clone() };
-    let mut root = loader.structural(schema, loading.path, &Place { root: true, ..Place::default() });
-    if loader.errors.is_empty() {
-        loader.defaults(&root, loading.path, false, 0);
-    }
-    if !loader.errors.is_empty() {
-        return Err(loader.errors);
+    let mut loader = Loader { structural: Vec::new(), plain: Vec::new(), unsupported: false, nodes: 0, metadata: loading.metadata.clone() };
+    let mut root = loader.node(schema, loading.path, &Place { level: Level::Root, depth: 0, meta: Meta::Outside });
+    let errors = loader.judge(&root, loading.path);
+    if !errors.is_empty() {
+        return Err(errors);
     }
     root.name = loading.name.clone();
-    loader.complete_root(&mut root);
+    loader.type_meta(&mut root);
     Ok(root)
 }
 
+/// What a node describes, for what must have a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Root,
+    Item,
+    Field,
+}
+
+/// Whether a node is of the metadata, kind or apiVersion of a resource: there defaults are restricted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meta {
+    Outside,
+    /// Of an embedded resource.
+    Embedded,
+    /// Where no default may be: of the resource itself, or under the keys of a map.
+    Bare,
+}
+
 /// Where a node is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Place {
-    root: bool,
+    level: Level,
     depth: usize,
+    meta: Meta,
 }
 
 impl Place {
-    fn below(self) -> Self {
-        Self { root: false, depth: self.depth + 1 }
+    fn below(self, level: Level) -> Self {
+        Self { level, depth: self.depth + 1, meta: self.meta }
     }
 }
 
+/// Two kinds of errors, as upstream has them: the second is told in any case, the first only of schemas without keywords that have no structure at all, and
+/// defaults are looked at only in schemas that are structural.
 struct Loader {
-    errors: Vec<FieldError>,
+    structural: Vec<FieldError>,
+    plain: Vec<FieldError>,
+    /// There is a keyword that no structural schema can hold.
+    unsupported: bool,
     nodes: usize,
     metadata: Option<Arc<Schema>>,
 }
 
+fn error(reason: FieldReason, path: String, why: &str) -> FieldError {
+    let message = match reason {
+        FieldReason::Required => format!("Required value: {why}"),
+        FieldReason::Forbidden => format!("Forbidden: {why}"),
+        FieldReason::NotSupported => format!("Unsupported value: {why}"),
+        _ => format!("Invalid value: {why}"),
+    };
+    FieldError::new(reason, path, message)
+}
+
 impl Loader {
+    /// Notes that the schema is not structural.
     fn report(&mut self, reason: FieldReason, path: String, why: &str) {
-        if self.errors.len() >= MAX_ERRORS {
-            return;
+        if self.structural.len() < MAX_ERRORS {
+            self.structural.push(error(reason, path, why));
         }
-        let message = match reason {
-            FieldReason::Required => format!("Required value: {why}"),
-            FieldReason::Forbidden => format!("Forbidden: {why}"),
-            FieldReason::NotSupported => format!("Unsupported value: {why}"),
-            _ => format!("Invalid value: {why}"),
-        };
-        self.errors.push(FieldError::new(reason, path, message));
+    }
+
+    /// Notes an error that is told whether the schema is structural or not.
+    fn refuse(&mut self, reason: FieldReason, path: String, why: &str) {
+        if self.plain.len() < MAX_ERRORS {
+            self.plain.push(error(reason, path, why));
+        }
+    }
+
+    /// All that is wrong.
+    fn judge(&mut self, root: &Schema, path: &str) -> Vec<FieldError> {
+        let mut errors = std::mem::take(&mut self.structural);
+        if self.unsupported {
+            errors.clear();
+        } else if errors.is_empty() {
+            self.defaults(root, path, Meta::Outside, 0);
+            errors = std::mem::take(&mut self.structural);
+        }
+        errors.append(&mut self.plain);
+        if errors.is_empty() && self.unsupported {
+            errors.push(error(FieldReason::Invalid, path.to_owned(), "a keyword is not supported"));
+        }
+        errors
     }
 
     /// Counts a node; false: too many, or too deep.
@@ -87,15 +141,15 @@ impl Loader {
         self.nodes += 1;
         let fits = self.nodes <= MAX_NODES && depth <= MAX_LEVELS;
         if !fits && self.nodes <= MAX_NODES + 1 {
-            self.report(FieldReason::Invalid, path.to_owned(), "the schema is too large or too deep");
+            self.refuse(FieldReason::Invalid, path.to_owned(), "the schema is too large or too deep");
         }
         fits
     }
 
     /// A node that gives its value a shape.
-    fn structural(&mut self, schema: &Value, path: &str, place: &Place) -> Schema {
+    fn node(&mut self, schema: &Value, path: &str, place: &Place) -> Schema {
         let Value::Object(map) = schema else {
-            self.report(FieldReason::TypeInvalid, path.to_owned(), "a schema must be an object");
+            self.refuse(FieldReason::TypeInvalid, path.to_owned(), "a schema must be an object");
             return Schema::default();
         };
         if !self.enter(path, place.depth) {
@@ -112,17 +166,15 @@ impl Loader {
             ..Schema::default()
         };
         self.kind(&keywords, place, &mut out);
-        self.children(&keywords, place, &mut out);
+        let mut checks = self.checks(&keywords);
+        self.children(&keywords, place, &mut out, &mut checks);
         self.list_type(&keywords, &mut out);
         self.map_type(&keywords, &mut out);
-        let mut checks = self.checks(&keywords);
-        self.compositions(&keywords, &mut checks, &out, place);
+        self.compositions(&keywords, &mut checks, &nested::Outer { shape: Some(&out), path }, *place);
         self.required(&keywords, &mut out, &mut checks);
-        if place.root {
-            self.metadata_of_root(map, path, &mut out, &mut checks);
-        }
+        self.restrict_metadata(&keywords, place, &mut out, &mut checks);
         if out.embedded {
-            self.embed(&mut out);
+            self.type_meta(&mut out);
         }
         if !checks.is_empty() {
             out.checks = Some(Box::new(checks));
@@ -133,68 +185,119 @@ impl Loader {
     /// The type, and the extensions that stand for one.
     fn kind(&mut self, keywords: &Keywords<'_>, place: &Place, out: &mut Schema) {
         out.preserve_unknown = keywords.flag("x-kubernetes-preserve-unknown-fields");
-        if keywords.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
-            self.report(FieldReason::Invalid, keywords.at("x-kubernetes-preserve-unknown-fields"), "must be true or undefined");
-        }
         out.embedded = keywords.flag("x-kubernetes-embedded-resource");
         let int_or_string = keywords.flag("x-kubernetes-int-or-string");
-        match keywords.text("type").unwrap_or_default() {
+        let given = keywords.text("type").unwrap_or_default();
+        self.known_type(keywords, given);
+        match given {
             "" if int_or_string => out.kind = Kind::IntOrString,
-            "" if place.root => self.report(FieldReason::Required, keywords.at("type"), "must not be empty at the root"),
-            "" if out.preserve_unknown => out.kind = Kind::Any,
-            "" => self.report(FieldReason::Required, keywords.at("type"), "must not be empty for specified fields"),
-            _ if int_or_string => self.report(FieldReason::Invalid, keywords.at("type"), "must be empty if x-kubernetes-int-or-string is true"),
-            "null" => self.report(FieldReason::Forbidden, keywords.at("type"), "type cannot be null, use nullable as an alternative"),
-            text => match kind_of(text) {
-                Some(kind) => out.kind = kind,
-                None => self.report(FieldReason::NotSupported, keywords.at("type"), "supported values: array, boolean, integer, number, object, string"),
-            },
+            "" => {}
+            text => out.kind = kind_of(text).unwrap_or_default(),
         }
-        if place.root && out.kind != Kind::Object && keywords.text("type").is_some_and(|text| !text.is_empty()) {
+        if out.embedded && given != "object" {
+            let reason = if given.is_empty() { FieldReason::Required } else { FieldReason::Invalid };
+            self.report(reason, keywords.at("type"), "must be object if x-kubernetes-embedded-resource is true");
+        } else if given.is_empty() && !int_or_string && !out.preserve_unknown {
+            let why = match place.level {
+                Level::Root => "must not be empty at the root",
+                Level::Item => "must not be empty for specified array items",
+                Level::Field => "must not be empty for specified object fields",
+            };
+            self.report(FieldReason::Required, keywords.at("type"), why);
+        }
+        if place.level == Level::Root && !matches!(given, "" | "object") {
             self.report(FieldReason::Invalid, keywords.at("type"), "must be object at the root");
         }
-        if out.embedded && out.kind != Kind::Object {
-            self.report(FieldReason::Invalid, keywords.at("type"), "must be object if x-kubernetes-embedded-resource is true");
+        for (flag, name) in [(out.preserve_unknown, "x-kubernetes-preserve-unknown-fields"), (out.embedded, "x-kubernetes-embedded-resource")] {
+            if flag && int_or_string {
+                self.report(FieldReason::Invalid, keywords.at(name), "must be false if x-kubernetes-int-or-string is true");
+            }
         }
         if out.embedded && !out.preserve_unknown && keywords.fields("properties").is_none_or(Map::is_empty) {
-            let why = "must be true if x-kubernetes-embedded-resource is true and properties are not specified";
-            self.report(FieldReason::Required, keywords.at("x-kubernetes-preserve-unknown-fields"), why);
+            let why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
+            self.report(FieldReason::Required, keywords.at("properties"), why);
+        }
+        if out.embedded && place.meta != Meta::Outside {
+            self.refuse(FieldReason::Forbidden, keywords.at("x-kubernetes-embedded-resource"), "must not be used inside of resource meta");
+        }
+        if out.default.is_some() && place.meta == Meta::Bare {
+            self.refuse(FieldReason::Forbidden, keywords.at("default"), "must not be set in metadata");
         }
     }
 
-    fn children(&mut self, keywords: &Keywords<'_>, place: &Place, out: &mut Schema) {
+    /// A type is one of six.
+    fn known_type(&mut self, keywords: &Keywords<'_>, given: &str) {
+        if !given.is_empty() && kind_of(given).is_none() {
+            self.refuse(FieldReason::NotSupported, keywords.at("type"), &format!("{given:?}: supported values: {}", TYPES.join(", ")));
+        }
+        if given == "null" {
+            self.refuse(FieldReason::Forbidden, keywords.at("type"), "type cannot be set to null, use nullable as an alternative");
+        }
+    }
+
+    fn children(&mut self, keywords: &Keywords<'_>, place: &Place, out: &mut Schema, checks: &mut Checks) {
         for (name, child) in keywords.fields("properties").into_iter().flatten() {
-            let node = self.structural(child, &format!("{}.properties[{name}]", keywords.path), &place.below());
+            let mut below = place.below(Level::Field);
+            if matches!(name.as_str(), "metadata" | "kind" | "apiVersion") && (place.level == Level::Root || out.embedded) {
+                below.meta = if place.level == Level::Root { Meta::Bare } else { below.meta.max_of(Meta::Embedded) };
+            }
+            let node = self.node(child, &format!("{}.properties[{name}]", keywords.path), &below);
             out.properties.insert(name.as_str().into(), Property::new(node, false));
         }
-        match keywords.get("additionalProperties") {
-            None => {}
-            Some(_) if !out.properties.is_empty() => {
-                self.report(FieldReason::Forbidden, keywords.at("additionalProperties"), "additionalProperties and properties are mutually exclusive");
-            }
-            Some(Value::Bool(true)) => out.additional = Some(Schema { preserve_unknown: true, ..Schema::default() }.into()),
-            Some(Value::Bool(false)) => {
-                self.report(FieldReason::Forbidden, keywords.at("additionalProperties"), "additionalProperties cannot be set to false");
-            }
-            Some(values) => out.additional = Some(self.structural(values, &keywords.at("additionalProperties"), &place.below()).into()),
-        }
+        self.additional(keywords, place, out, checks);
         match keywords.get("items") {
             None if out.kind == Kind::Array => self.report(FieldReason::Required, keywords.at("items"), "must be specified"),
             None => {}
-            Some(Value::Array(_)) => self.report(FieldReason::Forbidden, keywords.at("items"), "items must be a schema object and not an array"),
-            Some(items) => out.items = Some(self.structural(items, &keywords.at("items"), &place.below()).into()),
+            // An array of schemas was refused with the other keywords.
+            Some(Value::Array(_)) => {}
+            Some(items) => out.items = Some(self.node(items, &keywords.at("items"), &place.below(Level::Item)).into()),
         }
     }
 
-    fn map_type(&mut self, keywords: &Keywords<'_>, out: &mut Schema) {
-        match keywords.text("x-kubernetes-map-type") {
-            None => return,
-            Some("atomic") => out.map_type = MapType::Atomic,
-            Some("granular") => {}
-            Some(_) => self.report(FieldReason::NotSupported, keywords.at("x-kubernetes-map-type"), "supported values: atomic, granular"),
+    fn additional(&mut self, keywords: &Keywords<'_>, place: &Place, out: &mut Schema, checks: &mut Checks) {
+        let Some(given) = keywords.get("additionalProperties") else { return };
+        let path = keywords.at("additionalProperties");
+        if !out.properties.is_empty() && given != &Value::Bool(true) {
+            self.refuse(FieldReason::Forbidden, path.clone(), "additionalProperties and properties are mutually exclusive");
         }
-        if out.kind != Kind::Object {
-            self.report(FieldReason::Invalid, keywords.at("type"), "must be object if x-kubernetes-map-type is specified");
+        if place.level == Level::Root {
+            self.report(FieldReason::Forbidden, path.clone(), "must not be used at the root");
+        }
+        if out.embedded {
+            self.report(FieldReason::Forbidden, path.clone(), "must not be used if x-kubernetes-embedded-resource is set");
+        }
+        out.additional = Some(match given {
+            Value::Bool(allowed) => {
+                checks.closed = !allowed;
+                // Any scalar stays, and of objects nothing but that they are there: nothing in them is known.
+                Schema { nullable: true, ..Schema::default() }.into()
+            }
+            values => {
+                let mut below = place.below(Level::Field);
+                if below.meta != Meta::Outside {
+                    below.meta = Meta::Bare;
+                }
+                self.node(values, &path, &below).into()
+            }
+        });
+    }
+
+    fn map_type(&mut self, keywords: &Keywords<'_>, out: &mut Schema) {
+        let Some(given) = keywords.text("x-kubernetes-map-type") else { return };
+        match given {
+            "atomic" => out.map_type = MapType::Atomic,
+            "granular" => {}
+            _ => self.refuse(FieldReason::NotSupported, keywords.at("x-kubernetes-map-type"), "supported values: atomic, granular"),
+        }
+        self.must_be(keywords, "object", "must be object if x-kubernetes-map-type is specified");
+    }
+
+    /// A keyword that needs a type.
+    fn must_be(&mut self, keywords: &Keywords<'_>, wanted: &str, why: &str) {
+        match keywords.text("type").unwrap_or_default() {
+            "" => self.refuse(FieldReason::Required, keywords.at("type"), why),
+            given if given != wanted => self.refuse(FieldReason::Invalid, keywords.at("type"), why),
+            _ => {}
         }
     }
 
@@ -208,26 +311,7 @@ impl Loader {
         }
     }
 
-    /// Metadata has its own schema; a definition may only restrict two names in it.
-    fn metadata_of_root(&mut self, map: &Map<String, Value>, path: &str, out: &mut Schema, checks: &mut Checks) {
-        let Some(Value::Object(given)) = map.get("properties").and_then(|properties| properties.get("metadata")) else {
-            return;
-        };
-        let only_names =
-            given.get("properties").and_then(Value::as_object).into_iter().flatten().all(|(name, _)| matches!(name.as_str(), "name" | "generateName"));
-        if !only_names {
-            let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-            self.report(FieldReason::Forbidden, format!("{path}.properties[metadata]"), why);
-        }
-        if let Some(property) = out.properties.get("metadata") {
-            checks.metadata = Some(property.schema.clone());
-        }
-    }
-
-    fn embed(&self, out: &mut Schema) {
-        self.type_meta(out);
-    }
-
+    /// What every resource has.
     fn type_meta(&self, out: &mut Schema) {
         let text = || Property::new(Schema { kind: Kind::String, ..Schema::default() }, false);
         for field in ["apiVersion", "kind"] {
@@ -239,50 +323,11 @@ impl Loader {
         };
         out.properties.insert("metadata".into(), Property::new(metadata, false));
     }
+}
 
-    fn complete_root(&self, root: &mut Schema) {
-        self.type_meta(root);
-    }
-
-    /// Defaults must fit the schema that they are in, and be complete in themselves.
-    fn defaults(&mut self, schema: &Schema, path: &str, in_metadata: bool, depth: usize) {
-        if depth > MAX_LEVELS || schema.native {
-            return;
-        }
-        if let Some(default) = &schema.default {
-            self.check_default(schema, default, &format!("{path}.default"), in_metadata);
-        }
-        for (name, property) in &schema.properties {
-            let metadata = in_metadata || (&**name == "metadata" && (depth == 0 || schema.embedded));
-            self.defaults(&property.schema, &format!("{path}.properties[{name}]"), metadata, depth + 1);
-        }
-        if let Some(items) = schema.items.as_deref() {
-            self.defaults(items, &format!("{path}.items"), in_metadata, depth + 1);
-        }
-        if let Some(values) = schema.additional.as_deref() {
-            self.defaults(values, &format!("{path}.additionalProperties"), in_metadata, depth + 1);
-        }
-    }
-
-    fn check_default(&mut self, schema: &Schema, default: &Value, path: &str, in_metadata: bool) {
-        if in_metadata {
-            self.report(FieldReason::Forbidden, path.to_owned(), "must not be set in metadata");
-            return;
-        }
-        let mut value = default.clone();
-        if !validate::prune_value(schema, &mut value).is_empty() {
-            self.report(FieldReason::Invalid, path.to_owned(), "must not have unknown fields");
-            return;
-        }
-        validate::default_value(schema, &mut value);
-        for error in validate::validate_value(schema, &value) {
-            let field = match error.field.as_str() {
-                "" | "<nil>" => path.to_owned(),
-                below => format!("{path}.{below}"),
-            };
-            if self.errors.len() < MAX_ERRORS {
-                self.errors.push(FieldError { field, ..error });
-            }
-        }
+impl Meta {
+    /// Where no default may be none may be below.
+    fn max_of(self, other: Self) -> Self {
+        if self == Self::Bare { self } else { other }
     }
 }

@@ -112,6 +112,8 @@ pub struct Schema {
     pub checks: Option<Box<crate::validate::Checks>>,
     /// Remembered at the first use as a root: whether anything below has a default. Leave it empty.
     pub defaults: OnceLock<bool>,
+    /// The same for embedded resources.
+    pub embeds: OnceLock<bool>,
 }
 
 impl Schema {
@@ -137,6 +139,21 @@ impl Schema {
     pub(crate) fn has_defaults(&self) -> bool {
         *self.defaults.get_or_init(|| finds_default(self, &mut HashSet::new(), 0))
     }
+
+    /// Whether any node below this one is an embedded resource.
+    pub(crate) fn has_embedded(&self) -> bool {
+        *self.embeds.get_or_init(|| finds_embedded(self, 0))
+    }
+}
+
+/// Native nodes embed nothing.
+fn finds_embedded(schema: &Schema, depth: usize) -> bool {
+    !schema.native
+        && depth <= MAX_WALK
+        && (schema.embedded
+            || schema.properties.values().any(|property| finds_embedded(&property.schema, depth + 1))
+            || schema.additional.as_deref().is_some_and(|node| finds_embedded(node, depth + 1))
+            || schema.items.as_deref().is_some_and(|node| finds_embedded(node, depth + 1)))
 }
 
 /// Named nodes are looked into once, since they may recur.

@@ -3,6 +3,7 @@
 mod checks;
 mod composition;
 mod defaults;
+mod embedded;
 mod formats;
 mod path;
 mod prune;
@@ -11,11 +12,10 @@ mod values;
 
 pub use checks::{Checks, Pattern};
 pub use defaults::default;
-pub(crate) use defaults::default_value;
-pub use formats::fits as fits_format;
+pub use formats::{fits as fits_format, is_known as is_known_text_format};
 pub use prune::prune;
 pub(crate) use prune::prune_value;
 pub(crate) use types::check_fields;
-pub use types::check_types;
+pub use types::{check_embedded, check_types};
 pub(crate) use values::validate_value;
-pub use values::{validate, validate_update};
+pub use values::{validate, validate_status, validate_update};

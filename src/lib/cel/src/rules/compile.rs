@@ -4,16 +4,17 @@ use super::{Branch, Rule};
 use crate::check::expect;
 use crate::cost::{MAX_RULE, MAX_SCHEMA};
 use crate::program::Program;
-use crate::types::{Type, capacity, occurrences};
+use crate::types::{Type, occurrences};
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_schema::custom::field_path;
 use ferrokube_schema::{Kind, ListType, Schema};
 use std::sync::Arc;
 
 /// At most so many errors are collected.
 const MAX_ERRORS: usize = 50;
 /// Of a total that is too high so many contributors are named.
-const MAX_NAMED: usize = 5;
+const MAX_NAMED: usize = 4;
 /// No walk goes deeper into a schema.
 const MAX_DEPTH: usize = 250;
 const REASONS: [(&str, FieldReason); 4] = [
@@ -38,11 +39,11 @@ pub(super) fn has_rules(schema: &Schema, depth: usize) -> bool {
 }
 
 pub(super) fn compile(schema: &Arc<Schema>, path: &str) -> Result<Branch, Vec<FieldError>> {
-    let mut compiler = Compiler { errors: Vec::new(), total: 0, costs: Vec::new() };
+    let mut compiler = Compiler { errors: Vec::new(), malformed: 0, total: 0, costs: Vec::new() };
     let root = compiler.node(schema, path, &At { cardinality: Some(1), correlates: true, root: true, depth: 0 });
     if compiler.total > MAX_SCHEMA {
         compiler.costs.sort_unstable_by(|one, other| other.cmp(one));
-        for (cost, field) in std::mem::take(&mut compiler.costs).into_iter().take(MAX_NAMED).filter(|(cost, _)| *cost > MAX_SCHEMA / 100) {
+        for (cost, field) in std::mem::take(&mut compiler.costs).into_iter().take(MAX_NAMED).filter(|(cost, _)| *cost >= MAX_SCHEMA / 100) {
             compiler.report(FieldReason::Forbidden, field, format!("Forbidden: contributes {cost} to an estimated cost of all rules that may be {MAX_SCHEMA}"));
         }
         compiler.report(FieldReason::Forbidden, path.to_owned(), "Forbidden: the rules of the schema may cost too much together: bound lists, maps and texts");
@@ -70,6 +71,8 @@ impl At {
 
 struct Compiler {
     errors: Vec<FieldError>,
+    /// Rules with something wrong beside their expressions; no expression above one of those is compiled.
+    malformed: usize,
     total: u64,
     /// What each expression contributes, and where it is.
     costs: Vec<(u64, String)>,
@@ -87,10 +90,7 @@ impl Compiler {
         if at.depth > MAX_DEPTH || schema.native || !has_rules(schema, at.depth) {
             return branch;
         }
-        self.refuse_nested(schema, path);
-        let rules = schema.checks.as_deref().map_or(&[][..], |checks| &checks.rules);
-        branch.rules =
-            rules.iter().enumerate().filter_map(|(index, rule)| self.rule(schema, rule, &format!("{path}.x-kubernetes-validations[{index}]"), at)).collect();
+        let malformed = self.malformed;
         for (name, property) in &schema.properties {
             let below = self.node(property.schema.shared(), &format!("{path}.properties[{name}]"), &at.below(Some(1), true));
             if !below.is_empty() {
@@ -99,67 +99,79 @@ impl Compiler {
         }
         let checks = schema.checks.as_deref();
         if let Some(items) = &schema.items {
-            let times = checks.and_then(|checks| checks.max_items).map(|_| capacity(schema));
+            let times = checks.and_then(|checks| checks.max_items);
             let correlates = matches!(schema.list_type, ListType::Map(_));
             branch.items =
                 Some(self.node(items.shared(), &format!("{path}.items"), &at.below(times, correlates))).filter(|below| !below.is_empty()).map(Box::new);
         }
         if let Some(values) = &schema.additional {
-            let times = checks.and_then(|checks| checks.max_properties).map(|_| capacity(schema));
+            let times = checks.and_then(|checks| checks.max_properties);
             branch.values = Some(self.node(values.shared(), &format!("{path}.additionalProperties"), &at.below(times, true)))
                 .filter(|below| !below.is_empty())
                 .map(Box::new);
         }
+        let rules: Vec<(&Value, String)> = checks
+            .map_or(&[][..], |checks| &checks.rules)
+            .iter()
+            .enumerate()
+            .map(|(index, rule)| (rule, format!("{path}.x-kubernetes-validations[{index}]")))
+            .collect();
+        let stated: Vec<Stated<'_>> = rules.iter().map(|(rule, path)| self.stated(schema, rule, path)).collect();
+        if self.malformed == malformed {
+            branch.rules = stated.into_iter().filter_map(|stated| self.rule(schema, stated, at)).collect();
+        }
         branch
     }
 
-    /// Rules inside compositions would never be asked.
-    fn refuse_nested(&mut self, schema: &Schema, path: &str) {
-        let Some(checks) = schema.checks.as_deref() else { return };
-        let groups = [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)];
-        for (name, nodes) in groups {
-            for (index, _) in nodes.iter().enumerate().filter(|(_, node)| has_rules(node, 0)) {
-                self.report(FieldReason::Forbidden, format!("{path}.{name}[{index}].x-kubernetes-validations"), "Forbidden: must be empty to be structural");
-            }
+    fn malformed(&mut self, reason: FieldReason, field: String, message: impl Into<String>) {
+        self.malformed += 1;
+        self.report(reason, field, message);
+    }
+
+    /// What is said beside the expressions of a rule.
+    fn stated<'a>(&mut self, schema: &Schema, rule: &'a Value, path: &'a str) -> Stated<'a> {
+        let text = |field: &str| rule.get(field).and_then(Value::as_str).unwrap_or_default();
+        let source = text("rule").trim();
+        let message_source = text("messageExpression");
+        if source.is_empty() {
+            self.malformed(FieldReason::Required, format!("{path}.rule"), "Required value: rule is not specified");
+        } else {
+            self.message(text("message"), source, path);
         }
-        if checks.not.as_deref().is_some_and(|node| has_rules(node, 0)) {
-            self.report(FieldReason::Forbidden, format!("{path}.not.x-kubernetes-validations"), "Forbidden: must be empty to be structural");
+        if !message_source.is_empty() && message_source.trim().is_empty() {
+            let why = "Required value: messageExpression must be non-empty if specified";
+            self.malformed(FieldReason::Required, format!("{path}.messageExpression"), why);
+        }
+        Stated {
+            reason: self.reason(text("reason"), path),
+            field_path: self.field_path(schema, text("fieldPath"), path),
+            source,
+            message: text("message").trim(),
+            message_source: message_source.trim(),
+            optional_old: rule.get("optionalOldSelf").and_then(Value::as_bool),
+            path,
         }
     }
 
-    fn rule(&mut self, schema: &Arc<Schema>, rule: &Value, path: &str, at: &At) -> Option<Rule> {
-        let text = |field: &str| rule.get(field).and_then(Value::as_str).unwrap_or_default();
-        let before = self.errors.len();
-        let reason = self.reason(text("reason"), path);
-        self.message(text("message"), path);
-        self.field_path(schema, text("fieldPath"), path);
-        let source = text("rule").trim();
-        if source.is_empty() {
-            self.report(FieldReason::Required, format!("{path}.rule"), "Required value: rule is not specified");
-            return None;
-        }
-        let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool) == Some(true);
-        let program = self.program(schema, source, &format!("{path}.rule"), at, (optional_old, &Type::Bool))?;
+    fn rule(&mut self, schema: &Arc<Schema>, stated: Stated<'_>, at: &At) -> Option<Rule> {
+        let (before, path) = (self.errors.len(), stated.path);
+        let optional_old = stated.optional_old == Some(true);
+        let program = self.program(schema, stated.source, &format!("{path}.rule"), at, (optional_old, &Type::Bool))?;
         let uses_old = program.uses(OLD);
-        if optional_old && !uses_old {
-            self.report(
-                FieldReason::Invalid,
-                format!("{path}.optionalOldSelf"),
-                "Invalid value: true: may not be set to true when the rule does not use oldSelf",
-            );
+        if stated.optional_old.is_some() && !uses_old {
+            self.report(FieldReason::Invalid, format!("{path}.optionalOldSelf"), "Invalid value: may not be set if oldSelf is not used in rule");
         }
-        let message_source = text("messageExpression").trim();
-        let message_program = match message_source {
+        let message_program = match stated.message_source {
             "" => None,
             source => Some(self.program(schema, source, &format!("{path}.messageExpression"), at, (optional_old, &Type::String(0)))?),
         };
         (self.errors.len() == before).then(|| Rule {
-            source: source.into(),
+            source: stated.source.into(),
             program,
-            message: Some(text("message").trim()).filter(|message| !message.is_empty()).map(Arc::from),
+            message: Some(stated.message).filter(|message| !message.is_empty()).map(Arc::from),
             message_program,
-            reason,
-            field_path: text("fieldPath").trim().into(),
+            reason: stated.reason,
+            field_path: stated.field_path,
             uses_old,
             optional_old,
         })
@@ -173,7 +185,7 @@ impl Compiler {
             Some((_, reason)) => *reason,
             None => {
                 let names: Vec<&str> = REASONS.iter().map(|(name, _)| *name).collect();
-                self.report(
+                self.malformed(
                     FieldReason::NotSupported,
                     format!("{path}.reason"),
                     format!("Unsupported value: {given:?}: supported values: {}", names.join(", ")),
@@ -183,30 +195,47 @@ impl Compiler {
         }
     }
 
-    fn message(&mut self, given: &str, path: &str) {
-        if given.contains(['\n', '\r']) {
-            self.report(FieldReason::Invalid, format!("{path}.message"), "Invalid value: message must not contain line breaks");
-        } else if !given.is_empty() && given.trim().is_empty() {
-            self.report(FieldReason::Invalid, format!("{path}.message"), "Invalid value: message must be non-empty if specified");
+    fn message(&mut self, given: &str, source: &str, path: &str) {
+        let breaks = |text: &str| text.contains(['\n', '\r']);
+        let (field, trimmed) = (format!("{path}.message"), given.trim());
+        if !given.is_empty() && trimmed.is_empty() {
+            self.malformed(FieldReason::Invalid, field, "Invalid value: message must be non-empty if specified");
+        } else if breaks(trimmed) {
+            self.malformed(FieldReason::Invalid, field, "Invalid value: message must not contain line breaks");
+        } else if breaks(source) && trimmed.is_empty() {
+            self.malformed(FieldReason::Required, field, "Required value: message must be specified if rule contains line breaks");
         }
     }
 
-    /// A field path leads to a declared field; it is of names only.
-    fn field_path(&mut self, schema: &Schema, given: &str, path: &str) {
-        let given = given.trim();
+    /// A field path leads to a declared field, by names and keys of maps.
+    fn field_path(&mut self, schema: &Schema, given: &str, path: &str) -> Arc<str> {
         if given.is_empty() {
-            return;
+            return given.into();
         }
-        let found = given.strip_prefix('.').and_then(|rest| rest.split('.').try_fold(schema, |node, name| node.child(name)));
-        if found.is_none() {
-            self.report(FieldReason::Invalid, format!("{path}.fieldPath"), format!("Invalid value: {given:?}: must be a valid path of fields of the schema"));
+        let refuse = |compiler: &mut Self, why: &str| {
+            compiler.malformed(FieldReason::Invalid, format!("{path}.fieldPath"), format!("Invalid value: {given:?}: {why}"));
+        };
+        if given.trim().is_empty() {
+            refuse(self, "fieldPath must be non-empty if specified");
+        }
+        if given.contains(['\n', '\r']) {
+            refuse(self, "fieldPath must not contain line breaks");
+        }
+        match field_path(schema, given, true) {
+            Some((found, _)) => found.into(),
+            None => {
+                refuse(self, "fieldPath must be a valid path");
+                given.into()
+            }
         }
     }
 
     fn program(&mut self, schema: &Arc<Schema>, source: &str, path: &str, at: &At, answer: (bool, &Type)) -> Option<Program> {
         match check(schema, source, at, answer) {
             Ok(program) => {
-                let cost = program.cost();
+                // A message is made once, whatever the rule that fails.
+                let times = if matches!(answer.1, Type::Bool) { at.cardinality.unwrap_or_else(|| occurrences(schema)) } else { 1 };
+                let cost = program.cost().saturating_mul(times);
                 if cost > MAX_RULE {
                     let why = format!(
                         "Forbidden: the estimated cost of the expression exceeds the budget by a factor of {}: bound lists, maps and texts",
@@ -214,9 +243,8 @@ impl Compiler {
                     );
                     self.report(FieldReason::Forbidden, path.to_owned(), why);
                 }
-                let share = cost.saturating_mul(at.cardinality.unwrap_or_else(|| occurrences(schema)));
-                self.total = self.total.saturating_add(share);
-                self.costs.push((share, path.to_owned()));
+                self.total = self.total.saturating_add(cost);
+                self.costs.push((cost, path.to_owned()));
                 Some(program)
             }
             Err(why) => {
@@ -225,6 +253,17 @@ impl Compiler {
             }
         }
     }
+}
+
+/// A rule as it is given.
+struct Stated<'a> {
+    source: &'a str,
+    message: &'a str,
+    message_source: &'a str,
+    reason: FieldReason,
+    field_path: Arc<str>,
+    optional_old: Option<bool>,
+    path: &'a str,
 }
 
 /// The place of `oldSelf` among the variables.

@@ -14,15 +14,24 @@ const MAX_ERRORS: usize = 100;
 /// What messages of expressions may be.
 const MAX_MESSAGE: usize = 5 * 1024;
 
-pub(super) fn validate(root: &Branch, schema: &Schema, old: Option<&Document>, object: &Document) -> Vec<FieldError> {
-    let mut evaluation = Evaluation { errors: Vec::new(), meter: Meter::default() };
+/// What the rules have to say against an object.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Why it is refused.
+    pub errors: Vec<FieldError>,
+    /// What would be refused had it not been so before (ratcheting); for people.
+    pub warnings: Vec<String>,
+}
+
+pub(super) fn check(root: &Branch, schema: &Schema, old: Option<&Document>, object: &Document) -> Verdict {
+    let mut evaluation = Evaluation::default();
     let shape = Shape::Node(schema, true);
     let value = Value::of_fields(object.fields(), shape);
     let before = old.map(|old| Value::of_fields(old.fields(), shape));
     let unchanged = old.is_some_and(|old| old == object);
     evaluation.rules(root, &value, before.as_ref(), (unchanged, ""));
-    evaluation.object(root, schema, object.fields(), old.map(Document::fields), "");
-    evaluation.errors
+    evaluation.object(root, schema, (object.fields(), old.map(Document::fields), unchanged), "");
+    evaluation.verdict
 }
 
 /// Each default by the rules of its own node.
@@ -31,63 +40,68 @@ pub(super) fn validate_defaults(root: &Branch, schema: &Schema, path: &str) -> V
     let mut below = vec![(root, schema, path.to_owned())];
     while let Some((branch, schema, path)) = below.pop() {
         if let Some(default) = &schema.default {
-            let mut evaluation = Evaluation { errors: Vec::new(), meter: Meter::default() };
-            evaluation.node(branch, schema, default, None, &format!("{path}.default"));
-            errors.append(&mut evaluation.errors);
+            let mut evaluation = Evaluation::default();
+            evaluation.node(branch, schema, (default, None, false), &format!("{path}.default"));
+            errors.append(&mut evaluation.verdict.errors);
         }
         for (name, branch) in &branch.properties {
             below.extend(schema.properties.get(name).map(|property| (branch, &*property.schema, format!("{path}.properties[{name}]"))));
         }
         let lists = branch.items.as_deref().zip(schema.items.as_deref());
         below.extend(lists.map(|(branch, items)| (branch, items, format!("{path}.items"))));
-        let maps = branch.values.as_deref().zip(schema.additional.as_deref());
-        below.extend(maps.map(|(branch, values)| (branch, values, format!("{path}.additionalProperties"))));
     }
     errors
 }
 
+#[derive(Default)]
 struct Evaluation {
-    errors: Vec<FieldError>,
+    verdict: Verdict,
     meter: Meter,
 }
+
+/// A value, the old one of the same place if it can be told, and whether nothing changed: between the two, or else in the nearest place above that has an
+/// old value.
+type Pair<'a, T> = (&'a T, Option<&'a T>, bool);
 
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 impl Evaluation {
-    /// `old`: of the same place, if it can be told.
-    fn node(&mut self, branch: &Branch, schema: &Schema, value: &Json, old: Option<&Json>, path: &str) {
-        if self.errors.len() >= MAX_ERRORS || self.meter.is_spent() || value.is_null() {
+    fn node(&mut self, branch: &Branch, schema: &Schema, (value, old, same_above): Pair<'_, Json>, path: &str) {
+        if self.verdict.errors.len() >= MAX_ERRORS || self.meter.is_spent() || value.is_null() {
             return;
         }
         let shape = Shape::Node(schema, schema.embedded);
+        let unchanged = old.map_or(same_above, |old| old == value);
         if !branch.rules.is_empty() {
             let before = old.map(|old| Value::of_json(old, shape));
-            self.rules(branch, &Value::of_json(value, shape), before.as_ref(), (old == Some(value), path));
+            self.rules(branch, &Value::of_json(value, shape), before.as_ref(), (unchanged, path));
         }
         match value {
-            Json::Object(map) => self.object(branch, schema, map, old.and_then(Json::as_object), path),
-            Json::Array(items) => self.list(branch, schema, items, old, path),
+            Json::Object(map) => self.object(branch, schema, (map, old.and_then(Json::as_object), unchanged), path),
+            Json::Array(items) => self.list(branch, schema, (items, old, unchanged), path),
             _ => {}
         }
     }
 
-    fn object(&mut self, branch: &Branch, schema: &Schema, map: &JsonMap<String, Json>, old: Option<&JsonMap<String, Json>>, path: &str) {
+    fn object(&mut self, branch: &Branch, schema: &Schema, (map, old, unchanged): Pair<'_, JsonMap<String, Json>>, path: &str) {
         let before = |name: &str| old.and_then(|old| old.get(name)).filter(|old| !old.is_null());
+        // What is new in an object that has an old value did change.
+        let same_above = unchanged && old.is_none();
         for (name, below) in &branch.properties {
             if let (Some(value), Some(property)) = (map.get(&**name), schema.properties.get(name)) {
-                self.node(below, &property.schema, value, before(name), &join(path, name));
+                self.node(below, &property.schema, (value, before(name), same_above), &join(path, name));
             }
         }
         if let (Some(below), Some(values)) = (&branch.values, schema.additional.as_deref()) {
             for (name, value) in map {
-                self.node(below, values, value, before(name), &join(path, name));
+                self.node(below, values, (value, before(name), same_above), &format!("{path}[{name}]"));
             }
         }
     }
 
-    fn list(&mut self, branch: &Branch, schema: &Schema, items: &[Json], old: Option<&Json>, path: &str) {
+    fn list(&mut self, branch: &Branch, schema: &Schema, (items, old, unchanged): (&[Json], Option<&Json>, bool), path: &str) {
         let (Some(below), Some(node)) = (&branch.items, schema.items.as_deref()) else { return };
         let before = old.and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
         for (index, value) in items.iter().enumerate() {
@@ -99,24 +113,20 @@ impl Evaluation {
                 }
                 _ => None,
             };
-            self.node(below, node, value, old, &format!("{path}[{index}]"));
+            self.node(below, node, (value, old, unchanged), &format!("{path}[{index}]"));
         }
     }
 
     fn rules(&mut self, branch: &Branch, value: &Value<'_>, old: Option<&Value<'_>>, (unchanged, path): (bool, &str)) {
         for rule in &branch.rules {
-            let skipped = match rule.uses_old {
-                true => old.is_none() && !rule.optional_old,
-                // Ratcheting: what did not change is not refused.
-                false => unchanged,
-            };
+            let skipped = rule.uses_old && old.is_none() && !rule.optional_old;
             if !skipped && !self.meter.is_spent() {
-                self.rule(rule, value, old, path);
+                self.rule(rule, value, old, (unchanged, path));
             }
         }
     }
 
-    fn rule(&mut self, rule: &Rule, value: &Value<'_>, old: Option<&Value<'_>>, path: &str) {
+    fn rule(&mut self, rule: &Rule, value: &Value<'_>, old: Option<&Value<'_>>, (unchanged, path): (bool, &str)) {
         let variables = || {
             let before = match rule.optional_old {
                 true => Value::Optional(old.cloned().map(Arc::new)),
@@ -124,19 +134,29 @@ impl Evaluation {
             };
             vec![value.clone(), before]
         };
+        let mut below = &*rule.field_path;
+        let mut ratchets = false;
         let (reason, message) = match rule.program.evaluate(variables(), &mut self.meter) {
             Ok(Value::Bool(true)) => return,
-            Ok(Value::Bool(false)) => (rule.reason, self.message(rule, variables())),
+            Ok(Value::Bool(false)) => {
+                // Ratcheting: what did not change is not refused.
+                ratchets = unchanged && !rule.uses_old;
+                (rule.reason, self.message(rule, variables()))
+            }
             Ok(_) => (FieldReason::Invalid, format!("rule {:?} gave no bool", rule.source)),
             Err(Failure::Budget) if self.meter.is_spent() => {
-                (FieldReason::Forbidden, "validation failed due to running out of cost budget, no further validation rules will be run".to_owned())
+                below = "";
+                (FieldReason::Invalid, "validation failed due to running out of cost budget, no further validation rules will be run".to_owned())
             }
-            Err(why) => (FieldReason::Invalid, format!("rule {:?} could not be evaluated: {why}", rule.source)),
+            Err(why) => {
+                below = "";
+                (FieldReason::Invalid, format!("{why} evaluating rule: {}", rule.message.as_deref().unwrap_or(&rule.source)))
+            }
         };
-        let field = match (path, &*rule.field_path) {
+        let field = match (path, below) {
             ("", "") => "<nil>".to_owned(),
             (path, "") => path.to_owned(),
-            (path, below) => join(path, below.trim_start_matches('.')),
+            (path, below) => join(path, below),
         };
         let message = match reason {
             FieldReason::Forbidden => format!("Forbidden: {message}"),
@@ -144,7 +164,11 @@ impl Evaluation {
             FieldReason::Duplicate => format!("Duplicate value: {message}"),
             _ => format!("Invalid value: {message}"),
         };
-        self.errors.push(FieldError::new(reason, field, message));
+        if ratchets {
+            self.verdict.warnings.push(format!("{field}: {message}"));
+        } else {
+            self.verdict.errors.push(FieldError::new(reason, field, message));
+        }
     }
 
     /// What a failed rule says: its expression's text, else its message, else itself.

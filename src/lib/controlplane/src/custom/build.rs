@@ -87,8 +87,13 @@ impl Making<'_> {
             custom: true,
             epoch: u32::try_from(generation).unwrap_or(u32::MAX),
             since,
-            hooks: Arc::new(CustomHooks { terminating: object.is_terminating(), rules, webhook: Webhook::of(object) }),
+            hooks: Arc::new(CustomHooks { terminating: object.is_terminating(), rules, scales: self.scales(), webhook: Webhook::of(object) }),
         })
+    }
+
+    fn scales(&self) -> Vec<(String, Paths)> {
+        let listed = self.object.list(&["spec", "versions"]).iter();
+        listed.filter_map(|version| Some((text(version, "name").to_owned(), Paths::of(version)?))).collect()
     }
 
     fn version(&self, index: usize, version: &Value) -> Result<Version, Vec<FieldError>> {

@@ -1,6 +1,7 @@
 //! What custom resources have in common beyond their data.
 
 use super::rules::VersionRules;
+use super::scale::Paths;
 use super::webhook::Webhook;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
@@ -13,6 +14,8 @@ pub(super) struct CustomHooks {
     /// Its definition is being deleted.
     pub(super) terminating: bool,
     pub(super) rules: VersionRules,
+    /// Where the versions that can be scaled have their replicas.
+    pub(super) scales: Vec<(String, Paths)>,
     /// Who converts between the versions, if they differ in more than their name.
     pub(super) webhook: Option<Webhook>,
 }
@@ -30,8 +33,17 @@ impl Hooks for CustomHooks {
         self.terminating.then(|| "create not allowed while the custom resource definition is terminating".to_owned())
     }
 
+    fn check(&self, change: &Change<'_>, object: &Document, warn: &mut dyn FnMut(String)) -> Vec<FieldError> {
+        let mut errors = self.validate(change, object);
+        let verdict = self.rules.check(change.version, change.old, object);
+        verdict.warnings.into_iter().for_each(warn);
+        errors.extend(verdict.errors);
+        errors
+    }
+
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
-        self.rules.validate(change.version, change.old, object)
+        let scale = self.scales.iter().find(|(version, _)| version == change.version);
+        scale.map(|(_, paths)| paths.validate(change.subresource, object)).unwrap_or_default()
     }
 
     fn unchecked(&self, change: &Change<'_>) -> Option<FieldError> {

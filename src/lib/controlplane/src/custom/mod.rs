@@ -53,9 +53,15 @@ impl Custom {
     }
 }
 
-/// One definition, as it is now.
+/// One definition, as it is now. What is needed of it again and again is beside it: the object itself is let go when there is nothing to do about it, since
+/// a thousand parsed definitions are a hundred times as large as their bytes.
 struct Known {
-    object: Arc<Document>,
+    object: Option<Arc<Document>>,
+    key: Key,
+    group: String,
+    plural: String,
+    requested: Names,
+    shape: Shape,
     /// The revision that created it.
     since: u64,
     /// The names that it has.
@@ -65,6 +71,21 @@ struct Known {
     served: Option<Served>,
     /// Why its objects cannot be served.
     broken: Option<String>,
+}
+
+/// What tells whether anything but the status of a definition changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shape {
+    uid: String,
+    generation: i64,
+    terminating: bool,
+}
+
+impl Shape {
+    fn of(object: &Document) -> Self {
+        let generation = object.get(&["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(1);
+        Self { uid: object.uid().to_owned(), generation, terminating: object.is_terminating() }
+    }
 }
 
 /// What is to be decided again.
@@ -79,9 +100,7 @@ struct Undecided {
 /// What tells one state of a served definition from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Served {
-    uid: String,
-    generation: i64,
-    terminating: bool,
+    shape: Shape,
     names: Names,
 }
 
@@ -91,6 +110,10 @@ pub(crate) struct Follower {
     client: Local,
     metadata: Option<Arc<Schema>>,
     known: BTreeMap<String, Known>,
+    /// The definitions of each group.
+    members: HashMap<String, BTreeSet<String>>,
+    /// The names of bundled kinds, by group.
+    natives: HashMap<String, Vec<Names>>,
     /// The names that are taken, by group: what is decided for a new definition does not need a look at all others.
     taken: HashMap<String, names::Taken>,
     /// Definitions that are being deleted.
@@ -112,6 +135,8 @@ impl Follower {
             client,
             metadata,
             known: BTreeMap::new(),
+            members: HashMap::new(),
+            natives: names::natives(registry.catalog()),
             taken: HashMap::new(),
             terminating: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -181,28 +206,43 @@ impl Follower {
 
     fn insert(&mut self, key: &Key, object: Arc<Document>, undecided: &mut Undecided) {
         let name = key.name().to_owned();
-        let shape = |object: &Document| (object.get(&["metadata", "generation"]).cloned(), object.is_terminating(), object.uid().to_owned());
+        let (shape, requested) = (Shape::of(&object), Names::requested(&object));
         match self.known.get(&name) {
             // Most changes are of the status, which decides nothing.
-            Some(known) if shape(&known.object) == shape(&object) => {}
-            Some(known) if Names::requested(&known.object) != Names::requested(&object) || known.object.uid() != object.uid() => {
+            Some(known) if known.shape == shape => {}
+            Some(known) if known.requested != requested || known.shape.uid != shape.uid => {
                 undecided.groups.insert(group(&object).to_owned());
             }
             _ => _ = undecided.names.insert(name.clone()),
         }
-        if object.is_terminating() {
+        if shape.terminating {
             self.terminating.insert(name.clone());
         } else {
             self.terminating.remove(&name);
         }
-        let stored = self.registry.store().get(key);
-        let since = stored.map_or(0, |entry| entry.create_revision.0);
         self.dirty.insert(name.clone());
         match self.known.get_mut(&name) {
-            Some(known) if known.object.uid() == object.uid() => known.object = object,
+            Some(known) if known.shape.uid == shape.uid => {
+                known.object = Some(object);
+                known.shape = shape;
+                known.requested = requested;
+            }
             _ => {
-                let accepted = Names::accepted(&object);
-                self.known.insert(name, Known { object, since, accepted, decided: Decided::default(), served: None, broken: None });
+                self.members.entry(group(&object).to_owned()).or_default().insert(name.clone());
+                let known = Known {
+                    key: key.clone(),
+                    group: group(&object).to_owned(),
+                    plural: plural(&object).to_owned(),
+                    requested,
+                    shape,
+                    since: self.registry.store().get(key).map_or(0, |entry| entry.create_revision.0),
+                    accepted: Names::accepted(&object),
+                    decided: Decided::default(),
+                    served: None,
+                    broken: None,
+                    object: Some(object),
+                };
+                self.known.insert(name, known);
             }
         }
     }
@@ -210,20 +250,32 @@ impl Follower {
     fn remove(&mut self, name: &str, undecided: &mut Undecided) {
         let Some(known) = self.known.remove(name) else { return };
         self.terminating.remove(name);
-        undecided.groups.insert(group(&known.object).to_owned());
-        if known.served.is_some() {
-            self.registry.catalog().remove(group(&known.object), plural(&known.object));
+        if let Some(members) = self.members.get_mut(&known.group) {
+            members.remove(name);
         }
+        if known.served.is_some() {
+            self.registry.catalog().remove(&known.group, &known.plural);
+        }
+        undecided.groups.insert(known.group);
         self.dirty.remove(name);
+    }
+
+    /// The object of a definition; read again if it was let go.
+    fn object(&self, known: &Known) -> Option<Arc<Document>> {
+        known.object.clone().or_else(|| self.client.stored(&known.key).map(Arc::new))
     }
 
     /// Decides the names of a group's definitions, in the order of their creation, and serves those that have theirs.
     fn accept_names(&mut self, group_name: &str) {
-        let mut members: Vec<(u64, String)> =
-            self.known.iter().filter(|(_, known)| group(&known.object) == group_name).map(|(name, known)| (known.since, name.clone())).collect();
+        let Some(members) = self.members.get(group_name).filter(|members| !members.is_empty()) else {
+            self.members.remove(group_name);
+            self.taken.remove(group_name);
+            return;
+        };
+        let mut members: Vec<(u64, String)> = members.iter().map(|name| (self.known[name].since, name.clone())).collect();
         members.sort_unstable();
         let mut taken = names::Taken::default();
-        names::natives(self.registry.catalog(), group_name).iter().for_each(|names| taken.take("", names));
+        self.natives.get(group_name).into_iter().flatten().for_each(|names| taken.take("", names));
         members.iter().for_each(|(_, name)| taken.take(name, &self.known[name].accepted));
         members.iter().for_each(|(_, name)| self.decide(name, &mut taken));
         self.taken.insert(group_name.to_owned(), taken);
@@ -232,7 +284,7 @@ impl Follower {
     /// The same for one definition when nothing became free; `done` are the groups that were decided as a whole.
     fn accept_names_of(&mut self, name: &str, done: &BTreeSet<String>) {
         let Some(known) = self.known.get(name) else { return };
-        let group_name = group(&known.object).to_owned();
+        let group_name = known.group.clone();
         match self.taken.remove(&group_name) {
             Some(mut taken) => {
                 if !done.contains(&group_name) {
@@ -246,31 +298,27 @@ impl Follower {
 
     fn decide(&mut self, name: &str, taken: &mut names::Taken) {
         let known = self.known.get_mut(name).expect("the caller has it");
-        let decided = names::decide(name, &Names::requested(&known.object), &known.accepted, taken);
+        let decided = names::decide(name, &known.requested, &known.accepted, taken);
         if known.decided != decided {
             self.dirty.insert(name.to_owned());
         }
         taken.take(name, &decided.accepted);
         known.accepted = decided.accepted.clone();
         known.decided = decided;
-        if known.decided.conflict.is_none() || status::is_established(&known.object) {
-            self.serve(name);
-        }
-    }
-
-    /// Puts a definition into the catalog if it is another one than before. A broken one leaves what was served as it was.
-    fn serve(&mut self, name: &str) {
-        let known = self.known.get_mut(name).expect("the caller has it");
-        let object = &known.object;
-        let served = Served {
-            uid: object.uid().to_owned(),
-            generation: object.get(&["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(1),
-            terminating: object.is_terminating(),
-            names: known.accepted.clone(),
-        };
+        let (conflicts, served) = (known.decided.conflict.is_some(), Served { shape: known.shape.clone(), names: known.accepted.clone() });
         if known.served.as_ref() == Some(&served) {
             return;
         }
+        let known = &self.known[name];
+        let Some(object) = self.object(known) else { return };
+        if !conflicts || status::is_established(&object) {
+            self.serve(name, &object, served);
+        }
+    }
+
+    /// Puts a definition into the catalog that is another one than before. A broken one leaves what was served as it was.
+    fn serve(&mut self, name: &str, object: &Document, served: Served) {
+        let known = self.known.get_mut(name).expect("the caller has it");
         match build::definition(object, &known.accepted, self.metadata.clone(), known.since) {
             Ok(built) => {
                 known.broken = None;
@@ -301,20 +349,25 @@ impl Follower {
         }
     }
 
-    /// The definition with the status that it should have; `None` when it has it.
-    fn wanted_status(&self, name: &str) -> Option<Document> {
+    /// The definition with the status that it should have; `None` when it has it. What needs nothing is let go.
+    fn wanted_status(&mut self, name: &str) -> Option<Document> {
         let known = self.known.get(name)?;
-        let view = status::View { object: &known.object, decided: &known.decided, broken: known.broken.as_deref() };
-        view.wanted(std::time::SystemTime::now())
+        let object = self.object(known)?;
+        let view = status::View { object: &object, decided: &known.decided, broken: known.broken.as_deref() };
+        let wanted = view.wanted(std::time::SystemTime::now());
+        if let Some(known) = self.known.get_mut(name) {
+            known.object = None;
+        }
+        wanted
     }
 
     /// Begins to remove the objects of definitions that are being deleted.
     fn begin_removals(&mut self) {
-        let is_due = |name: &&String| !self.removing.contains(*name) && self.known.get(*name).is_some_and(|known| cleanup::is_due(&known.object));
-        let due: Vec<String> = self.terminating.iter().filter(is_due).cloned().collect();
-        for name in due {
-            let known = &self.known[&name];
-            let Some(definition) = build::for_removal(&known.object, self.metadata.clone(), known.since) else { continue };
+        let waiting: Vec<String> = self.terminating.iter().filter(|name| !self.removing.contains(*name)).cloned().collect();
+        for name in waiting {
+            let Some(known) = self.known.get(&name) else { continue };
+            let Some(object) = self.object(known).filter(|object| cleanup::is_due(object)) else { continue };
+            let Some(definition) = build::for_removal(&object, self.metadata.clone(), known.since) else { continue };
             self.removing.insert(name.clone());
             self.removals.spawn(cleanup::remove(self.registry.clone(), self.client.clone(), definition, name));
         }

@@ -57,18 +57,20 @@ impl Names {
     }
 }
 
-/// The names of a group's bundled kinds.
-pub(super) fn natives(catalog: &Catalog, group: &str) -> Vec<Names> {
-    let bundled = catalog.all().1.into_iter().filter(|definition| !definition.custom && definition.group == group);
-    let names = bundled.map(|definition| Names {
-        plural: definition.plural.clone(),
-        singular: definition.singular.clone(),
-        short_names: definition.short_names.clone(),
-        kind: definition.kind.clone(),
-        list_kind: definition.list_kind.clone(),
-        categories: Vec::new(),
-    });
-    names.collect()
+/// The names of the bundled kinds, by group.
+pub(super) fn natives(catalog: &Catalog) -> HashMap<String, Vec<Names>> {
+    let mut all: HashMap<String, Vec<Names>> = HashMap::new();
+    for definition in catalog.all().1.into_iter().filter(|definition| !definition.custom) {
+        all.entry(definition.group.clone()).or_default().push(Names {
+            plural: definition.plural.clone(),
+            singular: definition.singular.clone(),
+            short_names: definition.short_names.clone(),
+            kind: definition.kind.clone(),
+            list_kind: definition.list_kind.clone(),
+            categories: Vec::new(),
+        });
+    }
+    all
 }
 
 /// The names that a group's definitions have, and whose they are.

@@ -8,6 +8,8 @@ pub(super) struct Request<'a> {
     pub(super) uid: String,
     pub(super) api_version: &'a str,
     pub(super) objects: &'a [Document],
+    /// `v1` or `v1beta1`, which differ in nothing else.
+    pub(super) review_version: &'a str,
 }
 
 impl Request<'_> {
@@ -15,7 +17,7 @@ impl Request<'_> {
         let objects: Vec<Value> = self.objects.iter().map(|object| Value::Object(object.fields().clone())).collect();
         json!({
             "kind": "ConversionReview",
-            "apiVersion": "apiextensions.k8s.io/v1",
+            "apiVersion": format!("{}/{}", super::GROUP, self.review_version),
             "request": {"uid": self.uid, "desiredAPIVersion": self.api_version, "objects": objects},
         })
     }
@@ -26,8 +28,8 @@ impl Request<'_> {
 /// # Errors
 /// Why it is none to this request, for people; with nothing of what the objects hold.
 pub(super) fn read(request: &Request<'_>, mut answer: Document) -> Result<Vec<Document>, String> {
-    if answer.kind() != "ConversionReview" || answer.api_version() != "apiextensions.k8s.io/v1" {
-        return Err("its answer is no apiextensions.k8s.io/v1 ConversionReview".to_owned());
+    if answer.kind() != "ConversionReview" || answer.api_version() != format!("{}/{}", super::GROUP, request.review_version) {
+        return Err(format!("its answer is no {}/{} ConversionReview", super::GROUP, request.review_version));
     }
     if answer.str(&["response", "uid"]) != Some(&request.uid) {
         return Err("the uid of its answer is not that of the request".to_owned());
@@ -96,7 +98,7 @@ mod tests {
         let given = document(
             json!({"kind": "T", "apiVersion": "e/v1", "metadata": {"name": "n", "namespace": "s", "uid": "u", "labels": {"a": "b"}, "finalizers": ["e/x"], "resourceVersion": "5"}, "spec": {"secret": "x"}}),
         );
-        let request = Request { uid: "1".to_owned(), api_version: "e/v2", objects: std::slice::from_ref(&given) };
+        let request = Request { uid: "1".to_owned(), api_version: "e/v2", objects: std::slice::from_ref(&given), review_version: "v1" };
         let mut object = request.review()["request"]["objects"][0].clone();
         object["apiVersion"] = json!("e/v2");
         let mut answer = json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "response": {"uid": "1", "result": {"status": "Success"}, "convertedObjects": [object]}});

@@ -2,7 +2,7 @@
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
-use ferrokube_cel::Rules;
+use ferrokube_cel::{Rules, Verdict};
 use ferrokube_resource::Version;
 use ferrokube_schema::Schema;
 use std::sync::{Arc, OnceLock};
@@ -35,14 +35,17 @@ impl VersionRules {
     }
 
     /// What the rules have to say against an object.
-    pub(super) fn validate(&self, version: &str, old: Option<&Document>, object: &Document) -> Vec<FieldError> {
-        let Some(found) = self.find(version) else { return Vec::new() };
+    pub(super) fn check(&self, version: &str, old: Option<&Document>, object: &Document) -> Verdict {
+        let Some(found) = self.find(version) else { return Verdict::default() };
         let compile = || Rules::compile(&found.schema, "").map_err(|errors| errors.first().map_or_else(String::new, |error| error.message.clone()));
         match found.compiled.get_or_init(compile) {
-            Ok(None) => Vec::new(),
-            Ok(Some(rules)) => rules.validate(old, object),
+            Ok(None) => Verdict::default(),
+            Ok(Some(rules)) => rules.check(old, object),
             // They were stored by a server that understood them: what cannot be checked does not pass.
-            Err(why) => vec![FieldError::new(FieldReason::Internal, "<nil>", format!("the validation rules cannot be compiled: {why}"))],
+            Err(why) => {
+                let error = FieldError::new(FieldReason::Internal, "<nil>", format!("the validation rules cannot be compiled: {why}"));
+                Verdict { errors: vec![error], ..Verdict::default() }
+            }
         }
     }
 }

@@ -25,6 +25,39 @@ impl Paths {
         let path = |field: &str| text(scale, field).split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
         Some(Self { wanted: path("specReplicasPath"), actual: path("statusReplicasPath"), selector: path("labelSelectorPath") })
     }
+
+    /// What is wrong with the replicas of an object; through its status nothing but that is looked at.
+    pub(super) fn validate(&self, subresource: &str, object: &Document) -> Vec<FieldError> {
+        let wanted = if subresource == "status" { None } else { replicas_fault(object, &self.wanted) };
+        let selector = found(object, &self.selector).filter(|value| !value.is_string()).map(|_| fault(&self.selector, "must be a string"));
+        wanted.into_iter().chain(replicas_fault(object, &self.actual)).chain(selector).collect()
+    }
+}
+
+fn fault(path: &[String], why: &str) -> FieldError {
+    FieldError::new(FieldReason::Invalid, format!(".{}", path.join(".")), format!("Invalid value: {why}"))
+}
+
+fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
+    match found(object, path)?.as_i64() {
+        None => Some(fault(path, "must be an integer")),
+        Some(count) if count < 0 => Some(fault(path, &format!("{count}: should be a non-negative integer"))),
+        Some(count) if count > i64::from(i32::MAX) => Some(fault(path, &format!("{count}: should be less than or equal to {}", i32::MAX))),
+        Some(_) => None,
+    }
+}
+
+/// The value at a path, also null; of what is no object on the way the value itself.
+fn found<'a>(object: &'a Document, path: &[String]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    let mut value = object.get(&[first.as_str()])?;
+    for name in rest {
+        match value {
+            Value::Object(fields) => value = fields.get(name)?,
+            other => return Some(other),
+        }
+    }
+    Some(value)
 }
 
 fn find<'a>(object: &'a Document, path: &[String]) -> Option<&'a Value> {

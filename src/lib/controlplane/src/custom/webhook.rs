@@ -36,6 +36,8 @@ pub(super) struct Webhook {
     /// PEM, in base64; empty: the system's roots.
     ca_bundle: String,
     kind: String,
+    /// The reviews that it is sent: the first of its versions that this server knows.
+    review_version: &'static str,
     client: OnceLock<Result<Client, String>>,
     calls: Semaphore,
 }
@@ -53,6 +55,7 @@ impl Webhook {
             url: url(config),
             ca_bundle: super::text(config, "caBundle").to_owned(),
             kind: definition.str(&["spec", "names", "kind"]).unwrap_or_default().to_owned(),
+            review_version: review_version(definition),
             client: OnceLock::new(),
             calls: Semaphore::new(CALLS),
         })
@@ -66,7 +69,7 @@ impl Webhook {
         let mut out = Vec::with_capacity(objects.len());
         while !objects.is_empty() {
             let rest = objects.split_off(objects.len().min(BATCH));
-            let request = Request { uid: uuid::Uuid::new_v4().to_string(), api_version, objects: &objects };
+            let request = Request { uid: uuid::Uuid::new_v4().to_string(), api_version, objects: &objects, review_version: self.review_version };
             let answer = self.call(&request).await.and_then(|answer| review::read(&request, answer));
             out.extend(answer.map_err(|why| Failure::internal(format!("conversion webhook for {api_version}, Kind={} failed: {why}", self.kind)))?);
             objects = rest;
@@ -118,6 +121,11 @@ impl Converter for Webhook {
     fn convert(&self, api_version: String, objects: Vec<Document>) -> Converted<'_> {
         Box::pin(async move { self.convert_all(&api_version, objects).await })
     }
+}
+
+fn review_version(definition: &Document) -> &'static str {
+    let listed = definition.list(&["spec", "conversion", "webhook", "conversionReviewVersions"]);
+    listed.iter().find_map(|version| ["v1", "v1beta1"].into_iter().find(|known| version == known)).unwrap_or("v1")
 }
 
 /// Where a client configuration leads.

@@ -40,13 +40,13 @@ type Aggregated = HashMap<bool, (Bytes, HeaderValue)>;
 
 impl Discovery {
     fn cached(&self, shared: &Shared) -> Arc<Cached> {
-        let (change, definitions) = shared.registry.catalog().all();
         let mut cache = self.cache.lock().expect("no panic while held");
         if let Some(cached) = &*cache
-            && cached.change == change
+            && cached.change == shared.registry.catalog().change_number()
         {
             return Arc::clone(cached);
         }
+        let (change, definitions) = shared.registry.catalog().all();
         let made = Arc::new(Cached { change, groups: groups::collect(&definitions), aggregated: Mutex::default() });
         *cache = Some(Arc::clone(&made));
         made

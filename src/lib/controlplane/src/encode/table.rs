@@ -282,6 +282,7 @@ fn push_computed(cell: Option<Cell<'_>>, draft: &mut Draft) {
 /// A custom column's value.
 fn push_cell(kind: &str, value: Option<&Value>, draft: &mut Draft) {
     match value {
+        Some(Value::String(text)) if kind == "date" && text.is_empty() => draft.bytes.extend_from_slice(b"\"<unknown>\""),
         Some(Value::String(text)) if kind == "date" => match time::parse_rfc3339(text) {
             Some(then) => draft.age(then, Future::Invalid),
             None => draft.bytes.extend_from_slice(b"\"<invalid>\""),
@@ -305,6 +306,11 @@ fn cell(kind: &str, value: &Value) -> Value {
             whole.map(Value::from).unwrap_or_default()
         }
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => value.clone(),
+        // As upstream prints numbers: a whole one without a fraction.
+        ("string", Value::Number(number)) if number.as_i64().is_none() => {
+            let float = number.as_f64().unwrap_or_default();
+            Value::from(if float.fract() == 0.0 && float.abs() < 1e21 { format!("{float:.0}") } else { number.to_string() })
+        }
         ("string", other) => Value::from(String::from_utf8_lossy(&json_codec::to_vec(other)).into_owned()),
         _ => Value::Null,
     }

@@ -259,13 +259,16 @@ impl<'a> Job<'a> {
         }
         let mut blocked = false;
         if definition.custom {
-            let found = validate::validate_update(&self.shape.schema, change.old, object);
+            let found = match change.old {
+                Some(old) if change.subresource == "status" => validate::validate_status(&self.shape.schema, old, object),
+                old => validate::validate_update(&self.shape.schema, old, object),
+            };
             blocked = found.iter().any(|error| blocks_rules(error.reason));
             errors.extend(found);
         }
         match blocked {
             true => errors.extend(definition.hooks.unchecked(change)),
-            false => errors.append(&mut definition.hooks.validate(change, object)),
+            false => errors.append(&mut definition.hooks.check(change, object, &mut |warning| self.context.warn(warning))),
         }
         if !errors.is_empty() {
             return Err(invalid_object(&self.target.served, object, &errors));
@@ -376,7 +379,7 @@ fn from_user_agent(agent: &str) -> String {
 
 /// Errors that rules could not cope with.
 fn blocks_rules(reason: FieldReason) -> bool {
-    matches!(reason, FieldReason::Required | FieldReason::TooLong | FieldReason::TooMany | FieldReason::TypeInvalid)
+    matches!(reason, FieldReason::NotSupported | FieldReason::Required | FieldReason::TooLong | FieldReason::TooMany | FieldReason::TypeInvalid)
 }
 
 fn answer_created(target: &Target, entry: Arc<Entry>) -> Written {

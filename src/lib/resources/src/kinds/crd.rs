@@ -59,18 +59,27 @@ impl Hooks for CustomResourceDefinition {
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        let changed = change.old.is_none_or(|old| old.get(&["spec"]) != object.get(&["spec"]));
-        if changed && change.subresource.is_empty() {
-            errors.extend(specification(object));
+        let mut errors = names::validate_names(object.get(&["status", "acceptedNames"]).unwrap_or(&Value::Null), "status.acceptedNames");
+        if change.subresource == "status" {
+            return errors;
+        }
+        errors.extend(names::approval(change.old, object));
+        if change.old.is_none_or(|old| old.get(&["spec"]) != object.get(&["spec"])) {
+            errors.extend(specification(change.old, object));
         }
         if let Some(old) = change.old {
             errors.extend(immutable(old, object));
         }
-        if changed || change.subresource == "status" {
-            errors.extend(stored_versions(object));
-        }
+        errors.extend(stored_versions(object));
         errors
+    }
+
+    fn warnings(&self, change: &Change<'_>, object: &Document) -> Vec<String> {
+        if !change.subresource.is_empty() || change.old.is_some_and(|old| old.get(&["spec"]) == object.get(&["spec"])) {
+            return Vec::new();
+        }
+        let before = change.old.map(schemas::unknown_formats).unwrap_or_default();
+        schemas::unknown_formats(object).into_iter().filter(|format| !before.contains(format)).map(|format| format!("unrecognized format {format:?}")).collect()
     }
 
     fn counts_generation(&self) -> bool {
@@ -130,22 +139,26 @@ fn record_storage_version(object: &mut Document) {
     }
 }
 
-fn specification(object: &Document) -> Vec<FieldError> {
+fn specification(old: Option<&Document>, object: &Document) -> Vec<FieldError> {
     let mut errors = names::validate(object);
     errors.extend(versions::validate(object));
     errors.extend(schemas::validate(object));
     errors.extend(paths::validate(object));
-    errors.extend(conversion::validate(object));
+    errors.extend(conversion::validate(old, object));
     if is_true(object.get(&["spec"]).unwrap_or(&Value::Null), "preserveUnknownFields") {
         errors.push(invalid("spec.preserveUnknownFields", "Invalid value: true: must be false"));
     }
     errors
 }
 
+fn is_established(object: &Document) -> bool {
+    let conditions = object.list(&["status", "conditions"]);
+    conditions.iter().any(|condition| text(condition, "type") == "Established" && text(condition, "status") == "True")
+}
+
 /// Names are identity; scope and kind are so once objects may exist.
 fn immutable(old: &Document, object: &Document) -> Vec<FieldError> {
-    let conditions = old.list(&["status", "conditions"]);
-    let established = conditions.iter().any(|condition| text(condition, "type") == "Established" && text(condition, "status") == "True");
+    let established = is_established(old);
     let always: [&[&str]; 2] = [&["spec", "group"], &["spec", "names", "plural"]];
     let then: [&[&str]; 2] = [&["spec", "scope"], &["spec", "names", "kind"]];
     let fields = always.into_iter().chain(then.into_iter().filter(|_| established));

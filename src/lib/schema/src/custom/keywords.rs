@@ -7,7 +7,9 @@ use ferrokube_apimachinery::document::{Map, Number, Value};
 use ferrokube_apimachinery::field::FieldReason;
 
 /// Keywords that no schema of a custom resource may have.
-const FORBIDDEN: [&str; 7] = ["$ref", "id", "definitions", "dependencies", "patternProperties", "additionalItems", "deprecated"];
+const FORBIDDEN: [&str; 6] = ["$ref", "id", "definitions", "dependencies", "patternProperties", "additionalItems"];
+/// The types, in the order in which they are listed for people.
+pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// The keywords, and where they are.
 pub(super) struct Keywords<'a> {
@@ -35,6 +37,17 @@ impl<'a> Keywords<'a> {
 
     pub(super) fn fields(&self, name: &str) -> Option<&'a Map<String, Value>> {
         self.get(name)?.as_object()
+    }
+
+    /// Whether a keyword says nothing: it is absent, empty or false.
+    pub(super) fn is_zero(&self, name: &str) -> bool {
+        match self.map.get(name) {
+            None | Some(Value::Null | Value::Bool(false)) => true,
+            Some(Value::String(text)) => text.is_empty(),
+            Some(Value::Array(items)) => items.is_empty(),
+            Some(Value::Object(fields)) => fields.is_empty(),
+            Some(_) => false,
+        }
     }
 
     pub(super) fn at(&self, name: &str) -> String {
@@ -67,20 +80,27 @@ pub(super) fn kind_of(text: &str) -> Option<Kind> {
 }
 
 impl Loader {
+    /// Keywords that cannot be there, whatever else the schema says.
     pub(super) fn forbidden(&mut self, keywords: &Keywords<'_>) {
         for name in FORBIDDEN {
-            let empty = |value: &Value| match value {
-                Value::Object(map) => map.is_empty() && name != "additionalItems",
-                Value::String(text) => text.is_empty(),
-                Value::Bool(flag) => !flag && name == "deprecated",
-                _ => false,
-            };
-            if keywords.get(name).is_some_and(|value| !empty(value)) {
-                self.report(FieldReason::Forbidden, keywords.at(name), &format!("{name} is not supported"));
+            let may_be_empty = !matches!(name, "additionalItems" | "dependencies" | "$ref");
+            if keywords.get(name).is_some() && !(may_be_empty && keywords.is_zero(name)) {
+                self.refuse(FieldReason::Forbidden, keywords.at(name), &format!("{name} is not supported"));
+                self.unsupported |= name == "additionalItems" || !keywords.is_zero(name);
             }
         }
+        self.unsupported |= !keywords.is_zero("$schema");
         if keywords.flag("uniqueItems") {
-            self.report(FieldReason::Forbidden, keywords.at("uniqueItems"), "uniqueItems cannot be set to true: use x-kubernetes-list-type set");
+            self.refuse(FieldReason::Forbidden, keywords.at("uniqueItems"), "uniqueItems cannot be set to true since the runtime complexity becomes quadratic");
+        }
+        if matches!(keywords.get("items"), Some(Value::Array(_))) {
+            self.refuse(FieldReason::Forbidden, keywords.at("items"), "items must be a schema object and not an array");
+            self.unsupported = true;
+        }
+        const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+        if keywords.get(PRESERVE) == Some(&Value::Bool(false)) {
+            self.refuse(FieldReason::Invalid, keywords.at(PRESERVE), "must be true or undefined");
+            self.unsupported = true;
         }
     }
 

@@ -1,46 +1,66 @@
 //! Schemas inside compositions: they add value checks to a shape that the structural part gives.
 
 use super::keywords::{Keywords, kind_of};
-use super::{Loader, Place};
+use super::{Level, Loader, Place};
 use crate::schema::{Kind, Node, Property, Schema};
 use crate::validate::Checks;
-use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldReason;
 
 /// What only the structural part may say.
 const STRUCTURAL_ONLY: [&str; 12] = [
     "type",
-    "default",
-    "nullable",
     "title",
     "description",
-    "additionalProperties",
+    "nullable",
     "x-kubernetes-preserve-unknown-fields",
     "x-kubernetes-embedded-resource",
     "x-kubernetes-int-or-string",
-    "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
     "x-kubernetes-map-type",
+    "x-kubernetes-validations",
+    "default",
 ];
+
+/// The structural node that a composition is about: `None` where it has none.
+#[derive(Clone, Copy)]
+pub(super) struct Outer<'a> {
+    pub(super) shape: Option<&'a Schema>,
+    pub(super) path: &'a str,
+}
+
+/// `anyOf: [{type: integer}, {type: string}]`, the one composition that may name types.
+fn is_int_or_string(keywords: &Map<String, Value>) -> bool {
+    let Some(Value::Array(alternatives)) = keywords.get("anyOf") else { return false };
+    let names = |alternative: &Value, wanted: &str| {
+        alternative.as_object().is_some_and(|map| {
+            let keywords = Keywords { map, path: "" };
+            keywords.text("type") == Some(wanted) && map.keys().all(|name| name == "type" || keywords.is_zero(name))
+        })
+    };
+    matches!(alternatives.as_slice(), [one, other] if names(one, "integer") && names(other, "string"))
+}
 
 impl Loader {
     /// `allOf`, `anyOf`, `oneOf` and `not` of a node with that shape.
-    pub(super) fn compositions(&mut self, keywords: &Keywords<'_>, checks: &mut Checks, shape: &Schema, place: &Place) {
-        let place = place.below();
-        checks.all_of = self.alternatives(keywords, "allOf", shape, place);
-        checks.any_of = self.alternatives(keywords, "anyOf", shape, place);
-        checks.one_of = self.alternatives(keywords, "oneOf", shape, place);
-        checks.not = keywords.get("not").map(|schema| self.nested(schema, &keywords.at("not"), shape, place).into());
+    pub(super) fn compositions(&mut self, keywords: &Keywords<'_>, checks: &mut Checks, outer: &Outer<'_>, place: Place) {
+        let place = place.below(Level::Field);
+        checks.all_of = self.alternatives(keywords, "allOf", outer, place);
+        checks.any_of = self.alternatives(keywords, "anyOf", outer, place);
+        checks.one_of = self.alternatives(keywords, "oneOf", outer, place);
+        checks.not = keywords.get("not").map(|schema| self.nested(schema, &keywords.at("not"), outer, (place, false)).into());
     }
 
-    fn alternatives(&mut self, keywords: &Keywords<'_>, name: &str, shape: &Schema, place: Place) -> Vec<Node> {
+    fn alternatives(&mut self, keywords: &Keywords<'_>, name: &str, outer: &Outer<'_>, place: Place) -> Vec<Node> {
+        let may_name_types = name == "anyOf" && is_int_or_string(keywords.map);
         let schemas = keywords.list(name).iter().enumerate();
-        schemas.map(|(index, schema)| self.nested(schema, &format!("{}[{index}]", keywords.at(name)), shape, place).into()).collect()
+        schemas.map(|(index, schema)| self.nested(schema, &format!("{}[{index}]", keywords.at(name)), outer, (place, may_name_types)).into()).collect()
     }
 
-    fn nested(&mut self, schema: &Value, path: &str, shape: &Schema, place: Place) -> Schema {
+    fn nested(&mut self, schema: &Value, path: &str, outer: &Outer<'_>, (place, may_name_types): (Place, bool)) -> Schema {
         let Value::Object(map) = schema else {
-            self.report(FieldReason::TypeInvalid, path.to_owned(), "a schema must be an object");
+            self.refuse(FieldReason::TypeInvalid, path.to_owned(), "a schema must be an object");
             return Schema::default();
         };
         if !self.enter(path, place.depth) {
@@ -48,22 +68,23 @@ impl Loader {
         }
         let keywords = Keywords { map, path };
         self.forbidden(&keywords);
-        let int_or_string = shape.kind == Kind::IntOrString;
-        for name in STRUCTURAL_ONLY {
-            let allowed = (name == "type" && int_or_string) || keywords.get(name) == Some(&Value::Bool(false)) || keywords.text(name) == Some("");
-            if keywords.get(name).is_some() && !allowed {
-                self.report(FieldReason::Forbidden, keywords.at(name), "must be empty to be structural");
-            }
+        self.known_type(&keywords, keywords.text("type").unwrap_or_default());
+        let misplaced = STRUCTURAL_ONLY.into_iter().filter(|name| !(may_name_types && *name == "type"));
+        for name in misplaced.filter(|name| if *name == "default" { keywords.get(name).is_some() } else { !keywords.is_zero(name) }) {
+            self.report(FieldReason::Forbidden, keywords.at(name), "must be empty to be structural");
+        }
+        if keywords.get("additionalProperties").is_some() {
+            self.report(FieldReason::Forbidden, keywords.at("additionalProperties"), "must be undefined to be structural");
         }
         let mut out = Schema {
-            kind: if int_or_string { keywords.text("type").and_then(kind_of).unwrap_or_default() } else { Kind::Any },
+            kind: if may_name_types { keywords.text("type").and_then(kind_of).unwrap_or_default() } else { Kind::Any },
             format: keywords.text("format").map(std::sync::Arc::from),
             enumeration: keywords.list("enum").to_vec(),
             ..Schema::default()
         };
         let mut checks = self.checks(&keywords);
-        self.nested_children(&keywords, shape, place, &mut out);
-        self.compositions(&keywords, &mut checks, shape, &place);
+        self.nested_children(&keywords, outer, place, &mut out);
+        self.compositions(&keywords, &mut checks, outer, place);
         self.required(&keywords, &mut out, &mut checks);
         if !checks.is_empty() {
             out.checks = Some(Box::new(checks));
@@ -72,24 +93,28 @@ impl Loader {
     }
 
     /// What a composition says about children, which must be in the shape too.
-    fn nested_children(&mut self, keywords: &Keywords<'_>, shape: &Schema, place: Place, out: &mut Schema) {
-        let anything = Schema { preserve_unknown: true, ..Schema::default() };
+    fn nested_children(&mut self, keywords: &Keywords<'_>, outer: &Outer<'_>, place: Place, out: &mut Schema) {
+        let below = (place.below(Level::Field), false);
         for (name, child) in keywords.fields("properties").into_iter().flatten() {
             let path = format!("{}.properties[{name}]", keywords.path);
-            let known = shape.child(name);
-            if known.is_none() && !(place.depth <= 1 && matches!(name.as_str(), "metadata" | "kind" | "apiVersion")) {
-                self.report(FieldReason::Required, path.clone(), "must also be specified outside of the composition");
+            let outer_path = format!("{}.properties[{name}]", outer.path);
+            let known = outer.shape.and_then(|shape| shape.properties.get(&**name)).map(|property| &*property.schema);
+            if known.is_none() && outer.shape.is_some() {
+                self.report(FieldReason::Required, outer_path.clone(), &format!("because it is defined in {path}"));
             }
-            let node = self.nested(child, &path, known.unwrap_or(&anything), place.below());
+            if name == "metadata" {
+                self.report(FieldReason::Forbidden, path.clone(), "must not be specified in a nested context");
+            }
+            let node = self.nested(child, &path, &Outer { shape: known, path: &outer_path }, below);
             out.properties.insert(name.as_str().into(), Property::new(node, false));
         }
-        if let Some(items) = keywords.get("items") {
-            let path = keywords.at("items");
-            if shape.items.is_none() {
-                self.report(FieldReason::Required, path.clone(), "must also be specified outside of the composition");
+        if let Some(items) = keywords.get("items").filter(|items| items.is_object()) {
+            let (path, outer_path) = (keywords.at("items"), format!("{}.items", outer.path));
+            let known = outer.shape.and_then(|shape| shape.items.as_deref());
+            if known.is_none() && outer.shape.is_some() {
+                self.report(FieldReason::Required, outer_path.clone(), &format!("because it is defined in {path}"));
             }
-            let node = self.nested(items, &path, shape.items.as_deref().unwrap_or(&anything), place.below());
-            out.items = Some(node.into());
+            out.items = Some(self.nested(items, &path, &Outer { shape: known, path: &outer_path }, below).into());
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct Checks {
     pub one_of: Vec<Node>,
     /// `not`
     pub not: Option<Node>,
+    /// `additionalProperties: false`
+    pub closed: bool,
     /// What a root says about `metadata.name` and `metadata.generateName`.
     pub metadata: Option<Node>,
     /// `x-kubernetes-validations`, as they were given.
@@ -83,7 +85,7 @@ impl Checks {
     pub fn is_empty(&self) -> bool {
         let mut out = Map::new();
         self.render(true, &mut out);
-        out.is_empty() && self.required.is_empty() && self.metadata.is_none()
+        out.is_empty() && self.required.is_empty() && self.metadata.is_none() && !self.closed
     }
 
     /// Whether there is any composition.

@@ -12,11 +12,6 @@ pub fn default(schema: &Schema, object: &mut Document) {
     }
 }
 
-/// Sets the defaults inside a value that is part of no object.
-pub(crate) fn default_value(schema: &Schema, value: &mut Value) {
-    self::value(schema, value, 0);
-}
-
 fn value(schema: &Schema, value: &mut Value, depth: usize) {
     if depth > MAX_WALK {
         return;

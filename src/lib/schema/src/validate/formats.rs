@@ -94,6 +94,41 @@ fn is_clock(text: &str) -> bool {
     hour < 24 && minute < 60 && second < 60
 }
 
+/// Formats of strings that custom resources may ask for, without their dashes.
+const KNOWN: [&str; 25] = [
+    "bsonobjectid",
+    "uri",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "cidr",
+    "mac",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "creditcard",
+    "ssn",
+    "hexcolor",
+    "rgbcolor",
+    "byte",
+    "password",
+    "date",
+    "duration",
+    "datetime",
+    "quantity",
+];
+
+/// Whether a format of strings says anything; others are not checked.
+pub fn is_known(format: &str) -> bool {
+    let plain = format.replace('-', "");
+    KNOWN.contains(&plain.as_str()) || matches!(plain.as_str(), "k8sshortname" | "k8slongname")
+}
+
 /// Whether a text is of a format that custom resources may ask for. Formats that are not known here are not checked.
 pub fn fits(format: &str, text: &str) -> bool {
     match format {
@@ -112,12 +147,77 @@ pub fn fits(format: &str, text: &str) -> bool {
         "email" => is_email(text),
         "uri" => is_uri(text),
         "duration" => is_duration(text),
+        "quantity" => ferrokube_apimachinery::quantity::Quantity::parse(text).is_ok(),
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
-        "hexcolor" => text.strip_prefix('#').is_some_and(|digits| matches!(digits.len(), 3 | 6) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())),
+        "hexcolor" => is_hex_color(text),
+        "rgbcolor" => is_rgb_color(text),
+        "ssn" => is_ssn(text),
+        "isbn10" => is_isbn10(text),
+        "isbn13" => is_isbn13(text),
+        "isbn" => is_isbn10(text) || is_isbn13(text),
+        "creditcard" => is_credit_card(text),
         "k8s-short-name" => ferrokube_apimachinery::name::dns1123_label(text).is_empty(),
         "k8s-long-name" => ferrokube_apimachinery::name::dns1123_subdomain(text).is_empty(),
+        dashed if dashed.contains('-') => dashed_fits(dashed, text),
         _ => true,
     }
+}
+
+/// Dashes in the names of formats say nothing.
+fn dashed_fits(format: &str, text: &str) -> bool {
+    match format.replace('-', "").as_str() {
+        "k8sshortname" => fits("k8s-short-name", text),
+        "k8slongname" => fits("k8s-long-name", text),
+        plain => fits(plain, text),
+    }
+}
+
+fn is_hex_color(text: &str) -> bool {
+    let digits = text.strip_prefix('#').unwrap_or(text);
+    matches!(digits.len(), 3 | 6) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// `rgb(1, 2, 3)`
+fn is_rgb_color(text: &str) -> bool {
+    let Some(inner) = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')')) else { return false };
+    let part = |part: &str| {
+        let part = part.trim();
+        part.bytes().all(|byte| byte.is_ascii_digit()) && (part == "0" || !part.starts_with('0')) && part.parse::<u8>().is_ok()
+    };
+    inner.split(',').count() == 3 && inner.split(',').all(part)
+}
+
+/// `123-45-6789`, with dashes, blanks or nothing between.
+fn is_ssn(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let separator = |at: usize| text.as_bytes().get(at).is_some_and(|byte| matches!(byte, b'-' | b' '));
+    let first = usize::from(separator(3));
+    let second = usize::from(separator(5 + first));
+    digits == 9 && text.len() == 9 + first + second
+}
+
+/// The digits of a book's number; blanks and dashes say nothing.
+fn isbn_digits(text: &str) -> Option<Vec<u32>> {
+    let plain: String = text.chars().filter(|letter| !matches!(letter, ' ' | '-')).collect();
+    let last = plain.len().checked_sub(1)?;
+    plain.chars().enumerate().map(|(at, letter)| if letter == 'X' && at == last { Some(10) } else { letter.to_digit(10) }).collect()
+}
+
+fn is_isbn10(text: &str) -> bool {
+    isbn_digits(text).is_some_and(|digits| digits.len() == 10 && digits.iter().zip(1..).map(|(digit, weight)| digit * weight).sum::<u32>() % 11 == 0)
+}
+
+fn is_isbn13(text: &str) -> bool {
+    let weighed = |digits: &[u32]| digits.iter().enumerate().map(|(at, digit)| digit * if at % 2 == 0 { 1 } else { 3 }).sum::<u32>();
+    isbn_digits(text).is_some_and(|digits| digits.len() == 13 && digits.iter().all(|digit| *digit < 10) && weighed(&digits) % 10 == 0)
+}
+
+/// Thirteen to sixteen digits with the right check digit; what is no digit says nothing.
+fn is_credit_card(text: &str) -> bool {
+    let digits: Vec<u32> = text.chars().filter_map(|letter| letter.to_digit(10)).collect();
+    let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
+    let sum: u32 = digits.iter().rev().enumerate().map(|(at, digit)| if at % 2 == 1 { doubled(*digit) } else { *digit }).sum();
+    matches!(digits.len(), 13..=16) && matches!(digits[0], 3..=6 | 1 | 2) && sum % 10 == 0
 }
 
 fn is_cidr(text: &str) -> bool {

@@ -14,6 +14,8 @@ pub(super) struct Path<'a> {
 enum Segment<'a> {
     Root,
     Field(&'a str),
+    /// Of a map.
+    Key(&'a str),
     Index(usize),
 }
 
@@ -22,6 +24,17 @@ impl<'a> Path<'a> {
 
     pub(super) fn field(&'a self, name: &'a str) -> Self {
         self.child(Segment::Field(name))
+    }
+
+    pub(super) fn key(&'a self, name: &'a str) -> Self {
+        self.child(Segment::Key(name))
+    }
+
+    /// With keys of maps in brackets, as some errors have them.
+    pub(super) fn bracketed(&self) -> String {
+        let mut out = String::new();
+        let _ = self.write(&mut out, true);
+        out
     }
 
     pub(super) fn index(&'a self, index: usize) -> Self {
@@ -37,17 +50,24 @@ impl<'a> Path<'a> {
     }
 }
 
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Path<'_> {
+    fn write(&self, out: &mut impl fmt::Write, brackets: bool) -> fmt::Result {
         let parent = self.parent.filter(|parent| !matches!(parent.segment, Segment::Root));
         if let Some(parent) = parent {
-            parent.fmt(f)?;
+            parent.write(out, brackets)?;
         }
         match self.segment {
             Segment::Root => Ok(()),
-            Segment::Field(name) if parent.is_none() => f.write_str(name),
-            Segment::Field(name) => write!(f, ".{name}"),
-            Segment::Index(index) => write!(f, "[{index}]"),
+            Segment::Key(name) if brackets => write!(out, "[{name}]"),
+            Segment::Field(name) | Segment::Key(name) if parent.is_none() => out.write_str(name),
+            Segment::Field(name) | Segment::Key(name) => write!(out, ".{name}"),
+            Segment::Index(index) => write!(out, "[{index}]"),
         }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, false)
     }
 }

@@ -42,7 +42,12 @@ fn value(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<
 
 /// Scalars have nothing to prune: most maps and lists need no walk.
 fn may_prune(schema: &Schema) -> bool {
-    matches!(schema.kind, Kind::Object | Kind::Array) || (schema.kind == Kind::Any && !schema.properties.is_empty())
+    matches!(schema.kind, Kind::Object | Kind::Array) || (schema.kind == Kind::Any && (!schema.properties.is_empty() || is_hollow(schema)))
+}
+
+/// What `additionalProperties: true` gives its values: they may be anything, and nothing in them is known.
+fn is_hollow(schema: &Schema) -> bool {
+    schema.kind == Kind::Any && !schema.native && !schema.preserve_unknown
 }
 
 fn fields(schema: &Schema, map: &mut Map<String, Value>, path: &Path<'_>, unknown: &mut Vec<String>) {

@@ -3,7 +3,7 @@
 use super::formats;
 use super::path::Path;
 use crate::schema::{Kind, MAX_WALK, Schema};
-use ferrokube_apimachinery::document::{Map, Number, Value};
+use ferrokube_apimachinery::document::{Document, Map, Number, Value};
 use ferrokube_apimachinery::quantity::Quantity;
 use std::fmt::Display;
 
@@ -14,6 +14,42 @@ use std::fmt::Display;
 /// A sentence with the path, as the body of a 400. It never quotes the value, which may be a secret.
 pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
     check(schema, value, &Path::ROOT)
+}
+
+/// The types of what embedded resources in a custom object have in common with all others.
+///
+/// # Errors
+/// As [`check_types`].
+pub fn check_embedded(schema: &Schema, object: &Document) -> Result<(), String> {
+    if !schema.has_embedded() {
+        return Ok(());
+    }
+    object.fields().iter().try_for_each(|(name, value)| match schema.child(name) {
+        Some(node) => embedded(node, value, &Path::ROOT.field(name)),
+        None => Ok(()),
+    })
+}
+
+fn embedded(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), String> {
+    if schema.native || path.depth() > MAX_WALK {
+        return Ok(());
+    }
+    match value {
+        Value::Object(map) => map.iter().try_for_each(|(name, child)| {
+            let path = path.field(name);
+            match (schema.embedded, name.as_str(), schema.child(name)) {
+                (true, "kind" | "apiVersion", _) if !child.is_string() => wrong(&path, "a string", child),
+                (true, "metadata", Some(node)) => check(node, child, &path),
+                (_, _, Some(node)) => embedded(node, child, &path),
+                (_, _, None) => Ok(()),
+            }
+        }),
+        Value::Array(items) => {
+            let Some(node) = schema.items.as_deref() else { return Ok(()) };
+            items.iter().enumerate().try_for_each(|(index, item)| embedded(node, item, &path.index(index)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The same for the fields of an object.

@@ -4,12 +4,12 @@ use super::composition;
 use super::formats;
 use super::path::Path;
 use super::types::json_type;
+use super::embedded;
 use crate::apply::element;
 use crate::schema::{Kind, ListType, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Number, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
-use ferrokube_apimachinery::name;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// At most so many errors are collected.
 const MAX_ERRORS: usize = 100;
@@ -31,7 +31,17 @@ pub fn validate_update(schema: &Schema, old: Option<&Document>, object: &Documen
         sink.value(node, metadata, old.and_then(|old| old.get(&["metadata"])), &Path::ROOT.field("metadata"));
     }
     sink.checks_of_object(schema, object, old);
-    sink.errors
+    sink.finish(schema, old)
+}
+
+/// The same for a write through the `status` subresource: nothing but the status is looked at.
+pub fn validate_status(schema: &Schema, old: &Document, object: &Document) -> Vec<FieldError> {
+    let mut sink = Sink::default();
+    if let (Some(node), Some(status)) = (schema.child("status"), object.get(&["status"])) {
+        sink.value(node, status, old.get(&["status"]), &Path::ROOT.field("status"));
+    }
+    // Embedded objects were checked when they were written otherwise.
+    sink.finish(schema, Some(old))
 }
 
 /// Validates a value that is part of no object, such as a default.
@@ -45,6 +55,8 @@ pub(crate) fn validate_value(schema: &Schema, value: &Value) -> Vec<FieldError> 
 #[derive(Default)]
 pub(super) struct Sink {
     pub(super) errors: Vec<FieldError>,
+    /// Members that sets and keyed lists have twice.
+    repeated: Vec<FieldError>,
 }
 
 impl Sink {
@@ -56,6 +68,25 @@ impl Sink {
 
     fn invalid(&mut self, path: &Path<'_>, why: impl std::fmt::Display) {
         self.report(FieldReason::Invalid, path, format!("Invalid value: {why}"));
+    }
+
+    pub(super) fn push(&mut self, error: FieldError) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(error);
+        }
+    }
+
+    /// All errors. Repeated members pass in an object that had some before.
+    fn finish(mut self, schema: &Schema, old: Option<&Document>) -> Vec<FieldError> {
+        let had_some = |old: &Document| {
+            let mut before = Self::default();
+            before.object(schema, old.fields(), None, &Path::ROOT);
+            !before.repeated.is_empty()
+        };
+        if !self.repeated.is_empty() && !old.is_some_and(had_some) {
+            self.errors.append(&mut self.repeated);
+        }
+        self.errors
     }
 
     pub(super) fn nowhere(&mut self, why: impl std::fmt::Display) {
@@ -112,7 +143,7 @@ impl Sink {
 
     fn object(&mut self, schema: &Schema, map: &Map<String, Value>, old: Option<&Map<String, Value>>, path: &Path<'_>) {
         if schema.embedded {
-            self.embedded(map, path);
+            embedded::check(self, map, path);
         }
         if let Some(checks) = schema.checks.as_deref() {
             self.at_least(checks.min_properties, map.len(), "properties", path);
@@ -126,34 +157,14 @@ impl Sink {
             }
         }
         for (name, child) in map {
-            if let Some(node) = schema.child(name) {
-                self.value(node, child, old.and_then(|old| old.get(name)), &path.field(name));
-            }
-        }
-    }
-
-    /// What any embedded object needs: kind, version and valid metadata. Its name is not looked at, as upstream.
-    fn embedded(&mut self, map: &Map<String, Value>, path: &Path<'_>) {
-        for field in ["apiVersion", "kind"] {
-            match map.get(field) {
-                Some(Value::String(text)) if !text.is_empty() => {}
-                Some(Value::String(_)) | None => self.report(FieldReason::Required, &path.field(field), "Required value: must not be empty"),
-                Some(other) => self.wrong_type(Kind::String, other, &path.field(field)),
-            }
-        }
-        let Some(Value::Object(metadata)) = map.get("metadata") else {
-            return;
-        };
-        let path = path.field("metadata");
-        for field in ["labels", "annotations"] {
-            let Some(Value::Object(entries)) = metadata.get(field) else {
-                continue;
-            };
-            for (key, value) in entries {
-                let bad_value = field == "labels" && value.as_str().is_some_and(|value| !name::label_value(value).is_empty());
-                if !name::qualified_name(&key.to_lowercase()).is_empty() || bad_value {
-                    self.invalid(&path.field(field), "a malformed key or value");
+            let old = old.and_then(|old| old.get(name));
+            match (schema.properties.get(&**name), schema.additional.as_deref()) {
+                (Some(property), _) => self.value(&property.schema, child, old, &path.field(name)),
+                (None, Some(_)) if schema.checks.as_deref().is_some_and(|checks| checks.closed) => {
+                    self.invalid(path, format_args!("{name} is a forbidden property"));
                 }
+                (None, Some(values)) => self.value(values, child, old, &path.key(name)),
+                (None, None) => {}
             }
         }
     }
@@ -169,17 +180,39 @@ impl Sink {
             _ => Vec::new(),
         };
         let before: HashMap<String, &Value> = before.into_iter().collect();
-        let mut seen = HashSet::new();
         for (index, item) in items.iter().enumerate() {
-            let name = if schema.list_type == ListType::Atomic { None } else { element_of(schema, item) };
-            let stored = name.as_ref().and_then(|name| before.get(name)).copied();
-            if let Some(name) = name
-                && !seen.insert(name)
-            {
-                self.report(FieldReason::Duplicate, &path.index(index), "Duplicate value");
-            }
+            let name = if keyed { element::item(schema, item).ok() } else { None };
+            let stored = name.and_then(|name| before.get(&name)).copied();
             if let Some(node) = schema.items.as_deref() {
                 self.value(node, item, stored, &path.index(index));
+            }
+        }
+        self.members(schema, items, path);
+    }
+
+    /// Members of sets and keyed lists are there once; of one that is there more often the second is told.
+    fn members(&mut self, schema: &Schema, items: &[Value], path: &Path<'_>) {
+        let keys = match &schema.list_type {
+            ListType::Atomic => return,
+            ListType::Set => None,
+            ListType::Map(keys) => Some(keys),
+        };
+        let malformed = items.iter().position(|item| keys.is_some() && !item.is_object() && !item.is_null());
+        if let Some(index) = malformed {
+            let why = "Invalid value: must be an object for an array of list-type map";
+            self.repeated.push(FieldError::new(FieldReason::Invalid, path.index(index).bracketed(), why));
+            return;
+        }
+        let mut seen: HashMap<String, usize> = HashMap::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let member = match keys {
+                None => item.to_string(),
+                Some(keys) => keys.iter().filter_map(|key| Some(format!("{key}:{},", item.get(key)?))).collect(),
+            };
+            let times = seen.entry(member).or_default();
+            *times += 1;
+            if *times == 2 && self.repeated.len() < MAX_ERRORS {
+                self.repeated.push(FieldError::new(FieldReason::Duplicate, path.index(index).bracketed(), "Duplicate value"));
             }
         }
     }
@@ -237,15 +270,6 @@ impl Sink {
         if let Some(step) = step.filter(|step| !is_multiple(value, *step)) {
             self.invalid(path, format_args!("should be a multiple of {step}"));
         }
-    }
-}
-
-/// What an item is told apart by. Items of sets may be objects or lists here.
-fn element_of(schema: &Schema, item: &Value) -> Option<String> {
-    match element::item(schema, item) {
-        Ok(name) => Some(name),
-        Err(_) if schema.list_type == ListType::Set => Some(item.to_string()),
-        Err(_) => None,
     }
 }
 

@@ -1,61 +1,105 @@
 //! How objects get from one version to another.
 
-use crate::checks::{forbidden, invalid, items, not_supported, required, text};
+use crate::checks::{all_invalid, forbidden, invalid, items, not_supported, required, text};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::name::{dns1035_label, dns1123_subdomain};
 
 const FIELD: &str = "spec.conversion";
-/// The reviews that this server sends.
-const REVIEWS: [&str; 1] = ["v1"];
+/// The reviews that conversion webhooks may be sent.
+pub(super) const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
-pub(super) fn validate(object: &Document) -> Vec<FieldError> {
+pub(super) fn validate(old: Option<&Document>, object: &Document) -> Vec<FieldError> {
     let nothing = Value::Null;
     let conversion = object.get(&["spec", "conversion"]).unwrap_or(&nothing);
-    let webhook = conversion.get("webhook").filter(|webhook| !webhook.is_null());
-    let client = webhook.and_then(|webhook| webhook.get("clientConfig"));
+    let webhook = conversion.get("webhook").filter(|webhook| !webhook.is_null()).unwrap_or(&nothing);
+    let client = webhook.get("clientConfig").filter(|client| !client.is_null());
+    let reviews = items(webhook, "conversionReviewVersions");
+    let mut errors = Vec::new();
     match text(conversion, "strategy") {
-        "None" if webhook.is_some() => vec![forbidden(format!("{FIELD}.webhookClientConfig"), "Forbidden: should not be set when strategy is not Webhook")],
-        "None" => Vec::new(),
-        "Webhook" => {
-            let mut errors: Vec<FieldError> = match client {
-                None => vec![required(format!("{FIELD}.webhookClientConfig"), "Required value: required when strategy is Webhook")],
-                Some(client) => validate_client(client),
-            };
-            errors.extend(validate_reviews(webhook.map_or(&[], |webhook| items(webhook, "conversionReviewVersions"))));
-            errors
-        }
-        "" => vec![required(format!("{FIELD}.strategy"), "Required value")],
-        other => vec![not_supported(format!("{FIELD}.strategy"), other, &["None", "Webhook"])],
+        "None" | "Webhook" => {}
+        "" => errors.push(required(format!("{FIELD}.strategy"), "Required value")),
+        other => errors.push(not_supported(format!("{FIELD}.strategy"), other, &["None", "Webhook"])),
     }
+    if text(conversion, "strategy") == "Webhook" {
+        match client {
+            None => errors.push(required(format!("{FIELD}.webhookClientConfig"), "Required value: required when strategy is set to Webhook")),
+            Some(client) => errors.extend(validate_client(client, may_have_bad_bundle(old))),
+        }
+        errors.extend(validate_reviews(reviews));
+        return errors;
+    }
+    for (is_set, field) in [(client.is_some(), "webhookClientConfig"), (!reviews.is_empty(), "conversionReviewVersions")] {
+        if is_set {
+            errors.push(forbidden(format!("{FIELD}.{field}"), "Forbidden: should not be set when strategy is not set to Webhook"));
+        }
+    }
+    errors
 }
 
-fn validate_client(client: &Value) -> Vec<FieldError> {
+/// Before a definition is established, or when the stored bundle is bad too, a CA bundle may be anything.
+fn may_have_bad_bundle(old: Option<&Document>) -> bool {
+    let Some(old) = old.filter(|old| super::is_established(old)) else { return true };
+    let bundle = old.str(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]).unwrap_or_default();
+    !bundle.is_empty() && !is_ca_bundle(bundle)
+}
+
+/// PEM in base64, with a certificate in it.
+fn is_ca_bundle(bundle: &str) -> bool {
+    let decoded = STANDARD.decode(bundle).unwrap_or_default();
+    let pem = String::from_utf8_lossy(&decoded);
+    let Some((_, rest)) = pem.split_once("-----BEGIN CERTIFICATE-----") else { return false };
+    rest.split_once("-----END CERTIFICATE-----").is_some_and(|(body, _)| {
+        let body: String = body.split_whitespace().collect();
+        // A certificate is a DER sequence.
+        STANDARD.decode(body).is_ok_and(|der| der.first() == Some(&0x30))
+    })
+}
+
+fn validate_client(client: &Value, any_bundle: bool) -> Vec<FieldError> {
     let place = |field: &str| format!("{FIELD}.webhookClientConfig{field}");
-    let service = client.get("service").filter(|service| !service.is_null());
-    let url = text(client, "url");
-    match (service, url) {
-        (None, "") | (Some(_), _) if service.is_some() != url.is_empty() => {
-            vec![required(place(""), "Required value: exactly one of url or service is required")]
-        }
-        (None, url) => validate_url(url, &place(".url")),
-        (Some(service), _) => {
-            let mut errors = Vec::new();
-            for field in ["name", "namespace"] {
-                if text(service, field).is_empty() {
-                    errors.push(required(place(&format!(".service.{field}")), "Required value"));
-                }
-            }
-            let port = service.get("port").and_then(Value::as_i64).unwrap_or(443);
-            if !(1..=65535).contains(&port) {
-                errors.push(invalid(place(".service.port"), format!("Invalid value: {port}: must be between 1 and 65535, inclusive")));
-            }
-            errors
+    let given = |field: &str| client.get(field).filter(|value| !value.is_null());
+    let mut errors = match (given("service"), given("url").and_then(Value::as_str)) {
+        (None, Some(url)) => validate_url(url, &place(".url")),
+        (Some(service), None) => validate_service(service, &place(".service")),
+        _ => vec![required(place(""), "Required value: exactly one of url or service is required")],
+    };
+    let bundle = text(client, "caBundle");
+    if !bundle.is_empty() && !any_bundle && !is_ca_bundle(bundle) {
+        errors.push(invalid(place(".caBundle"), "Invalid value: unable to load root certificates"));
+    }
+    errors
+}
+
+fn validate_service(service: &Value, place: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for field in ["name", "namespace"] {
+        if text(service, field).is_empty() {
+            errors.push(required(format!("{place}.{field}"), "Required value"));
         }
     }
+    let port = service.get("port").and_then(Value::as_i64).unwrap_or(443);
+    if !(1..=65535).contains(&port) {
+        errors.push(invalid(format!("{place}.port"), format!("Invalid value: {port}: must be between 1 and 65535, inclusive")));
+    }
+    let path = text(service, "path");
+    if !matches!(path, "" | "/") {
+        let inner = path.strip_prefix('/').unwrap_or(path);
+        let fits = path.starts_with('/') && inner.strip_suffix('/').unwrap_or(inner).split('/').all(|step| dns1123_subdomain(step).is_empty());
+        if !fits {
+            errors.push(invalid(format!("{place}.path"), format!("Invalid value: {path:?}: must be a path of DNS subdomains")));
+        }
+    }
+    errors
 }
 
 fn validate_url(url: &str, place: &str) -> Vec<FieldError> {
-    let refuse = |why: &str| vec![invalid(place, format!("Invalid value: {url:?}: {why}"))];
+    if url.contains(|letter: char| letter.is_control() || letter == ' ') {
+        return vec![required(place, format!("Required value: url must be a valid URL; desired format: https://host[/path]: {url:?}"))];
+    }
+    let refuse = |why: &str| vec![invalid(place, format!("Invalid value: {url:?}: {why}; desired format: https://host[/path]"))];
     let Some(rest) = url.strip_prefix("https://") else { return refuse("'https' is the only allowed URL scheme") };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if host.is_empty() {
@@ -75,8 +119,18 @@ fn validate_reviews(versions: &[Value]) -> Vec<FieldError> {
     if versions.is_empty() {
         return vec![required(place, "Required value")];
     }
-    if versions.iter().any(|version| version.as_str().is_some_and(|version| REVIEWS.contains(&version))) {
-        return Vec::new();
+    let versions: Vec<&str> = versions.iter().filter_map(Value::as_str).collect();
+    let mut errors = Vec::new();
+    for (index, version) in versions.iter().enumerate() {
+        let field = format!("{place}[{index}]");
+        if versions[..index].contains(version) {
+            errors.push(invalid(field, format!("Invalid value: {version:?}: duplicate version")));
+        } else {
+            errors.extend(all_invalid(&field, version, dns1035_label(version)));
+        }
     }
-    vec![invalid(place, format!("Invalid value: must include at least one of {}", REVIEWS.join(", ")))]
+    if !versions.iter().any(|version| REVIEWS.contains(version)) {
+        errors.push(invalid(place, format!("Invalid value: must include at least one of {}", REVIEWS.join(", "))));
+    }
+    errors
 }

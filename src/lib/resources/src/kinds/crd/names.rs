@@ -14,15 +14,17 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let group = object.str(&["spec", "group"]).unwrap_or_default();
     let mut errors = own_name(object, group, text(names, "plural"));
     errors.extend(validate_group(group));
-    errors.extend(approval(object, group));
     errors.extend(scope(object));
-    errors.extend(validate_names(names));
+    for field in ["plural", "singular", "kind", "listKind"].into_iter().filter(|field| text(names, field).is_empty()) {
+        errors.push(required(format!("spec.names.{field}"), "Required value"));
+    }
+    errors.extend(validate_names(names, "spec.names"));
     errors
 }
 
 fn own_name(object: &Document, group: &str, plural: &str) -> Vec<FieldError> {
     let expected = format!("{plural}.{group}");
-    if object.name() == expected || object.name().is_empty() {
+    if object.name() == expected {
         return Vec::new();
     }
     vec![invalid("metadata.name", format!("Invalid value: {:?}: must be spec.names.plural+\".\"+spec.group", object.name()))]
@@ -45,17 +47,43 @@ fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"].iter().any(|domain| group == *domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')))
 }
 
-fn approval(object: &Document, group: &str) -> Option<FieldError> {
-    if !is_protected(group) {
+/// What the annotation of a definition in one of the project's own groups says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Approval {
+    Missing,
+    Bypassed,
+    Approved,
+    Invalid,
+}
+
+fn approval_of(object: &Document) -> Approval {
+    match object.annotation(APPROVED).unwrap_or_default() {
+        "" => Approval::Missing,
+        given if given.starts_with("unapproved") => Approval::Bypassed,
+        given => match given.split_once("://") {
+            Some((scheme, rest)) if !scheme.is_empty() && !rest.split(['/', '?', '#']).next().unwrap_or_default().is_empty() => Approval::Approved,
+            _ => Approval::Invalid,
+        },
+    }
+}
+
+/// What is wrong with the approval; one that did not change its state is left alone, so that a client who knows nothing of it can write the rest.
+pub(super) fn approval(old: Option<&Document>, object: &Document) -> Option<FieldError> {
+    if !is_protected(object.str(&["spec", "group"]).unwrap_or_default()) {
         return None;
     }
     const FIELD: &str = "metadata.annotations[api-approved.kubernetes.io]";
-    let given = object.annotation(APPROVED).unwrap_or_default();
-    if given.is_empty() {
-        return Some(required(FIELD, "Required value: protected groups must have approval annotation"));
+    let state = approval_of(object);
+    if old.is_some_and(|old| approval_of(old) == state) {
+        return None;
     }
-    let fits = given.starts_with("unapproved") || given.starts_with("https://") || given.starts_with("http://");
-    (!fits).then(|| invalid(FIELD, format!("Invalid value: {given:?}: must be the URL of the approval, or begin with \"unapproved\"")))
+    match state {
+        Approval::Missing => Some(required(FIELD, format!("Required value: protected groups must have approval annotation {APPROVED:?}"))),
+        Approval::Invalid => {
+            Some(invalid(FIELD, "Invalid value: must be the URL where the approval was given, or a reason that begins with \"unapproved\""))
+        }
+        Approval::Approved | Approval::Bypassed => None,
+    }
 }
 
 fn scope(object: &Document) -> Option<FieldError> {
@@ -67,27 +95,26 @@ fn scope(object: &Document) -> Option<FieldError> {
     }
 }
 
-fn validate_names(names: &Value) -> Vec<FieldError> {
+/// Names as such: of a specification, or those that a status says were accepted.
+pub(super) fn validate_names(names: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (field, is_kind) in [("plural", false), ("singular", false), ("kind", true), ("listKind", true)] {
-        let (path, given) = (format!("spec.names.{field}"), text(names, field));
-        if given.is_empty() {
-            errors.push(required(path, "Required value"));
-            continue;
-        }
+        let given = text(names, field);
         // Kinds may be in mixed case.
         let checked = if is_kind { given.to_lowercase() } else { given.to_owned() };
-        errors.extend(all_invalid(&path, given, dns1035_label(&checked)));
+        if !given.is_empty() {
+            errors.extend(all_invalid(&format!("{path}.{field}"), given, dns1035_label(&checked)));
+        }
     }
     for field in ["shortNames", "categories"] {
         for (index, name) in crate::checks::items(names, field).iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            errors.extend(all_invalid(&format!("spec.names.{field}[{index}]"), name, dns1035_label(name)));
+            errors.extend(all_invalid(&format!("{path}.{field}[{index}]"), name, dns1035_label(name)));
         }
     }
     let kind = text(names, "kind");
     if !kind.is_empty() && kind == text(names, "listKind") {
-        errors.push(invalid("spec.names.listKind", format!("Invalid value: {kind:?}: kind and listKind may not be the same")));
+        errors.push(invalid(format!("{path}.listKind"), format!("Invalid value: {kind:?}: kind and listKind may not be the same")));
     }
     errors
 }

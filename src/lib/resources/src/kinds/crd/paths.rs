@@ -4,7 +4,7 @@ use super::schemas::{load, places};
 use crate::checks::{duplicate, invalid, required, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
-use ferrokube_apimachinery::jsonpath::JsonPath;
+use ferrokube_schema::custom::field_path;
 use ferrokube_schema::{Kind, Schema};
 use std::collections::HashSet;
 
@@ -38,18 +38,11 @@ fn validate_scale(scale: &Value, path: &str) -> Vec<FieldError> {
         let (place, given) = (format!("{path}.{field}"), text(scale, field));
         if given.is_empty() {
             errors.extend(needed.then(|| required(place, "Required value")));
-        } else if simple_path(given).is_none() || !roots.iter().any(|root| given.starts_with(root)) {
-            errors.push(invalid(place, format!("Invalid value: {given:?}: should be a simple path under {}", roots.join(" or "))));
+        } else if !roots.iter().any(|root| given.starts_with(root)) {
+            errors.push(invalid(place, format!("Invalid value: {given:?}: should be a json path under {}", roots.join(" or "))));
         }
     }
     errors
-}
-
-/// The fields of `.a.b`: nothing but names.
-fn simple_path(text: &str) -> Option<Vec<&str>> {
-    let fields: Vec<&str> = text.strip_prefix('.')?.split('.').collect();
-    let is_name = |field: &&str| !field.is_empty() && !field.contains(['[', ']', '*', '\'', '"', '\\', '(', ')', '@', '?', '{', '}', '$', ' ']);
-    fields.iter().all(is_name).then_some(fields)
 }
 
 fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
@@ -68,56 +61,43 @@ fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
     }
     match text(column, "jsonPath") {
         "" => errors.push(required(format!("{path}.JSONPath"), "Required value")),
-        given if is_column_path(given) => {}
-        given => errors.push(invalid(format!("{path}.JSONPath"), format!("Invalid value: {given:?}: is no path"))),
+        given if given.starts_with('.') => {}
+        given => errors.push(invalid(format!("{path}.JSONPath"), format!("Invalid value: {given:?}: must be a simple json path starting with ."))),
     }
     errors
-}
-
-/// Upstream takes these without braces.
-fn is_column_path(text: &str) -> bool {
-    text.starts_with('.') && !text.contains(['{', '}']) && JsonPath::parse(text).is_some()
 }
 
 fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<FieldError> {
     let fields = fields.as_array().map_or(&[][..], Vec::as_slice);
     let mut errors = Vec::new();
-    if fields.len() > MAX_SELECTABLE {
-        errors.push(FieldError::new(FieldReason::TooMany, path, format!("Too many: {}: must have at most {MAX_SELECTABLE} items", fields.len())));
-    }
     // The fields of one version are looked up in its schema, those of all versions in each.
     let index = path.strip_prefix("spec.versions[").and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
     let versions = super::versions(object).iter().enumerate().filter(|(at, _)| index.is_none_or(|index| index == *at));
     let schemas: Vec<Schema> = versions.filter_map(|(_, version)| load(version.get("schema")?.get("openAPIV3Schema")?, "").ok()).collect();
     let mut seen = HashSet::new();
-    for (index, field) in fields.iter().take(MAX_SELECTABLE).enumerate() {
+    for (index, field) in fields.iter().enumerate() {
         let (place, given) = (format!("{path}[{index}].jsonPath"), text(field, "jsonPath"));
         if given.is_empty() {
             errors.push(required(place, "Required value"));
-        } else if !seen.insert(given) {
-            errors.push(duplicate(place, given));
-        } else if !schemas.iter().all(|schema| is_selectable(schema, given)) {
-            errors.push(invalid(place, format!("Invalid value: {given:?}: must be the path of a string, boolean or integer field outside of metadata")));
+            continue;
         }
+        let found: Option<Vec<(String, &Schema)>> = schemas.iter().map(|schema| field_path(schema, given, false)).collect();
+        let Some(found) = found.filter(|found| found.iter().all(|(path, _)| !path.is_empty())) else {
+            errors.push(invalid(place, format!("Invalid value: {given:?}: is an invalid path")));
+            continue;
+        };
+        if found.iter().any(|(path, _)| path == "metadata" || path.starts_with("metadata.")) {
+            errors.push(invalid(place.clone(), format!("Invalid value: {given:?}: must not point to fields in metadata")));
+        }
+        if !found.iter().all(|(_, node)| matches!(node.kind, Kind::String | Kind::Boolean | Kind::Integer)) {
+            errors.push(invalid(place.clone(), format!("Invalid value: {given:?}: must point to a field of type string, boolean or integer")));
+        }
+        if !seen.insert(given) {
+            errors.push(duplicate(place, given));
+        }
+    }
+    if seen.len() > MAX_SELECTABLE {
+        errors.push(FieldError::new(FieldReason::TooMany, path, format!("Too many: {}: must have at most {MAX_SELECTABLE} items", seen.len())));
     }
     errors
-}
-
-fn is_selectable(schema: &Schema, path: &str) -> bool {
-    let Some(fields) = simple_path(path).filter(|fields| !matches!(fields[0], "metadata" | "kind" | "apiVersion")) else { return false };
-    let found = fields.iter().try_fold(schema, |node, field| node.properties.get(*field).map(|property| &*property.schema));
-    found.is_some_and(|node| matches!(node.kind, Kind::String | Kind::Boolean | Kind::Integer))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn simple_paths() {
-        assert_eq!(simple_path(".spec.a"), Some(vec!["spec", "a"]));
-        for bad in ["spec.a", ".", ".spec..a", ".spec.a[0]", ".a.*"] {
-            assert_eq!(simple_path(bad), None, "{bad}");
-        }
-    }
 }

@@ -1,12 +1,13 @@
 //! The schemas: each version has one, structural and complete in itself.
 
 use super::versions;
-use crate::checks::required;
+use crate::checks::{forbidden, invalid, required, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_cel::Rules;
 use ferrokube_schema::Schema;
 use ferrokube_schema::custom::{Loading, from_json_schema};
+use ferrokube_schema::validate::is_known_text_format;
 use std::sync::Arc;
 
 /// A field of the versions, and where errors say it is: at the top when all versions have the same, as upstream's internal form has it.
@@ -30,12 +31,93 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
         }
     }
     for (path, schema) in places(object, "schema") {
-        if let Some(schema) = schema.get("openAPIV3Schema") {
+        if let Some(schema) = schema.get("openAPIV3Schema").filter(|schema| !schema.is_null()) {
             let path = format!("{path}.openAPIV3Schema");
+            if has_status(object, &path) {
+                errors.extend(root_beside_status(schema, &path));
+            }
+            if schema.get("nullable") == Some(&Value::Bool(true)) {
+                errors.push(forbidden(format!("{path}.nullable"), "Forbidden: nullable cannot be true at the root"));
+            }
             errors.extend(load(schema, &path).and_then(|schema| check_rules(&Arc::new(schema), &path)).err().unwrap_or_default());
         }
     }
     errors
+}
+
+/// Whether the versions that a schema is for have a status of their own: one of them, or any when it is for all.
+fn has_status(object: &Document, path: &str) -> bool {
+    let mut own = versions(object).iter().enumerate().filter(|(index, _)| !path.starts_with("spec.versions[") || path.starts_with(&format!("spec.versions[{index}].")));
+    own.any(|(_, version)| version.get("subresources").and_then(|parts| parts.get("status")).is_some_and(|status| !status.is_null()))
+}
+
+/// What a root may say when the status is validated apart from it: nothing that would be lost then.
+const BESIDE_STATUS: [&str; 22] = [
+    "description",
+    "type",
+    "format",
+    "title",
+    "maximum",
+    "exclusiveMaximum",
+    "minimum",
+    "exclusiveMinimum",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "multipleOf",
+    "required",
+    "items",
+    "properties",
+    "externalDocs",
+    "example",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-validations",
+];
+
+fn root_beside_status(schema: &Value, path: &str) -> Option<FieldError> {
+    let given = text(schema, "type");
+    if !matches!(given, "" | "object") {
+        return Some(invalid(format!("{path}.type"), "Invalid value: only \"object\" is allowed at the root if the status subresource is enabled"));
+    }
+    let is_set = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        _ => true,
+    };
+    let lost = schema.as_object()?.iter().find(|(keyword, value)| !BESIDE_STATUS.contains(&keyword.as_str()) && is_set(value));
+    lost.map(|(keyword, _)| invalid(path, format!("Invalid value: {keyword} is not allowed at the root of the schema if the status subresource is enabled")))
+}
+
+/// Formats that say nothing to this server, wherever they are in the schemas.
+pub(super) fn unknown_formats(object: &Document) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    let schemas = places(object, "schema").into_iter().filter_map(|(_, schema)| schema.get("openAPIV3Schema"));
+    let mut below: Vec<&Value> = schemas.collect();
+    while let Some(schema) = below.pop() {
+        let format = text(schema, "format");
+        if !format.is_empty() && !is_known_format(text(schema, "type"), format) && !out.iter().any(|known| known == format) {
+            out.push(format.to_owned());
+        }
+        let maps = ["properties"].into_iter().filter_map(|name| schema.get(name)?.as_object()).flat_map(|map| map.values());
+        let lists = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|name| crate::checks::items(schema, name));
+        let single = ["items", "additionalProperties", "not"].into_iter().filter_map(|name| schema.get(name)).filter(|schema| schema.is_object());
+        below.extend(maps.chain(lists).chain(single));
+    }
+    out.sort_unstable();
+    out
+}
+
+fn is_known_format(kind: &str, format: &str) -> bool {
+    match kind {
+        "" | "string" => is_known_text_format(format),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    }
 }
 
 /// Loads a schema; its rules are not compiled.

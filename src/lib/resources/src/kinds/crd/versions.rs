@@ -2,7 +2,7 @@
 
 use super::{is_true, versions};
 use crate::checks::{all_invalid, invalid, text};
-use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name::dns1035_label;
 use std::collections::HashSet;
@@ -22,8 +22,8 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
             // The old field of definitions with one version; its name is still told.
             errors.extend(all_invalid("spec.version", name, dns1035_label(name)));
         }
-        if text(version, "deprecationWarning").len() > 256 {
-            errors.push(invalid(format!("{FIELD}[{index}].deprecationWarning"), "Invalid value: must be at most 256 characters"));
+        if let Some(why) = deprecation_warning(version) {
+            errors.push(invalid(format!("{FIELD}[{index}].deprecationWarning"), format!("Invalid value: {why}")));
         }
     }
     if !unique {
@@ -33,4 +33,18 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
         errors.push(invalid(FIELD, "Invalid value: must have exactly one version marked as storage version"));
     }
     errors
+}
+
+/// What is wrong with the warning that clients of a deprecated version get.
+fn deprecation_warning(version: &Value) -> Option<&'static str> {
+    let warning = version.get("deprecationWarning")?.as_str()?;
+    if !is_true(version, "deprecated") {
+        return Some("can only be set for deprecated versions");
+    }
+    match warning {
+        "" => Some("must not be an empty string"),
+        long if long.len() > 256 => Some("must be <= 256 characters long"),
+        odd if odd.chars().any(|letter| letter.is_control() || (letter.is_whitespace() && letter != ' ')) => Some("must only contain printable UTF-8 characters"),
+        _ => None,
+    }
 }
