@@ -6,6 +6,7 @@ mod audit;
 mod canary;
 mod cli;
 mod controllers;
+mod custom_controller;
 mod faults;
 mod garbage;
 mod hostile;

@@ -225,6 +225,22 @@ fn old_values_and_ratcheting() {
 }
 
 #[test]
+fn what_did_not_change_is_warned_about() {
+    let rule = json!([{"rule": "self != 'bad'"}]);
+    let text = json!({"type": "string", "maxLength": 9, "x-kubernetes-validations": rule});
+    let list = json!({"type": "array", "maxItems": 9, "items": text});
+    let map = json!({"type": "object", "maxProperties": 9, "additionalProperties": text});
+    let rules = compile(&json!({"type": "object", "properties": {"a": text, "b": {"type": "string"}, "l": list, "m": map}})).expect("compiles");
+    let old = object(json!({"a": "bad", "b": "1", "l": ["bad"]}));
+    let verdict = rules.check(Some(&old), &object(json!({"a": "bad", "b": "2", "l": ["bad"]})));
+    assert!(verdict.errors.is_empty() && verdict.warnings.len() == 2, "{verdict:?}");
+    // Items of such a list are only told from others by the list as a whole.
+    let verdict = rules.check(Some(&old), &object(json!({"a": "bad", "b": "1", "l": ["bad", "ok"]})));
+    assert_eq!((verdict.errors.len(), verdict.errors[0].field.as_str(), verdict.warnings.len()), (1, "spec.l[0]", 1));
+    assert_eq!(rules.check(None, &object(json!({"m": {"k": "bad"}}))).errors[0].field, "spec.m[k]");
+}
+
+#[test]
 fn a_failing_evaluation_is_an_error_without_values() {
     let rules = compile(&with_rule("self.n / 0 > self.m['secret-key']")).expect("compiles");
     let errors = rules.validate(None, &object(json!({"n": 77_777, "m": {}})));

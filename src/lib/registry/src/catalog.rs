@@ -80,6 +80,14 @@ pub trait Virtual: Send + Sync {
         Err(Failure::new(Reason::MethodNotAllowed, format!("{} cannot be read", target.subresource)))
     }
 
+    /// The same for a write, which may be what puts a missing part there. The default: [`Self::project`].
+    ///
+    /// # Errors
+    /// As [`Self::project`].
+    fn project_for_update(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
+        self.project(target, object)
+    }
+
     /// Writes a changed projection back into the stored object.
     ///
     /// # Errors

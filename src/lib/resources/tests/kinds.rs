@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 mod certificates;
 #[path = "kinds/data.rs"]
 mod data;
+#[path = "kinds/definitions.rs"]
+mod definitions;
 #[path = "kinds/events.rs"]
 mod events;
 #[path = "kinds/leases.rs"]

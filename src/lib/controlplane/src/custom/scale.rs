@@ -111,32 +111,47 @@ impl Virtual for Scale {
         let Some(wanted) = find(object, &paths.wanted).and_then(Value::as_i64) else {
             return Err(Failure::internal(format!("the spec replicas field {:?} does not exist", paths.wanted.join("."))));
         };
-        let actual = find(object, &paths.actual).and_then(Value::as_i64).unwrap_or(0);
-        let mut shown = Document::from_value(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {}})).expect("an object literal");
-        for field in ["name", "namespace", "uid", "creationTimestamp"] {
-            if !object.meta(field).is_empty() {
-                shown.set(&["metadata", field], object.meta(field));
-            }
-        }
-        shown.set(&["spec"], if wanted == 0 { json!({}) } else { json!({"replicas": wanted}) });
-        shown.set(&["status", "replicas"], actual);
-        if let Some(selector) = find(object, &paths.selector).and_then(Value::as_str).filter(|selector| !selector.is_empty()) {
-            shown.set(&["status", "selector"], selector);
-        }
-        Ok(shown)
+        Ok(shown(paths, object, wanted))
+    }
+
+    fn project_for_update(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
+        let paths = self.paths(target)?;
+        Ok(shown(paths, object, find(object, &paths.wanted).and_then(Value::as_i64).unwrap_or(UNSET)))
     }
 
     fn inject(&self, target: &Target, projection: &Document, object: &mut Document) -> Result<(), Failure> {
         let paths = self.paths(target)?;
         let wanted = projection.get(&["spec", "replicas"]).and_then(Value::as_i64).unwrap_or(0);
+        if wanted == UNSET {
+            return Err(Failure::bad_request(format!("the spec replicas field {:?} cannot be empty", paths.wanted.join("."))));
+        }
         if wanted < 0 {
             let definition = &target.served.definition;
-            let field = format!(".{}", paths.wanted.join("."));
-            let error = FieldError::new(FieldReason::Invalid, field, format!("Invalid value: {wanted}: should be a non-negative integer"));
+            let error = fault(&paths.wanted, &format!("{wanted}: should be a non-negative integer"));
             return Err(Failure::invalid(&definition.group, &definition.kind, object.name(), &[error]));
         }
         let path: Vec<&str> = paths.wanted.iter().map(String::as_str).collect();
         object.set(&path, wanted);
         Ok(())
     }
+}
+
+/// Stands for replicas that are not there, while a write may still put them there.
+const UNSET: i64 = i32::MIN as i64;
+
+/// The scale of an object with so many replicas.
+fn shown(paths: &Paths, object: &Document, wanted: i64) -> Document {
+    let actual = find(object, &paths.actual).and_then(Value::as_i64).unwrap_or(0);
+    let mut shown = Document::from_value(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {}})).expect("an object literal");
+    for field in ["name", "namespace", "uid", "creationTimestamp"] {
+        if !object.meta(field).is_empty() {
+            shown.set(&["metadata", field], object.meta(field));
+        }
+    }
+    shown.set(&["spec"], if wanted == 0 { json!({}) } else { json!({"replicas": wanted}) });
+    shown.set(&["status", "replicas"], actual);
+    if let Some(selector) = find(object, &paths.selector).and_then(Value::as_str).filter(|selector| !selector.is_empty()) {
+        shown.set(&["status", "selector"], selector);
+    }
+    shown
 }

@@ -133,11 +133,14 @@ impl Job<'_> {
         }
         let mut object = match &self.projection {
             Some(behaviour) => {
-                let mut shown = behaviour.project(self.target, &old)?;
+                let mut shown = behaviour.project_for_update(self.target, &old)?;
                 shown.set(&["metadata", "resourceVersion"], old.meta("resourceVersion"));
                 let revised = self.revise(Some(&shown), input)?;
                 let mut object = old.clone();
-                object.set(&["metadata", "resourceVersion"], revised.meta("resourceVersion"));
+                // A projection without a version is about the present one.
+                if !revised.meta("resourceVersion").is_empty() {
+                    object.set(&["metadata", "resourceVersion"], revised.meta("resourceVersion"));
+                }
                 behaviour.inject(self.target, &revised, &mut object)?;
                 object
             }

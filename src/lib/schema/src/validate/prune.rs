@@ -29,7 +29,9 @@ fn value(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<
     match value {
         Value::Object(map) => fields(schema, map, path, unknown),
         Value::Array(items) => {
-            let Some(node) = schema.items.as_deref().filter(|node| may_prune(node)) else {
+            // Items of what is not known are not known either.
+            let known = schema.items.as_deref().or_else(|| is_hollow(schema).then_some(schema));
+            let Some(node) = known.filter(|node| may_prune(node)) else {
                 return;
             };
             for (index, item) in items.iter_mut().enumerate() {
