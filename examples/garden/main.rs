@@ -82,7 +82,8 @@ async fn grow(plant: &Plant, client: &Client) -> Result<Action, kube::Error> {
     if (before.leaves, before.observed_generation) == (plant.spec.leaves, generation) {
         return Ok(Action::await_change());
     }
-    let status = json!({"apiVersion": "garden.example.com/v1", "kind": "Plant", "status": PlantStatus { leaves: plant.spec.leaves, observed_generation: generation }});
+    let status =
+        json!({"apiVersion": "garden.example.com/v1", "kind": "Plant", "status": PlantStatus { leaves: plant.spec.leaves, observed_generation: generation }});
     Api::<Plant>::namespaced(client.clone(), &namespace).patch_status(&plant.name_any(), &apply, &Patch::Apply(status)).await?;
     tell(plant, client, "Grown").await?;
     Ok(Action::await_change())

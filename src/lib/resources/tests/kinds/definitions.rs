@@ -275,7 +275,9 @@ fn rules_are_well_formed_before_they_are_compiled() {
 
 #[test]
 fn unknown_formats_are_told_once() {
-    let with = |format: &str| definition(json!({"/spec/versions/0/schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string", "format": format}}}}}));
+    let with = |format: &str| {
+        definition(json!({"/spec/versions/0/schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string", "format": format}}}}}))
+    };
     let warned = |write: Write, object: Value| write.run(object).warnings.len();
     assert_eq!(warned(Write::create(GROUP, "customresourcedefinitions"), with("date-time")), 0);
     assert_eq!(warned(Write::create(GROUP, "customresourcedefinitions"), with("odd")), 1);

@@ -75,7 +75,8 @@ impl Loader {
         if items.nullable {
             self.refuse(FieldReason::Forbidden, format!("{path}.nullable"), "cannot be nullable when x-kubernetes-list-type is map");
         }
-        let required: Vec<&str> = keywords.fields("items").and_then(|items| items.get("required")?.as_array()).into_iter().flatten().filter_map(Value::as_str).collect();
+        let required: Vec<&str> =
+            keywords.fields("items").and_then(|items| items.get("required")?.as_array()).into_iter().flatten().filter_map(Value::as_str).collect();
         for (index, key) in keys.iter().enumerate() {
             if items.kind == Kind::Object && keys[..index].contains(key) {
                 self.refuse(FieldReason::Invalid, keywords.at(KEYS), "must not contain duplicate entries");

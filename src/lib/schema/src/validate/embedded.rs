@@ -31,9 +31,8 @@ fn metadata_of(sink: &mut Sink, metadata: &Map<String, Value>, path: &Path<'_>) 
     let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
     let in_url = |given: &str| !matches!(given, "." | "..") && !given.contains(['/', '%']);
     let entries = |field: &str| metadata.get(field).and_then(Value::as_object).into_iter().flatten();
-    let label_fits = |(key, value): (&String, &Value)| {
-        name::qualified_name(key).is_empty() && value.as_str().is_none_or(|value| name::label_value(value).is_empty())
-    };
+    let label_fits =
+        |(key, value): (&String, &Value)| name::qualified_name(key).is_empty() && value.as_str().is_none_or(|value| name::label_value(value).is_empty());
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let faults = [
         ("name", in_url(text("name"))),

@@ -204,12 +204,12 @@ fn isbn_digits(text: &str) -> Option<Vec<u32>> {
 }
 
 fn is_isbn10(text: &str) -> bool {
-    isbn_digits(text).is_some_and(|digits| digits.len() == 10 && digits.iter().zip(1..).map(|(digit, weight)| digit * weight).sum::<u32>() % 11 == 0)
+    isbn_digits(text).is_some_and(|digits| digits.len() == 10 && digits.iter().zip(1..).map(|(digit, weight)| digit * weight).sum::<u32>().is_multiple_of(11))
 }
 
 fn is_isbn13(text: &str) -> bool {
-    let weighed = |digits: &[u32]| digits.iter().enumerate().map(|(at, digit)| digit * if at % 2 == 0 { 1 } else { 3 }).sum::<u32>();
-    isbn_digits(text).is_some_and(|digits| digits.len() == 13 && digits.iter().all(|digit| *digit < 10) && weighed(&digits) % 10 == 0)
+    let weighed = |digits: &[u32]| digits.iter().enumerate().map(|(at, digit)| digit * if at.is_multiple_of(2) { 1 } else { 3 }).sum::<u32>();
+    isbn_digits(text).is_some_and(|digits| digits.len() == 13 && digits.iter().all(|digit| *digit < 10) && weighed(&digits).is_multiple_of(10))
 }
 
 /// Thirteen to sixteen digits with the right check digit; what is no digit says nothing.
@@ -217,7 +217,7 @@ fn is_credit_card(text: &str) -> bool {
     let digits: Vec<u32> = text.chars().filter_map(|letter| letter.to_digit(10)).collect();
     let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
     let sum: u32 = digits.iter().rev().enumerate().map(|(at, digit)| if at % 2 == 1 { doubled(*digit) } else { *digit }).sum();
-    matches!(digits.len(), 13..=16) && matches!(digits[0], 3..=6 | 1 | 2) && sum % 10 == 0
+    matches!(digits.len(), 13..=16) && matches!(digits[0], 1..=6) && sum.is_multiple_of(10)
 }
 
 fn is_cidr(text: &str) -> bool {

@@ -1,10 +1,10 @@
 //! Value validations of custom resources.
 
 use super::composition;
+use super::embedded;
 use super::formats;
 use super::path::Path;
 use super::types::json_type;
-use super::embedded;
 use crate::apply::element;
 use crate::schema::{Kind, ListType, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Number, Value};

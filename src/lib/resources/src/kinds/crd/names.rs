@@ -79,9 +79,7 @@ pub(super) fn approval(old: Option<&Document>, object: &Document) -> Option<Fiel
     }
     match state {
         Approval::Missing => Some(required(FIELD, format!("Required value: protected groups must have approval annotation {APPROVED:?}"))),
-        Approval::Invalid => {
-            Some(invalid(FIELD, "Invalid value: must be the URL where the approval was given, or a reason that begins with \"unapproved\""))
-        }
+        Approval::Invalid => Some(invalid(FIELD, "Invalid value: must be the URL where the approval was given, or a reason that begins with \"unapproved\"")),
         Approval::Approved | Approval::Bypassed => None,
     }
 }

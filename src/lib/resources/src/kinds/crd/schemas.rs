@@ -47,7 +47,8 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
 
 /// Whether the versions that a schema is for have a status of their own: one of them, or any when it is for all.
 fn has_status(object: &Document, path: &str) -> bool {
-    let mut own = versions(object).iter().enumerate().filter(|(index, _)| !path.starts_with("spec.versions[") || path.starts_with(&format!("spec.versions[{index}].")));
+    let mut own =
+        versions(object).iter().enumerate().filter(|(index, _)| !path.starts_with("spec.versions[") || path.starts_with(&format!("spec.versions[{index}].")));
     own.any(|(_, version)| version.get("subresources").and_then(|parts| parts.get("status")).is_some_and(|status| !status.is_null()))
 }
 

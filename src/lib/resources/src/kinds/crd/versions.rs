@@ -44,7 +44,9 @@ fn deprecation_warning(version: &Value) -> Option<&'static str> {
     match warning {
         "" => Some("must not be an empty string"),
         long if long.len() > 256 => Some("must be <= 256 characters long"),
-        odd if odd.chars().any(|letter| letter.is_control() || (letter.is_whitespace() && letter != ' ')) => Some("must only contain printable UTF-8 characters"),
+        odd if odd.chars().any(|letter| letter.is_control() || (letter.is_whitespace() && letter != ' ')) => {
+            Some("must only contain printable UTF-8 characters")
+        }
         _ => None,
     }
 }
