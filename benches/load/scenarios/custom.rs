@@ -14,6 +14,8 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario { name: "custom-first", what: "a new CustomResourceDefinition: until its first object is stored", starts: false, run: first },
     Scenario { name: "custom-create", what: "creates of a custom object with 20 fields, 1.1 KB", starts: false, run: creates },
     Scenario { name: "custom-patch", what: "merge patches of such objects, each of another", starts: false, run: patches },
+    Scenario { name: "custom-one", what: "merge patches of one such object by 64 clients", starts: false, run: one },
+    Scenario { name: "custom-table", what: "Table of --objects such objects", starts: false, run: table },
     Scenario { name: "custom-list", what: "LIST of --objects such objects", starts: false, run: list },
 ];
 
@@ -134,6 +136,30 @@ fn patches<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
         let path = definition.path(space);
         let ask = move |index: usize| Ask::write("PATCH", format!("{path}/o{index}"), MERGE, format!(r#"{{"spec":{{"field1":{index}}}}}"#));
         let sample = space.load(plan.requests, plan.connections, ask).await?;
+        definition.remove(&mut space.connect().await?).await?;
+        Ok(sample)
+    })
+}
+
+/// Clients that all write the same object.
+const RIVALS: usize = 64;
+
+fn one<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        let (definition, _) = with_objects(space, 1, 1).await?;
+        let path = format!("{}/o0", definition.path(space));
+        let ask = move |index: usize| Ask::write("PATCH", path.clone(), MERGE, format!(r#"{{"spec":{{"field1":{}}}}}"#, index % 100_000));
+        let sample = space.load(plan.requests, RIVALS, ask).await?;
+        definition.remove(&mut space.connect().await?).await?;
+        Ok(sample)
+    })
+}
+
+fn table<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+    Box::pin(async {
+        let (definition, _) = with_objects(space, plan.objects, plan.connections).await?;
+        let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let sample = super::list::repeat(space, Ask { accept, ..Ask::get(definition.path(space)) }).await?;
         definition.remove(&mut space.connect().await?).await?;
         Ok(sample)
     })

@@ -61,6 +61,12 @@ fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
         stored.set(&["kind"], gvk.kind.as_str());
         stored.set(&["apiVersion"], gvk.api_version());
         definition.hooks.to_storage(&served.version().name, stored);
+        if definition.custom {
+            // What the stored version does not know would be gone when it is read.
+            let schema = &definition.versions[definition.storage_version].schema;
+            validate::prune(schema, stored);
+            validate::default(schema, stored);
+        }
     }
     stored
 }

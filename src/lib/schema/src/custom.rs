@@ -123,6 +123,7 @@ impl Loader {
     /// All that is wrong.
     fn judge(&mut self, root: &Schema, path: &str) -> Vec<FieldError> {
         let mut errors = std::mem::take(&mut self.structural);
+        errors.sort_by(|one, other| (&one.field, &one.message).cmp(&(&other.field, &other.message)));
         if self.unsupported {
             errors.clear();
         } else if errors.is_empty() {
@@ -170,7 +171,7 @@ impl Loader {
         self.children(&keywords, place, &mut out, &mut checks);
         self.list_type(&keywords, &mut out);
         self.map_type(&keywords, &mut out);
-        self.compositions(&keywords, &mut checks, &nested::Outer { shape: Some(&out), path }, *place);
+        self.compositions(&keywords, &mut checks, &nested::Outer { shape: (place.level == Level::Root).then_some(&out), path }, *place);
         self.required(&keywords, &mut out, &mut checks);
         self.restrict_metadata(&keywords, place, &mut out, &mut checks);
         if out.embedded {

@@ -55,7 +55,6 @@ pub(super) const ROWS: &[Row] = &[
     method("lowerAscii", &[S], same, walk, lower),
     method("upperAscii", &[S], same, walk, upper),
     method("trim", &[S], same, walk, trim),
-    method("reverse", &[S], same, walk, reverse),
     method("replace", &[S, S, S], replaced, replacing, replace),
     method("replace", &[S, S, S, I], replaced, replacing, replace),
     method("split", &[S, S], texts, walk, split),
@@ -73,7 +72,6 @@ function!(ends_with, [Value::String(text), Value::String(part)] => Ok(Value::Boo
 function!(lower, [Value::String(text)] => Ok(Value::text(text.to_ascii_lowercase())));
 function!(upper, [Value::String(text)] => Ok(Value::text(text.to_ascii_uppercase())));
 function!(trim, [Value::String(text)] => Ok(Value::text(text.trim())));
-function!(reverse, [Value::String(text)] => Ok(Value::text(text.chars().rev().collect::<String>())));
 function!(char_at, [Value::String(text), Value::Int(index)] => match boundary(text, *index)? {
     start if start == text.len() => Ok(Value::text("")),
     start => Ok(Value::text(text[start..].chars().take(1).collect::<String>())),

@@ -117,7 +117,10 @@ impl Compiler {
             .map(|(index, rule)| (rule, format!("{path}.x-kubernetes-validations[{index}]")))
             .collect();
         let stated: Vec<Stated<'_>> = rules.iter().map(|(rule, path)| self.stated(schema, rule, path)).collect();
-        if self.malformed == malformed {
+        let visible = at.root || stated.is_empty() || Type::of(schema).is_some();
+        if !visible && self.malformed == malformed {
+            self.report(FieldReason::Internal, format!("{path}.x-kubernetes-validations"), "Internal error: rules cannot see values of this schema");
+        } else if self.malformed == malformed {
             branch.rules = stated.into_iter().filter_map(|stated| self.rule(schema, stated, at)).collect();
         }
         branch
@@ -156,11 +159,13 @@ impl Compiler {
     fn rule(&mut self, schema: &Arc<Schema>, stated: Stated<'_>, at: &At) -> Option<Rule> {
         let (before, path) = (self.errors.len(), stated.path);
         let optional_old = stated.optional_old == Some(true);
-        let program = self.program(schema, stated.source, &format!("{path}.rule"), at, (optional_old, &Type::Bool))?;
-        let uses_old = program.uses(OLD);
+        let program = self.program(schema, stated.source, &format!("{path}.rule"), at, (optional_old, &Type::Bool));
+        let uses_old = program.as_ref().is_some_and(|program| program.uses(OLD));
+        // A rule that does not compile uses nothing.
         if stated.optional_old.is_some() && !uses_old {
             self.report(FieldReason::Invalid, format!("{path}.optionalOldSelf"), "Invalid value: may not be set if oldSelf is not used in rule");
         }
+        let program = program?;
         let message_program = match stated.message_source {
             "" => None,
             source => Some(self.program(schema, source, &format!("{path}.messageExpression"), at, (optional_old, &Type::String(0)))?),
@@ -245,6 +250,10 @@ impl Compiler {
                 }
                 self.total = self.total.saturating_add(cost);
                 self.costs.push((cost, path.to_owned()));
+                if program.uses(OLD) && !at.correlates && matches!(answer.1, Type::Bool) {
+                    let why = "Invalid value: oldSelf cannot be used where old values cannot be told apart: the list above is no list map";
+                    self.report(FieldReason::Invalid, path.to_owned(), why);
+                }
                 Some(program)
             }
             Err(why) => {
@@ -277,8 +286,5 @@ fn check(schema: &Arc<Schema>, source: &str, at: &At, (optional_old, answer): (b
     let old = if optional_old { Type::Optional(Arc::new(own.clone())) } else { own.clone() };
     let program = Program::compile(source, &[("self", own), ("oldSelf", old)])?;
     expect(program.answer(), answer)?;
-    if program.uses(OLD) && !at.correlates {
-        return Err("oldSelf cannot be used where old values cannot be told apart: the list above is no list map".to_owned());
-    }
     Ok(program)
 }

@@ -125,11 +125,6 @@ impl Virtual for Scale {
         if wanted == UNSET {
             return Err(Failure::bad_request(format!("the spec replicas field {:?} cannot be empty", paths.wanted.join("."))));
         }
-        if wanted < 0 {
-            let definition = &target.served.definition;
-            let error = fault(&paths.wanted, &format!("{wanted}: should be a non-negative integer"));
-            return Err(Failure::invalid(&definition.group, &definition.kind, object.name(), &[error]));
-        }
         let path: Vec<&str> = paths.wanted.iter().map(String::as_str).collect();
         object.set(&path, wanted);
         Ok(())

@@ -257,17 +257,18 @@ impl<'a> Job<'a> {
         if let Some(old) = change.old {
             errors.append(&mut meta::check_change(old, object));
         }
-        let mut blocked = false;
         if definition.custom {
             let found = match change.old {
                 Some(old) if change.subresource == "status" => validate::validate_status(&self.shape.schema, old, object),
                 old => validate::validate_update(&self.shape.schema, old, object),
             };
-            blocked = found.iter().any(|error| blocks_rules(error.reason));
             errors.extend(found);
         }
-        match blocked {
-            true => errors.extend(definition.hooks.unchecked(change)),
+        match definition.custom && errors.iter().any(|error| blocks_rules(error.reason)) {
+            true => {
+                errors.append(&mut definition.hooks.validate(change, object));
+                errors.extend(definition.hooks.unchecked(change));
+            }
             false => errors.append(&mut definition.hooks.check(change, object, &mut |warning| self.context.warn(warning))),
         }
         if !errors.is_empty() {

@@ -14,7 +14,11 @@ impl Loader {
         }
         // What is wrong with metadata and may not be there at all was told before.
         if let Some(default) = schema.default.as_ref().filter(|_| meta != Meta::Bare) {
-            self.check_default(schema, default, &format!("{path}.default"));
+            // The default of a root is a whole resource.
+            match depth {
+                0 => self.check_default(&Schema { embedded: true, ..schema.clone() }, default, &format!("{path}.default")),
+                _ => self.check_default(schema, default, &format!("{path}.default")),
+            }
         }
         for (name, property) in &schema.properties {
             let of_meta = matches!(&**name, "metadata" | "kind" | "apiVersion");

@@ -23,7 +23,7 @@ const STRUCTURAL_ONLY: [&str; 12] = [
     "default",
 ];
 
-/// The structural node that a composition is about: `None` where it has none.
+/// The structural node that a composition is about: `None` where it has none, and below the root, where upstream does not ask for one.
 #[derive(Clone, Copy)]
 pub(super) struct Outer<'a> {
     pub(super) shape: Option<&'a Schema>,

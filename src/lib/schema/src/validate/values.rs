@@ -240,27 +240,25 @@ impl Sink {
             return;
         };
         let length = || text.chars().count() as u64;
-        if let Some(bound) = checks.min_length.filter(|bound| length() < *bound) {
-            self.invalid(path, format_args!("should be at least {bound} characters long"));
-        }
+        // Only the first of these is told, as upstream does.
         if let Some(bound) = checks.max_length.filter(|bound| length() > *bound) {
             self.report(FieldReason::TooLong, path, format!("Too long: may not be more than {bound} characters"));
-        }
-        if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
+        } else if let Some(bound) = checks.min_length.filter(|bound| length() < *bound) {
+            self.invalid(path, format_args!("should be at least {bound} characters long"));
+        } else if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
             self.invalid(path, format_args!("should match '{}'", pattern.as_str()));
         }
     }
 
     fn number(&mut self, schema: &Schema, number: &Number, path: &Path<'_>) {
-        let (Some(checks), Some(value)) = (schema.checks.as_deref(), number.as_f64()) else {
-            return;
-        };
+        let Some(value) = number.as_f64() else { return };
+        if schema.kind == Kind::Integer && !in_range(schema.format.as_deref().unwrap_or_default(), number, value) {
+            // Reported beside a wrong type, and without a place, as upstream does.
+            self.nowhere("the value is no integer of the format");
+        }
+        let Some(checks) = schema.checks.as_deref() else { return };
         let bound = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);
         let (low, high, step) = (bound(&checks.minimum), bound(&checks.maximum), bound(&checks.multiple_of));
-        if (low.is_some() || high.is_some() || step.is_some()) && schema.kind == Kind::Integer && value.fract() != 0.0 {
-            // Reported beside the wrong type, and without a place, as upstream does.
-            self.nowhere("the value is no integer");
-        }
         if let Some(low) = low.filter(|low| value < *low || (checks.exclusive_minimum && value <= *low)) {
             self.invalid(path, format_args!("should be greater than{} {low}", if checks.exclusive_minimum { "" } else { " or equal to" }));
         }
@@ -270,6 +268,17 @@ impl Sink {
         if let Some(step) = step.filter(|step| !is_multiple(value, *step)) {
             self.invalid(path, format_args!("should be a multiple of {step}"));
         }
+    }
+}
+
+/// Whether a number is one of an integer format, which is `int64` where it is none.
+fn in_range(format: &str, number: &Number, value: f64) -> bool {
+    let whole = number.as_i64().or_else(|| (value.fract() == 0.0 && value.abs() < 9.2e18).then_some(value as i64));
+    match format {
+        "int32" => whole.is_some_and(|whole| i32::try_from(whole).is_ok()),
+        "uint32" => whole.is_some_and(|whole| u32::try_from(whole).is_ok()),
+        "uint64" => number.as_u64().is_some() || whole.is_some_and(|whole| whole >= 0),
+        _ => whole.is_some(),
     }
 }
 

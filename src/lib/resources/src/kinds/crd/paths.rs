@@ -81,7 +81,10 @@ fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<Fie
             errors.push(required(place, "Required value"));
             continue;
         }
-        let found: Option<Vec<(String, &Schema)>> = schemas.iter().map(|schema| field_path(schema, given, false)).collect();
+        // These every object has, but only what the schema names can be selected.
+        let unnamed = [".kind", ".apiVersion"].contains(&given) && !declares(object, &given[1..]);
+        let found: Option<Vec<(String, &Schema)>> = schemas.iter().filter(|_| !unnamed).map(|schema| field_path(schema, given, false)).collect();
+        let found = found.filter(|_| !unnamed);
         let Some(found) = found.filter(|found| found.iter().all(|(path, _)| !path.is_empty())) else {
             errors.push(invalid(place, format!("Invalid value: {given:?}: is an invalid path")));
             continue;
@@ -100,4 +103,10 @@ fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<Fie
         errors.push(FieldError::new(FieldReason::TooMany, path, format!("Too many: {}: must have at most {MAX_SELECTABLE} items", seen.len())));
     }
     errors
+}
+
+/// Whether the first version's schema names a field of the root.
+fn declares(object: &Document, field: &str) -> bool {
+    let schema = super::versions(object).first().and_then(|version| version.get("schema")?.get("openAPIV3Schema"));
+    schema.and_then(|schema| schema.get("properties")?.get(field)).is_some()
 }

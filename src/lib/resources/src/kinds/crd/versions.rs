@@ -18,7 +18,7 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
         let name = text(version, "name");
         unique &= seen.insert(name);
         errors.extend(all_invalid(&format!("{FIELD}[{index}].name"), name, dns1035_label(name)));
-        if index == 0 {
+        if index == 0 && !name.is_empty() {
             // The old field of definitions with one version; its name is still told.
             errors.extend(all_invalid("spec.version", name, dns1035_label(name)));
         }
