@@ -218,9 +218,11 @@ fn resources_in_resources_keep_their_metadata() {
 fn compositions_say_nothing_about_the_shape() {
     of_field(json!({"type": "string", "not": {"default": "x"}}), &[("Forbidden", ".not.default")]);
     of_field(json!({"type": "string", "not": {"title": "x", "nullable": true}}), &[("Forbidden", ".not.nullable"), ("Forbidden", ".not.title")]);
-    of_field(json!({"type": "object", "anyOf": [{"properties": {"x": {"minLength": 1}}}]}), &[("Required", ".properties[x]")]);
+    // What a composition is about must be in the shape, which upstream asks of the root's only.
+    of_root(json!({"type": "object", "anyOf": [{"properties": {"x": {"minLength": 1}}}]}), &[("Required", ".properties[x]")]);
     let list = json!({"type": "object", "properties": {"l": {"type": "string"}}, "anyOf": [{"properties": {"l": {"items": {"minLength": 1}}}}]});
-    of_field(list, &[("Required", ".properties[l].items")]);
+    of_root(list.clone(), &[("Required", ".properties[l].items")]);
+    of_field(list, &[]);
     let metadata = json!({"type": "object", "properties": {"metadata": {"type": "object"}}, "anyOf": [{"properties": {"metadata": {"minProperties": 1}}}]});
     of_field(metadata, &[("Forbidden", ".anyOf[0].properties[metadata]")]);
     of_field(json!({"type": "object", "oneOf": [{"x-kubernetes-validations": [{"rule": "true"}]}]}), &[("Forbidden", ".oneOf[0].x-kubernetes-validations")]);

@@ -83,9 +83,11 @@ impl Pattern {
 impl Checks {
     /// Whether nothing is checked.
     pub fn is_empty(&self) -> bool {
-        let mut out = Map::new();
-        self.render(true, &mut out);
-        out.is_empty() && self.required.is_empty() && self.metadata.is_none() && !self.closed
+        let counts = [self.min_length, self.max_length, self.min_items, self.max_items, self.min_properties, self.max_properties];
+        let numbers = [&self.minimum, &self.maximum, &self.multiple_of];
+        let flags = [self.exclusive_minimum, self.exclusive_maximum, self.closed];
+        let nothing = counts.iter().all(Option::is_none) && numbers.iter().all(|number| number.is_none()) && !flags.contains(&true);
+        nothing && self.pattern.is_none() && self.metadata.is_none() && self.required.is_empty() && self.rules.is_empty() && !self.composes()
     }
 
     /// Whether there is any composition.

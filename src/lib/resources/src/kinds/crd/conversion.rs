@@ -97,7 +97,10 @@ fn validate_service(service: &Value, place: &str) -> Vec<FieldError> {
 
 fn validate_url(url: &str, place: &str) -> Vec<FieldError> {
     let before_colon = url.split('/').next().unwrap_or_default().split_once(':').map(|(scheme, _)| scheme);
-    let is_scheme = |scheme: &str| scheme.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !scheme.contains(|letter: char| !letter.is_ascii_alphanumeric() && !"+-.".contains(letter));
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && !scheme.contains(|letter: char| !letter.is_ascii_alphanumeric() && !"+-.".contains(letter))
+    };
     if url.contains(|letter: char| letter.is_control() || letter == ' ') || before_colon.is_some_and(|scheme| !is_scheme(scheme)) {
         return vec![required(place, format!("Required value: url must be a valid URL; desired format: https://host[/path]: {url:?}"))];
     }
