@@ -33,6 +33,12 @@ pub(crate) fn method_not_allowed() -> Failure {
 
 /// What the client accepts of an offer, with its wish for indentation.
 pub(crate) fn accepted(exchange: &Exchange, offer: Offer) -> Result<Accepted, Failure> {
+    let accepted = chosen(exchange, offer)?;
+    accepted.fit(offer.views).map(|()| accepted)
+}
+
+/// The same for reads, where it only counts in the end whether the view fits the answer.
+pub(crate) fn chosen(exchange: &Exchange, offer: Offer) -> Result<Accepted, Failure> {
     let mut accepted = negotiate(exchange.header(ACCEPT), offer)?;
     if accepted.form == Form::Json {
         accepted.pretty |= wants_pretty(exchange.query.get("pretty"), exchange.header(USER_AGENT));

@@ -76,6 +76,19 @@ impl Accepted {
     /// Compact JSON of the whole object.
     pub(crate) const JSON: Self = Self { form: Form::Json, view: View::Whole, pretty: false };
 
+    /// Whether the view is one of what is answered. Upstream chooses it before it knows that: further clauses of an Accept header do not help.
+    ///
+    /// # Errors
+    /// 406.
+    pub(crate) fn fit(self, views: Views) -> Result<(), Failure> {
+        let refuse = |why: &str| Err(Failure::new(Reason::NotAcceptable, why));
+        match (self.view, views) {
+            (View::MetadataList(_), Views::Single) => refuse("the answer is no list, PartialObjectMetadataList is not available"),
+            (View::Metadata(_), Views::List) => refuse("the answer is a list, PartialObjectMetadata is not available"),
+            _ => Ok(()),
+        }
+    }
+
     fn is_aggregated(&self) -> bool {
         self.view == View::Discovery
     }
@@ -105,13 +118,7 @@ pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, Failure>
     // Whoever takes the aggregated form somewhere gets it, whatever stands before it.
     let aggregated = clauses.iter().filter(|_| offer.views == Views::Discovery).find_map(|clause| accept_clause(clause, offer).filter(Accepted::is_aggregated));
     let first = || clauses.iter().find_map(|clause| accept_clause(clause, offer));
-    let accepted = aggregated.or_else(first).ok_or_else(|| not_acceptable(offer))?;
-    match (accepted.view, offer.views) {
-        // Upstream chooses the view before it knows what it is of: further clauses do not help.
-        (View::MetadataList(_), Views::Single) => Err(Failure::new(Reason::NotAcceptable, "the answer is no list, PartialObjectMetadataList is not available")),
-        (View::Metadata(_), Views::List) => Err(Failure::new(Reason::NotAcceptable, "the answer is a list, PartialObjectMetadata is not available")),
-        _ => Ok(accepted),
-    }
+    aggregated.or_else(first).ok_or_else(|| not_acceptable(offer))
 }
 
 /// The clauses of an Accept header in the client's order of preference.
@@ -154,7 +161,7 @@ fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
     };
     let (mut kind, mut group, mut version, mut pretty, mut converts) = ("", "", "", false, false);
     for (key, value) in parameters_of(clause.parameters) {
-        converts |= matches!(key, "as" | "g" | "v");
+        converts |= matches!(key, "as" | "g" | "v") && !value.is_empty();
         match key {
             "as" => kind = value,
             "g" => group = value,
@@ -243,7 +250,8 @@ mod tests {
     use super::*;
 
     fn single(accept: &str) -> Option<(Form, View)> {
-        negotiate(accept, Offer { protobuf: true, views: Views::Single }).ok().map(|accepted| (accepted.form, accepted.view))
+        let accepted = negotiate(accept, Offer { protobuf: true, views: Views::Single }).ok().filter(|accepted| accepted.fit(Views::Single).is_ok());
+        accepted.map(|accepted| (accepted.form, accepted.view))
     }
 
     #[test]
@@ -272,7 +280,7 @@ mod tests {
             ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json", None),
             ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json", Some((Form::Json, View::Metadata("v1")))),
             ("application/json;v=v1", None),
-            ("application/json;as=", None),
+            ("application/json;g=;v=;as=", json),
             ("application/json;stream=other", None),
             ("application/yaml;stream=watch", None),
             ("application/json;sv=v1", json),

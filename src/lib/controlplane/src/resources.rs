@@ -4,8 +4,8 @@ use crate::encode::stream::{Fill, Streamed};
 use crate::encode::table::{Include, Table};
 use crate::encode::{list, slices, table};
 use crate::exchange::{Exchange, Stop};
-use crate::handler::{accepted, method_not_allowed};
-use crate::negotiate::{Accepted, Form, Offer, View, Views};
+use crate::handler::{accepted, chosen, method_not_allowed};
+use crate::negotiate::{Accepted, Form, Offer, View, Views, body_form};
 use crate::options::{self, WriteKind};
 use crate::request_info::{ResourceInfo, no_such_resource};
 use crate::server::Shared;
@@ -17,7 +17,7 @@ use ferrokube_registry::{Deleted, ListPage, Object, Served, Target, WriteOptions
 use ferrokube_resource::{Scope, Verbs};
 use ferrokube_serve::Response;
 use http::Method;
-use http::header::ACCEPT_ENCODING;
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -162,8 +162,13 @@ fn offer(served: &Served, views: Views) -> Offer {
 }
 
 async fn get(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
-    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
+    let accepted = chosen(exchange, offer(&target.served, Views::Single))?;
+    if exchange.query.flag("export") == Some(true) {
+        return Err(Failure::bad_request("the export parameter, deprecated since v1.14, is no longer supported").into());
+    }
     let mut object = shared.registry.get(exchange.context(), target, exchange.query.text("resourceVersion")).await?;
+    // A custom object passes for a list in upstream until it is written.
+    accepted.fit(Views::Single).map_err(|failure| if target.served.definition.custom { Failure::bare(500, failure.message) } else { failure })?;
     if let Object::Stored(entry) = object {
         object = Object::Stored(if is_partial(accepted) { entry } else { shared.registry.entry_in_version(&target.served, entry).await? });
     }
@@ -171,10 +176,11 @@ async fn get(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Resul
 }
 
 async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
-    let accepted = accepted(exchange, offer(&target.served, Views::List))?;
+    let accepted = chosen(exchange, offer(&target.served, Views::List))?;
     let options = options::list(&exchange.query)?;
     let include = include(exchange, accepted)?;
     let mut page = shared.registry.list(target, &options).await?;
+    accepted.fit(Views::List)?;
     convert(shared, target, &mut page, accepted).await?;
     let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
     let is_costly = gzip || accepted.form == Form::Protobuf;
@@ -348,7 +354,7 @@ async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Res
 
 async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
-    let options = delete_options(shared, exchange, &target.served).await?;
+    let options = delete_options(shared, exchange).await?;
     let (object, gone) = match shared.registry.delete(exchange.context(), target, &options).await? {
         Deleted::Gone(object) | Deleted::AlreadyPending(object) => (object, true),
         Deleted::Pending(object) => (object, false),
@@ -361,12 +367,13 @@ async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Re
     respond(shared, exchange, target, &object, (code, accepted))
 }
 
-async fn delete_options(shared: &Shared, exchange: &mut Exchange, served: &Served) -> Result<ferrokube_registry::DeleteOptions, Failure> {
+async fn delete_options(shared: &Shared, exchange: &mut Exchange) -> Result<ferrokube_registry::DeleteOptions, Failure> {
     let bytes = read_body(shared, exchange).await?;
     if bytes.is_empty() {
         return options::delete(&exchange.query, None);
     }
-    let form = decode::body_form(exchange, served)?;
+    // Its own kind, with a protobuf form whatever is deleted.
+    let form = body_form(exchange.header(CONTENT_TYPE), true)?;
     let body = decode::delete_options(shared, form, &bytes)?;
     options::delete(&exchange.query, Some(&body))
 }
@@ -390,7 +397,7 @@ async fn delete_collection(shared: &Shared, exchange: &mut Exchange, target: &Ta
     let accepted = accepted(exchange, offer(&target.served, Views::List))?;
     let include = include(exchange, accepted)?;
     let select = options::list(&exchange.query)?;
-    let options = delete_options(shared, exchange, &target.served).await?;
+    let options = delete_options(shared, exchange).await?;
     let mut page = shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
     convert(shared, target, &mut page, accepted).await?;
     Ok(respond_list(shared, exchange, target, page, (accepted, include)))

@@ -34,6 +34,10 @@ impl FieldSelector {
             }
             terms.push(FieldTerm::parse(part)?);
         }
+        // Upstream takes `=` alone for a selector of everything.
+        if terms.iter().all(|term| term.field.is_empty() && term.value.is_empty() && !term.negated) {
+            terms.clear();
+        }
         Ok(Self { terms })
     }
 

@@ -91,11 +91,18 @@ impl Registry {
 
     async fn first_phase(&self, prefix: &Prefix, served: &Served, options: &WatchOptions, asked: Option<u64>) -> Result<Phase, Failure> {
         let store = self.store();
+        if options.timeout.is_zero() {
+            return Ok(Phase::Ended);
+        }
         let with_state = options.list.initial_events.unwrap_or(asked.unwrap_or(0) == 0);
         if with_state {
-            self.wait_for(asked.unwrap_or(0)).await?;
+            if let Err(failure) = self.wait_for(asked.unwrap_or(0)).await {
+                // The stream has begun: what goes wrong now is an event.
+                return Ok(Phase::Failed(failure));
+            }
             let snapshot = store.snapshot(prefix);
-            let end_bookmark = options.bookmarks && options.list.initial_events == Some(true);
+            // A watch that begins with the state is a streaming list, also when it does not say so.
+            let end_bookmark = options.bookmarks;
             return Ok(match store.watch(prefix, snapshot.revision) {
                 Ok(cursor) => Phase::Initial(Box::new(Initial { snapshot, after: None, end_bookmark, cursor })),
                 Err(error) => over(error, snapshot.revision.0, store.revision()),

@@ -198,8 +198,27 @@ async fn fault_19_a_future_version_is_waited_for_in_silence() {
 #[tokio::test(start_paused = true)]
 async fn fault_19_a_streaming_list_of_a_future_version_is_refused() {
     let server = Server::new();
-    let too_far = server.registry.watch(&server.target(CONFIGMAPS, ""), streaming(100)).await.map(drop);
-    refused(&too_far, "Timeout", &["ResourceVersionTooLarge "]);
+    let mut too_far = server.registry.watch(&server.target(CONFIGMAPS, ""), streaming(100)).await.unwrap();
+    let Some(WatchItem::Error(failure)) = too_far.next().await.and_then(|mut items| items.pop()) else {
+        panic!("one error event");
+    };
+    refused(&Err::<(), _>(failure), "Timeout", &["ResourceVersionTooLarge "]);
+    assert!(too_far.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_watch_that_begins_with_the_state_says_when_it_has_told_it() {
+    let server = Server::new();
+    server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    for version in ["", "0"] {
+        let mut options = from(version);
+        options.bookmarks = true;
+        let mut watch = server.registry.watch(&server.target(CONFIGMAPS, ""), options).await.unwrap();
+        assert_eq!(words(&mut watch, 2).await, "+a end");
+    }
+    let mut over = from("");
+    over.timeout = Duration::ZERO;
+    assert!(server.registry.watch(&server.target(CONFIGMAPS, ""), over).await.unwrap().next().await.is_none());
 }
 
 #[tokio::test]
