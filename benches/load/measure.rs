@@ -13,13 +13,13 @@ pub(crate) fn cpu(pids: &[u32]) -> Duration {
     Duration::from_nanos(nanos)
 }
 
-/// CPU time of a process since its start, threads that have ended included; in steps of 10 ms.
+/// CPU time of a process since its start, threads that have ended included: what is counted in steps of 10 ms, or more finely by the living threads.
 pub(crate) fn whole_cpu(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let words = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
     // User and system time are the 14th and 15th; two stand before what is split here.
     let ticks: u64 = words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
-    Duration::from_millis(10 * ticks)
+    Duration::from_millis(10 * ticks).max(cpu(&[pid]))
 }
 
 /// CPU time of the calling thread.

@@ -4,6 +4,7 @@ use crate::connection::{Ask, Connection, Protocol};
 use crate::measure::{Sample, cpu};
 use crate::target::Target;
 use anyhow::ensure;
+use http::StatusCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -55,7 +56,8 @@ impl Space {
             return Ok(());
         }
         let mut connection = self.connect().await?;
-        connection.send(&Ask::delete(self.objects())).await?;
+        // A million objects are more than a server deletes in the time of one request.
+        while connection.ask(&Ask::delete(self.objects())).await?.0 == StatusCode::GATEWAY_TIMEOUT {}
         connection.send(&Ask::delete(format!("/api/v1/namespaces/{}", self.name))).await?;
         Ok(())
     }
