@@ -6,9 +6,13 @@ const HIGHS: u64 = 0x8080_8080_8080_8080;
 /// The first position at or after `from` of a quote, a backslash or a control character; the length when there is none.
 pub(super) fn plain_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
-    // Whole blocks first, in a form that becomes vector instructions.
+    // Whole blocks first, in a form that becomes vector instructions (a pattern over the byte, or a fold of truth values, does not: ten times the work).
     while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<16>) {
-        if block.iter().fold(false, |any, byte| any | matches!(byte, b'"' | b'\\' | 0..=0x1f)) {
+        let mut hit = 0;
+        for byte in block {
+            hit |= u8::from(*byte < 0x20) | u8::from(*byte == b'"') | u8::from(*byte == b'\\');
+        }
+        if hit != 0 {
             break;
         }
         at += 16;
