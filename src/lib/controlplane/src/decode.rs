@@ -108,7 +108,9 @@ pub(crate) fn patch_kind(exchange: &Exchange, served: &Served) -> Result<PatchKi
             let message = format!(
                 "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json{strategic}, application/apply-patch+yaml"
             );
-            Err(Failure::new(Reason::UnsupportedMediaType, message).with_details(Details::default()))
+            let failure = Failure::new(Reason::UnsupportedMediaType, message);
+            // Of a native kind the router refuses it, of a custom one the handler.
+            Err(if served.definition.custom { failure } else { failure.with_details(Details::default()) })
         }
     }
 }

@@ -162,7 +162,8 @@ pub(crate) fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOpt
         if options.orphan_dependents.is_some() {
             let message = "Invalid value: orphanDependents and propagationPolicy may not both be set";
             errors.push(FieldError::new(FieldReason::Invalid, "propagationPolicy", message));
-        } else if !matches!(policy, "Foreground" | "Background" | "Orphan") {
+        }
+        if !matches!(policy, "Foreground" | "Background" | "Orphan") {
             let message = format!("Unsupported value: {policy:?}: supported values: \"Background\", \"Foreground\", \"Orphan\"");
             errors.push(FieldError::new(FieldReason::NotSupported, "propagationPolicy", message));
         }
