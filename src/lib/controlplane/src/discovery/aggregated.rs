@@ -59,7 +59,10 @@ fn resource(resource: &Resource) -> Value {
         entry.set(&["categories"], definition.categories.clone());
     }
     let mut subresources: Vec<_> = definition.versions[resource.version].subresources.iter().collect();
-    subresources.sort_by_key(|subresource| subresource.name);
+    // Those of a custom resource stand in upstream's order: status, then scale.
+    if !definition.custom {
+        subresources.sort_by_key(|subresource| subresource.name);
+    }
     let subresources: Vec<Value> = subresources
         .into_iter()
         .map(|subresource| json!({"subresource": subresource.name, "responseKind": kind(&subresource.kind), "verbs": Resource::words(subresource.verbs)}))

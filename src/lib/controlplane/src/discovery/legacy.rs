@@ -45,7 +45,10 @@ pub(super) fn resources(group: &str, version: &GroupVersion) -> Document {
     for resource in &version.resources {
         list.push(main(resource));
         let mut subresources: Vec<&Subresource> = resource.definition.versions[resource.version].subresources.iter().collect();
-        subresources.sort_by_key(|subresource| subresource.name);
+        // Those of a custom resource stand in upstream's order: status, then scale.
+        if !resource.definition.custom {
+            subresources.sort_by_key(|subresource| subresource.name);
+        }
         list.extend(subresources.into_iter().map(|subresource| sub(resource, subresource)));
     }
     let group_version = if group.is_empty() { version.name.clone() } else { format!("{group}/{}", version.name) };

@@ -375,7 +375,7 @@ fn from_user_agent(agent: &str) -> String {
         }
         name.push(letter);
     }
-    name
+    if name.is_empty() { "unknown".to_owned() } else { name }
 }
 
 /// Errors that rules could not cope with.

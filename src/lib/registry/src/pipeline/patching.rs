@@ -102,7 +102,9 @@ impl Job<'_> {
         let shape = &self.body_shape;
         if shape.custom && object.api_version() != shape.gvk.api_version() && !object.api_version().is_empty() {
             let error = invalid("apiVersion", object.api_version(), format!("must be {}", shape.gvk.api_version()));
-            return Err(Failure::invalid(&shape.gvk.group, &shape.gvk.kind, object.name(), &[error]));
+            // Upstream names the group that was given.
+            let group = object.api_version().rsplit_once('/').map_or("", |(group, _)| group);
+            return Err(Failure::invalid(group, &shape.gvk.kind, object.name(), &[error]));
         }
         shape.fit(object, strictness).map_err(|misfit| {
             let why = match misfit {
