@@ -21,6 +21,8 @@ pub(super) struct Findings {
     pub(super) discovery: Option<String>,
     /// What could not be counted or deleted, and why.
     pub(super) deletion: Vec<String>,
+    /// Resources that were not found, and the answer: gone with their definition, or served in another version now, with their objects.
+    pub(super) missing: Vec<(DiscoveredResource, String)>,
     /// Objects that are left, by resource.
     pub(super) remaining: BTreeMap<String, u64>,
     /// Objects that are left, by the finalizer that holds them.
@@ -37,7 +39,13 @@ impl Findings {
 
     /// Whether something could not be looked at or deleted.
     pub(super) fn failed(&self) -> bool {
-        self.discovery.is_some() || !self.deletion.is_empty()
+        self.discovery.is_some() || !self.deletion.is_empty() || !self.missing.is_empty()
+    }
+
+    /// What was not found though it is served is a failure to tell; the rest is only a reason to look again.
+    pub(super) fn judge_missing(&mut self, is_served: impl Fn(&DiscoveredResource) -> bool) {
+        let told = self.missing.iter().filter(|(resource, _)| is_served(resource)).map(|(_, why)| why.clone());
+        self.deletion.extend(told);
     }
 
     fn add(&mut self, resource: &DiscoveredResource, outcome: Result<Census, Error>) {
@@ -50,7 +58,7 @@ impl Findings {
                 self.remaining.insert(qualified(resource), census.left);
                 self.held.push(resource.clone());
             }
-            // A 404 too: the resource may be served in another version now, with its objects.
+            Err(error) if code(&error) == 404 => self.missing.push((resource.clone(), format!("{}: {error}", qualified(resource)))),
             Err(error) => self.deletion.push(format!("{}: {error}", qualified(resource))),
         }
     }
@@ -177,6 +185,11 @@ mod tests {
             let mut findings = Findings::default();
             findings.add(&gears, Err(Error::Api(Box::new(status))));
             assert!(!findings.is_empty() && findings.failed(), "{code}");
+            // Nobody is told of what went with its definition meanwhile.
+            findings.judge_missing(|_| false);
+            assert_eq!(findings.deletion.is_empty(), code == 404, "{code}");
+            findings.judge_missing(|_| true);
+            assert!(!findings.deletion.is_empty(), "{code}");
         }
     }
 

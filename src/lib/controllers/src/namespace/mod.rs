@@ -128,6 +128,11 @@ impl Namespaces {
                 return if unchanged { self.finalize(client, name, namespace).await } else { Ok(Next::After(DEBOUNCE)) };
             }
         }
+        if !findings.missing.is_empty() {
+            let discovered = Discovered::query(client).await?;
+            let (served, _) = contents(&discovered);
+            findings.judge_missing(|found| served.contains(&(found.resource.api_version.as_str(), found.resource.plural.as_str())));
+        }
         let path = format!("/api/v1/namespaces/{name}");
         conditions::write(client, &path, namespace, &findings).await?;
         Ok(Next::After(self.end(name, findings)))
