@@ -81,7 +81,7 @@ impl Step {
                     None => Vec::new(),
                 }
             }
-            Self::Union(steps) => steps.iter().flat_map(|step| step.apply(value)).collect(),
+            Self::Union(steps) => steps.iter().flat_map(|step| step.apply(value)).take(MAX_NODES).collect(),
             Self::Every => children(value),
             Self::Descend => descend(value),
             Self::Filter(filter) => children(value).into_iter().filter(|item| filter.holds(item)).collect(),
@@ -259,6 +259,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    #[test]
+    fn fault_41_a_union_of_many_parts_finds_no_more_than_any_step() {
+        let object = json!({"l": vec![0; 20_000]});
+        let path = JsonPath::parse(&format!(".l[{}]", vec!["*"; 4_000].join(","))).unwrap();
+        assert!(path.find(&object).len() <= MAX_NODES);
+    }
 
     #[test]
     fn columns_find_their_values() {

@@ -1,12 +1,13 @@
 //! Secrets of type `kubernetes.io/service-account-token`: they are given a token of their account, and go with it.
 
 use crate::queue::{Next, Queue};
-use crate::rest::code;
+use crate::rest::{self, Ask, code};
 use crate::watching;
 use ferrokube_client::cause;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use std::collections::{BTreeMap, HashMap};
@@ -98,7 +99,11 @@ async fn fill(client: Client, (namespace, name): Name, ca: &str, sign: &Sign) ->
         return Ok(Next::Done);
     }
     let of = annotation(&secret, ACCOUNT).to_owned();
-    let account = if of.is_empty() { None } else { Api::<ServiceAccount>::namespaced(client, &namespace).get_opt(&of).await? };
+    if !is_name(&of) {
+        // No account can have it, and the text of a client must not become part of a path.
+        return delete(&secrets, &secret).await;
+    }
+    let account = account(&client, &namespace, &of).await?;
     let is_meant = |account: &ServiceAccount| annotation(&secret, ACCOUNT_UID).is_empty() || account.uid().as_deref() == Some(annotation(&secret, ACCOUNT_UID));
     let Some(account) = account.filter(is_meant) else {
         return delete(&secrets, &secret).await;
@@ -139,7 +144,8 @@ fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Si
 }
 
 async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, TaskError> {
-    let preconditions = Preconditions { uid: secret.uid(), ..Preconditions::default() };
+    // The version too: an annotation that was mended, or an account made anew, since the secret was read is told by the watch.
+    let preconditions = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
     match secrets.delete(&secret.name_any(), &DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }).await {
         Err(error) if matches!(code(&error), 404 | 409) => Ok(Next::Done),
         other => Ok(other.map(|_| Next::Done)?),
@@ -147,11 +153,11 @@ async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, TaskErro
 }
 
 async fn unlink(client: Client, (namespace, name): Name, secret: &str) -> Result<Next, TaskError> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
-    if name.is_empty() {
+    if !is_name(&name) {
         return Ok(Next::Done);
     }
-    let Some(mut account) = accounts.get_opt(&name).await? else { return Ok(Next::Done) };
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
+    let Some(mut account) = account(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let listed = account.secrets.get_or_insert_default();
     let before = listed.len();
     listed.retain(|reference| reference.name.as_deref() != Some(secret));
@@ -164,6 +170,21 @@ async fn unlink(client: Client, (namespace, name): Name, secret: &str) -> Result
     }
 }
 
+/// The account; `None` only when an answer proves that it does not exist.
+async fn account(client: &Client, namespace: &str, name: &str) -> Result<Option<ServiceAccount>, TaskError> {
+    let accounts = ApiResource::erase::<ServiceAccount>(&());
+    let found = rest::get(client, &accounts, Some(namespace), name, Ask::default()).await?;
+    Ok(found.map(serde_json::from_value).transpose().map_err(kube::Error::SerdeError)?)
+}
+
+/// Whether an account can have this name: a DNS subdomain.
+fn is_name(text: &str) -> bool {
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    text.len() <= 253
+        && text.split('.').all(|part| ends(part.as_bytes().first()) && ends(part.as_bytes().last()))
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.'))
+}
+
 fn annotation<'a>(secret: &'a Secret, key: &str) -> &'a str {
     secret.annotations().get(key).map_or("", String::as_str)
 }
@@ -171,6 +192,13 @@ fn annotation<'a>(secret: &'a Secret, key: &str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_that_is_no_name_never_becomes_part_of_a_path() {
+        assert!(is_name("default") && is_name("a-b.c1"));
+        assert!(["", "default?x", "../../secrets", "a/b", "A", "a b", ".a", "a-", "a..b"].into_iter().all(|text| !is_name(text)));
+        assert!(!is_name(&"a".repeat(254)));
+    }
 
     #[test]
     fn only_what_is_absent_is_made() {

@@ -138,7 +138,12 @@ impl Registry {
                 }
             }
             if !mine.is_empty() {
-                let converted = self.convert(served, converter, &entries, &mine).await.inspect_err(|failure| claims.fail(failure))?;
+                let converted = self.convert(served, converter, &entries, &mine).await.inspect_err(|failure| {
+                    // Of several objects it is not known whose failure it is: who waits for one of the others asks again.
+                    if claims.names.len() == 1 {
+                        claims.fail(failure);
+                    }
+                })?;
                 for ((place, object), name) in mine.into_iter().zip(converted).zip(&claims.names) {
                     entries[place] = Arc::new(entry_of(served, &entries[place], object));
                     self.parts.converted.put(name.clone(), &entries[place]);

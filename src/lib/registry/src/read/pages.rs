@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// A list whose client asks for no further page for so long loses its state: upstream's distance between two compactions.
 const KEPT: Duration = Duration::from_secs(5 * 60);
-/// At most so many states; beyond, those that were used longest ago go.
+/// At most so many states; beyond, those go first whose clients only ever asked for one page, then those that were used longest ago.
 const MAX_STATES: usize = 128;
 /// What the states may hold that is no longer present, by estimate; or as much as is present, if that is more.
 const MAX_BYTES: u64 = 128 * 1024 * 1024;
@@ -29,7 +29,9 @@ struct Held {
     /// How many lists are on their way through it.
     lists: usize,
     used: Instant,
-    /// Of an entry, on average.
+    /// Whether anybody went on after the first page.
+    continued: bool,
+    /// Of the largest entry that was listed from it.
     entry_bytes: u64,
 }
 
@@ -38,10 +40,10 @@ impl Held {
         self.snapshot.revision == revision && self.prefix.as_str() == prefix.as_str()
     }
 
-    /// At most what it keeps from being freed: every revision overwrites one entry of a resource.
-    fn bytes(&self, now: Revision) -> u64 {
+    /// About what it keeps from being freed: every revision overwrites one entry of a resource, of the size of those listed or of the store's average.
+    fn bytes(&self, now: Revision, average: u64) -> u64 {
         let entries = self.snapshot.count(None, None) as u64;
-        now.0.saturating_sub(self.snapshot.revision.0).min(entries).saturating_mul(self.entry_bytes)
+        now.0.saturating_sub(self.snapshot.revision.0).min(entries).saturating_mul(self.entry_bytes.max(average))
     }
 }
 
@@ -63,14 +65,20 @@ impl Pages {
     pub(super) fn hold(&self, prefix: &Prefix, snapshot: &Snapshot, place: Place, entry_bytes: u64) {
         let mut held = self.lock();
         let known = held.iter().position(|held| held.is(prefix, snapshot.revision)).map(|at| held.remove(at));
-        let mut state = known.unwrap_or_else(|| Held { prefix: prefix.clone(), snapshot: snapshot.clone(), lists: 0, used: Instant::now(), entry_bytes });
+        let mut state =
+            known.unwrap_or_else(|| Held { prefix: prefix.clone(), snapshot: snapshot.clone(), lists: 0, used: Instant::now(), continued: false, entry_bytes });
         if place == Place::First || state.lists == 0 {
             state.lists += 1;
         }
         state.used = Instant::now();
+        state.continued |= place == Place::Later;
+        state.entry_bytes = state.entry_bytes.max(entry_bytes);
         held.push(state);
-        let over = held.len().saturating_sub(MAX_STATES);
-        let dropped: Vec<Held> = held.drain(..over).collect();
+        let mut dropped = Vec::new();
+        while held.len() > MAX_STATES {
+            let first = held.iter().position(|state| !state.continued).unwrap_or(0);
+            dropped.push(held.remove(first));
+        }
         drop(held);
         // Outside of the lock: freeing a large state takes its time.
         drop(dropped);
@@ -78,7 +86,10 @@ impl Pages {
 
     /// A held state.
     pub(super) fn find(&self, prefix: &Prefix, revision: Revision) -> Option<Snapshot> {
-        self.lock().iter().find(|held| held.is(prefix, revision)).map(|held| held.snapshot.clone())
+        let mut held = self.lock();
+        let state = held.iter_mut().find(|held| held.is(prefix, revision))?;
+        state.continued = true;
+        Some(state.snapshot.clone())
     }
 
     /// A list has its last page.
@@ -91,14 +102,15 @@ impl Pages {
         drop(dropped);
     }
 
-    /// Drops what was not used for long, and the oldest of what holds too much. `present` bytes are stored at revision `now`.
-    fn tidy(&self, now: Revision, present: u64) {
+    /// Drops what was not used for long, and the oldest of what holds too much. `present` bytes are stored at revision `now`,
+    /// an entry has `average` of them.
+    fn tidy(&self, now: Revision, present: u64, average: u64) {
         let mut held = self.lock();
         let most = MAX_BYTES.max(present);
-        let mut bytes: u64 = held.iter().map(|held| held.bytes(now)).sum();
+        let mut bytes: u64 = held.iter().map(|held| held.bytes(now, average)).sum();
         let mut dropped = Vec::new();
         while let Some(oldest) = held.first().filter(|oldest| bytes > most || oldest.used.elapsed() > KEPT) {
-            bytes = bytes.saturating_sub(oldest.bytes(now));
+            bytes = bytes.saturating_sub(oldest.bytes(now, average));
             dropped.push(held.remove(0));
         }
         drop(held);
@@ -113,7 +125,8 @@ impl crate::Registry {
             tokio::time::sleep(TIDIED_EVERY).await;
             if !self.parts.pages.lock().is_empty() {
                 let stats = self.store().stats();
-                self.parts.pages.tidy(self.store().revision(), stats.live_bytes);
+                let entries: usize = stats.entries.iter().map(|(_, count)| count).sum();
+                self.parts.pages.tidy(self.store().revision(), stats.live_bytes, stats.live_bytes / (entries as u64).max(1));
             }
         }
     }
@@ -143,10 +156,10 @@ mod tests {
         pages.release(&prefix, state.revision);
         pages.hold(&prefix, &state, Place::Later, 10);
         tokio::time::advance(KEPT).await;
-        pages.tidy(state.revision, 0);
+        pages.tidy(state.revision, 0, 0);
         assert_eq!(count(&pages), 1);
         tokio::time::advance(Duration::from_secs(1)).await;
-        pages.tidy(state.revision, 0);
+        pages.tidy(state.revision, 0, 0);
         assert_eq!(count(&pages), 0);
     }
 
@@ -154,12 +167,16 @@ mod tests {
     async fn states_are_bounded_in_number() {
         let store = Store::open(Config::memory()).unwrap();
         let pages = Pages::default();
+        let under_way = Prefix::new("underway").unwrap();
+        pages.hold(&under_way, &store.snapshot(&under_way), Place::First, 10);
+        assert!(pages.find(&under_way, store.revision()).is_some());
         for number in 0..MAX_STATES + 3 {
             let prefix = Prefix::new(&format!("r{number}")).unwrap();
             pages.hold(&prefix, &store.snapshot(&prefix), Place::First, 10);
         }
         assert_eq!(count(&pages), MAX_STATES);
         let [first, last] = [0, MAX_STATES + 2].map(|number| Prefix::new(&format!("r{number}")).unwrap());
+        assert!(pages.find(&under_way, store.revision()).is_some(), "a list that somebody goes on with outlives those that nobody does");
         assert!(pages.find(&first, store.revision()).is_none() && pages.find(&last, store.revision()).is_some());
     }
 }
