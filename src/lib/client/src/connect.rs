@@ -1,6 +1,7 @@
 //! A connection to an API server: one configuration, from which clients with different identities are made.
 
 use crate::identity::ServiceAccountIdentity;
+use crate::patience::PatienceLayer;
 use base64::Engine;
 use http::HeaderValue;
 use http::header::USER_AGENT;
@@ -89,7 +90,8 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Client`].
     pub fn client(&self) -> Result<Client, ConnectionError> {
-        Client::try_from(self.config.clone()).map_err(ConnectionError::Client)
+        let builder = ClientBuilder::try_from(self.config.clone()).map_err(ConnectionError::Client)?;
+        Ok(builder.with_layer(&PatienceLayer).build())
     }
 
     /// A client that acts as a service account, with tokens that `identity` keeps fresh.
@@ -100,6 +102,6 @@ impl Connection {
         let mut config = self.config.clone();
         config.auth_info = AuthInfo::default();
         let builder = ClientBuilder::try_from(config).map_err(ConnectionError::Client)?;
-        Ok(builder.with_layer(&identity.layer()).build())
+        Ok(builder.with_layer(&PatienceLayer).with_layer(&identity.layer()).build())
     }
 }

@@ -99,10 +99,12 @@ impl Elector {
     /// Waits until this candidate holds the lease. Cancel safe.
     pub async fn acquire(&mut self) {
         loop {
-            match self.attempt().await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(error) => tracing::debug!(error = %error, "cannot try for the leader lease"),
+            // A request that is never answered (a server that is paused, or gone without a word) must not keep a candidate from the next attempt.
+            match tokio::time::timeout(self.timing.deadline, self.attempt()).await {
+                Ok(Ok(true)) => return,
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => tracing::debug!(error = %error, "cannot try for the leader lease"),
+                Err(_) => tracing::debug!("an attempt at the leader lease was not answered in time"),
             }
             tokio::time::sleep(self.timing.retry).await;
         }

@@ -7,6 +7,7 @@ pub mod connect;
 pub mod discovery;
 pub mod identity;
 pub mod leader;
+mod patience;
 pub mod traced;
 
 pub use action::{Action, add_cause, cause, tracked};

@@ -21,6 +21,8 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// Between two looks at discovery.
 const REDISCOVER: Duration = Duration::from_secs(30);
+/// After a failed look.
+const RETRY: Duration = Duration::from_secs(1);
 /// At least so long between two looks that somebody asked for.
 const PAUSE: Duration = Duration::from_millis(200);
 /// And so many times as long as the last look took, so that many definitions that come one after the other do not have all resources described for each.
@@ -76,7 +78,12 @@ impl Monitor {
             let begun = Instant::now();
             match Discovered::query(&self.client).await {
                 Ok(discovered) => self.adjust(Arc::new(discovered), &mut watched, &mut tasks),
-                Err(error) => tracing::debug!(error = %error, "discovery failed"),
+                Err(error) => {
+                    // Without it there are no watches and nothing is collected: not to be left until the next regular look.
+                    tracing::debug!(error = %error, "discovery failed and is asked again");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
             }
             tokio::time::sleep((begun.elapsed() * PAUSES).clamp(PAUSE, REDISCOVER / 6)).await;
             let _ = tokio::time::timeout(REDISCOVER, self.wanted.notified()).await;

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 /// The first delay after a failure; doubles with each further one.
 const BACKOFF: Duration = Duration::from_millis(10);
-/// The longest delay after failures.
-const MAX_BACKOFF: Duration = Duration::from_secs(120);
+/// The longest delay after failures: so long after a server came back may work be left that failed while it was away.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// What a reconcile asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl<K: Key> Queue<K> {
             Err(_) => {
                 let failures = state.failures.entry(key.clone()).or_insert(0);
                 *failures = failures.saturating_add(1);
-                Some(BACKOFF.saturating_mul(1 << (*failures - 1).min(14)).min(MAX_BACKOFF))
+                Some(BACKOFF.saturating_mul(1 << (*failures - 1).min(12)).min(MAX_BACKOFF))
             }
         };
         // A wake-up during a failed attempt must not defeat the back-off.
