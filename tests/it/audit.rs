@@ -55,6 +55,41 @@ async fn fault_55_kill_9_loses_no_event_of_an_acknowledged_write() {
     }
 }
 
+/// Who hangs up at once may have written, and is in the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_55_a_write_whose_client_hung_up_is_recorded() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let stored = async || {
+        let list = admin.get(CONFIGMAPS).await.unwrap().body;
+        let names = list["items"].as_array().unwrap().iter().filter_map(|item| item["metadata"]["name"].as_str()).filter(|name| name.starts_with("brief-"));
+        names.map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+    };
+    let (mut answered, mut number, begun) = (0, 0_u64, std::time::Instant::now());
+    // Until enough of them were written without an answer.
+    while stored().await.len() < answered + 20 {
+        assert!(begun.elapsed() < BOUND, "{number} writes, {answered} of them answered: none was cut off in time");
+        for _ in 0..20 {
+            number += 1;
+            // An event of a create that was cut off knows no name; its URI is as it was asked.
+            let (path, body) = (format!("{CONFIGMAPS}?fieldManager=brief-{number}"), config_map(&format!("brief-{number}")));
+            let patience = Duration::from_micros(200 + number * 61 % 2000);
+            answered += usize::from(tokio::time::timeout(patience, admin.post(&path, &body)).await.is_ok());
+        }
+    }
+    let recorded = || {
+        let events = events(&cluster);
+        let creates = events.iter().filter(|event| event["objectRef"]["resource"] == "configmaps");
+        let managers = creates.filter_map(|event| event["requestURI"].as_str()?.split_once("fieldManager=").map(|(_, name)| name.to_owned()));
+        managers.collect::<std::collections::BTreeSet<_>>()
+    };
+    wait_until("every object has its event", BOUND, async || {
+        let missing: Vec<String> = stored().await.difference(&recorded()).cloned().collect();
+        if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_event_has_the_ids_of_its_object() {
     let cluster = Cluster::start(FERROKUBE).unwrap();

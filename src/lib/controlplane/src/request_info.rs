@@ -9,6 +9,7 @@ use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_auth::ResourceAccess;
 use http::Method;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A request's subject.
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ pub(crate) struct RequestInfo {
     /// `get`, `list`, `watch`, `deletecollection`, ...; for non-resource paths the method in lower case.
     pub(crate) verb: Cow<'static, str>,
     /// Present below `/api/<version>/` and `/apis/<group>/<version>/`.
-    pub(crate) resource: Option<ResourceInfo>,
+    pub(crate) resource: Option<Arc<ResourceInfo>>,
 }
 
 /// The resource part of a request.
@@ -47,7 +48,7 @@ pub(crate) struct ResourceInfo {
 impl RequestInfo {
     /// The resource as authorization sees it.
     pub(crate) fn access(&self) -> Option<ResourceAccess<'_>> {
-        self.resource.as_ref().map(ResourceInfo::access)
+        self.resource.as_deref().map(ResourceInfo::access)
     }
 
     /// Whether the request may run for minutes: watches and proxied connections.
@@ -117,7 +118,7 @@ pub(crate) fn parse(method: &Method, raw_path: &str, query: &Query) -> (RequestI
     let (group, version, parts) = if is_core { ("", rest[0], &rest[1..]) } else { (rest[0], rest[1], &rest[2..]) };
     let (info, verb) = parse_resource(method, (group, version), parts, query);
     refused = refused.or_else(|| refuse(&info));
-    (RequestInfo { verb, resource: Some(info), path: path.into_owned() }, refused)
+    (RequestInfo { verb, resource: Some(Arc::new(info)), path: path.into_owned() }, refused)
 }
 
 fn parse_resource(method: &Method, (group, version): (&str, &str), mut parts: &[&str], query: &Query) -> (ResourceInfo, Cow<'static, str>) {

@@ -39,10 +39,9 @@ enum Action {
 
 /// Answers a request about a resource.
 pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange) -> Result<Response, Stop> {
-    let info = exchange.info.resource.take().expect("the caller saw it");
-    let result = dispatch(shared, exchange, &info).await;
-    exchange.info.resource = Some(info);
-    result
+    // Shared, not taken: a request that is cut off is recorded with what it was about.
+    let info = exchange.info.resource.clone().expect("the caller saw it");
+    dispatch(shared, exchange, &info).await
 }
 
 async fn dispatch(shared: &Arc<Shared>, exchange: &mut Exchange, info: &ResourceInfo) -> Result<Response, Stop> {

@@ -66,12 +66,13 @@ pub(crate) struct Server(pub(crate) Arc<Shared>);
 impl Shared {
     /// Answers one request; nothing that its handling does can end the server.
     pub(crate) async fn answer(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
-        let mut exchange = Exchange::new(head, body);
-        let mut response = match AssertUnwindSafe(self.process(&mut exchange)).catch_unwind().await {
+        let mut under_way = UnderWay { shared: self, exchange: Exchange::new(head, body), left: false };
+        let mut response = match AssertUnwindSafe(self.process(&mut under_way.exchange)).catch_unwind().await {
             Ok(response) => response,
-            Err(panic) => self.panicked(&mut exchange, panic.as_ref()),
+            Err(panic) => self.panicked(&mut under_way.exchange, panic.as_ref()),
         };
-        chain::leave(self, &mut exchange, &mut response);
+        under_way.leave(&mut response);
+        let exchange = &mut under_way.exchange;
         crate::body::discard(exchange.take_body()).await;
         let unknown = exchange.real_user.name == ANONYMOUS || response.status() == StatusCode::UNAUTHORIZED;
         if unknown && exchange.head.version == Version::HTTP_2 {
@@ -83,7 +84,7 @@ impl Shared {
             && let Err(error) = recorded.await
         {
             tracing::error!(error = %error, "a write could not be audited and is not acknowledged");
-            return self.unrecorded(&exchange);
+            return self.unrecorded(exchange);
         }
         response
     }
@@ -138,6 +139,35 @@ impl Shared {
         response
     }
 }
+
+/// A request on its way through the chain. Dropped before it was answered (its client went away, the connection broke), it is recorded all the same:
+/// what it writes may be on its way to the disk (fault 55).
+struct UnderWay<'a> {
+    shared: &'a Shared,
+    exchange: Exchange,
+    left: bool,
+}
+
+impl UnderWay<'_> {
+    fn leave(&mut self, response: &mut Response) {
+        self.left = true;
+        chain::leave(self.shared, &mut self.exchange, response);
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if self.left {
+            return;
+        }
+        let message = "the client went away before the answer; whether the request was carried out is unknown";
+        self.exchange.audit.failure = Some(Failure { code: CLIENT_CLOSED_REQUEST, reason: None, ..Failure::new(Reason::InternalError, message) });
+        self.leave(&mut status::with_type(CLIENT_CLOSED_REQUEST, "text/plain", crate::body::empty()));
+    }
+}
+
+/// What log and audit say of a request whose client did not wait: nobody sees it.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 /// The answer to a request that took too long: a `Status` without its type, in plain text, as upstream's timeout handler writes it.
 fn timed_out() -> Response {

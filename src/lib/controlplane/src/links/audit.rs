@@ -125,7 +125,7 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
 fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code: u16) -> Recorded {
     let mut annotations = exchange.context.as_ref().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
     if let Some(ending) = &exchange.audit.ending {
-        ending.keep(&annotations, exchange.info.resource.as_ref());
+        ending.keep(&annotations, exchange.info.resource.as_deref());
     }
     let decision = annotations.remove(DECISION).unwrap_or_default();
     let reason = annotations.remove(REASON).unwrap_or_default();

@@ -13,7 +13,7 @@ pub(crate) fn enter(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Sto
     let (info, refused) = request_info::parse(&exchange.head.method, exchange.head.uri.path(), &exchange.query);
     exchange.info = info;
     exchange.refused = refused;
-    if exchange.info.resource.as_ref().is_some_and(request_info::ResourceInfo::is_verb_alone) {
+    if exchange.info.resource.as_deref().is_some_and(request_info::ResourceInfo::is_verb_alone) {
         // Upstream answers before it knows who asks, and clients see this code.
         return Err(crate::status::text(500, "Internal Server Error: the path names no resource\n").into());
     }
