@@ -3,10 +3,12 @@
 use crate::body::{empty, full};
 use crate::broken;
 use crate::cork::{Cork, Turns};
+use crate::gate::gated;
 use crate::guard::{Activity, CountedBody, HeadGuard};
 use crate::peer::Shown;
 use crate::server::{CloseConnection, Handler, Limits, Request, Response, Stats};
 use crate::shutdown::Shutdown;
+use crate::socket::Socket;
 use crate::stall::TICKS;
 use crate::tls::Tls;
 use http::header::CONTENT_LENGTH;
@@ -44,7 +46,7 @@ pub(crate) struct Shared {
 pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: SocketAddr) {
     // Small answers must not wait for acknowledgements of earlier ones; a socket that is gone already fails at its first read.
     let _ = socket.set_nodelay(true);
-    let stream = match tokio::time::timeout(shared.limits.handshake, shared.acceptor.accept(socket)).await {
+    let stream = match tokio::time::timeout(shared.limits.handshake, shared.acceptor.accept(Socket(socket))).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +65,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: Socke
     }
 }
 
-async fn requests(shared: &Arc<Shared>, stream: TlsStream<TcpStream>, address: SocketAddr) -> hyper::Result<()> {
+async fn requests(shared: &Arc<Shared>, stream: TlsStream<Socket>, address: SocketAddr) -> hyper::Result<()> {
     let session = stream.get_ref().1;
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let chain = session.peer_certificates().map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect()).unwrap_or_default();
@@ -126,17 +128,23 @@ impl Ending<'_> {
     async fn drive<C: Future<Output = hyper::Result<()>>>(self, connection: C, end: impl Fn(Pin<&mut C>)) -> hyper::Result<()> {
         let mut connection = pin!(connection);
         let mut stalled = pin!(self.stalled());
+        let is_cut = async {
+            tokio::select! {
+                biased;
+                () = stalled.as_mut() => true,
+                () = self.reason() => false,
+            }
+        };
         tokio::select! {
             biased;
             result = connection.as_mut() => return result,
-            () = stalled.as_mut() => return Ok(()),
-            () = self.reason() => {}
+            is_cut = gated(is_cut) => if is_cut { return Ok(()) },
         }
         end(connection.as_mut());
         tokio::select! {
             biased;
             result = connection => result,
-            () = stalled => Ok(()),
+            () = gated(stalled) => Ok(()),
         }
     }
 

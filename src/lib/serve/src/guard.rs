@@ -6,6 +6,7 @@
 
 use crate::body::Body;
 use crate::broken::{self, KEPT_BYTES};
+use crate::gate::Gate;
 use crate::stall::{Piece, Wait, Waits};
 use http::StatusCode;
 use http_body::{Frame, SizeHint};
@@ -123,6 +124,8 @@ const LINGER: Duration = Duration::from_millis(500);
 /// A byte stream whose reads fail when a head that has begun does not end in time, and whose own answers to broken heads have a text.
 pub(crate) struct HeadGuard<T> {
     inner: T,
+    /// Before reads: an answer that goes on polls them with every frame.
+    reads: Gate,
     activity: Arc<Activity>,
     limit: Duration,
     /// HTTP/2: time counts only until the first request (an idle connection still reads pings and window updates), and heads are not looked at.
@@ -150,7 +153,8 @@ struct Replaced {
 impl<T> HeadGuard<T> {
     pub(crate) fn new(inner: T, activity: Arc<Activity>, limit: Duration, is_http2: bool) -> Self {
         let since = Some(Instant::now());
-        Self { inner, activity, limit, is_http2, since, heads: 0, timer: None, head: Vec::new(), written: 0, replaced: None, lingers: None }
+        let (reads, head) = (Gate::new(), Vec::new());
+        Self { inner, reads, activity, limit, is_http2, since, heads: 0, timer: None, head, written: 0, replaced: None, lingers: None }
     }
 
     fn poll_deadline(&mut self, since: Instant, limit: Duration, task: &mut Context<'_>) -> Poll<()> {
@@ -212,7 +216,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadGuard<T> {
         if begun != this.heads {
             (this.heads, this.since, this.head) = (begun, None, Vec::new());
         }
-        if let Poll::Ready(result) = Pin::new(&mut this.inner).poll_read(task, buffer) {
+        if let Poll::Ready(result) = this.reads.poll(task, |task| Pin::new(&mut this.inner).poll_read(task, buffer)) {
             this.keep(&buffer.filled()[before..]);
             return Poll::Ready(result);
         }

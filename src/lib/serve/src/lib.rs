@@ -7,6 +7,7 @@ mod broken;
 mod connection;
 mod cork;
 pub mod files;
+mod gate;
 mod guard;
 pub mod kubeconfig;
 pub mod peer;
@@ -14,6 +15,7 @@ pub mod pki;
 pub mod reload;
 pub mod server;
 pub mod shutdown;
+mod socket;
 mod stall;
 pub mod tls;
 

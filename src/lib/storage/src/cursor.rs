@@ -46,17 +46,25 @@ impl Cursor {
     /// # Errors
     /// [`WatchError`]; `Closed` only when no event is left.
     pub async fn next(&mut self, max: usize) -> Result<Vec<Event>, WatchError> {
-        let resource = self.resource.clone();
         loop {
             // Before the log is read: what is published after that wakes it.
-            let changed = resource.changed.notified();
+            let changed = self.resource.changed.notified();
             let closed = self.published.is_closed();
-            let read = sync::read(&resource.state).log.read(self.position, max);
+            // A thousand watchers that wait again after an event would all take the lock to find nothing.
+            let read = if self.resource.has_after(self.position) || closed {
+                sync::read(&self.resource.state).log.read(self.position, max)
+            } else {
+                Read::Events(Vec::new())
+            };
             match read {
-                Read::Events(events) if !events.is_empty() => return Ok(self.give(events)),
+                Read::Events(events) if !events.is_empty() => {
+                    drop(changed);
+                    return Ok(self.give(events));
+                }
                 Read::Events(_) if closed => return Err(WatchError::Closed),
                 Read::Events(_) => changed.await,
                 Read::Lagging(floor) => {
+                    drop(changed);
                     let events = self.older(floor, max).await?;
                     if !events.is_empty() {
                         return Ok(self.give(events));

@@ -51,6 +51,15 @@ pub(crate) struct Resource {
     pub(crate) state: RwLock<State>,
     /// Woken after events were published.
     pub(crate) changed: Notify,
+    /// The last event that was published; until the first one nobody knows what the history holds.
+    latest: AtomicU64,
+}
+
+impl Resource {
+    /// Whether the history may have events after this revision; takes no lock.
+    pub(crate) fn has_after(&self, position: Revision) -> bool {
+        position.0 < self.latest.load(Ordering::Acquire)
+    }
 }
 
 /// What the lock of a resource protects.
@@ -182,7 +191,7 @@ impl Published {
         }
         let origin = Revision(self.origin.load(Ordering::Acquire));
         let state = RwLock::new(State { map: Map::new(), log: Log::new(origin) });
-        let resource = Arc::new(Resource { prefix: prefix.clone(), state, changed: Notify::new() });
+        let resource = Arc::new(Resource { prefix: prefix.clone(), state, changed: Notify::new(), latest: AtomicU64::new(u64::MAX) });
         let mut resources = HashMap::clone(&self.resources.load());
         resources.insert(prefix.clone(), resource.clone());
         self.resources.store(Arc::new(resources));
@@ -204,6 +213,7 @@ impl Published {
         for (state, touched) in states.iter_mut().zip(&touched) {
             for change in &touched.changes {
                 state.apply(&change.event, self.replay_events);
+                touched.resource.latest.store(change.event.revision().0, Ordering::Release);
             }
         }
         self.revision.store(revision.0, Ordering::Release);

@@ -8,6 +8,8 @@ use crate::pipeline::{Registry, prefix};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_storage::{Cursor, Entry, Event, Prefix, Revision, Snapshot, WatchError};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,9 +39,9 @@ pub struct Watch {
     bookmark: Option<Instant>,
     changes: watch::Receiver<()>,
     ending: watch::Receiver<bool>,
-    /// Everything but events that a live watch waits for. It is kept from event to event: to register with two channels and a timer for every event of
-    /// every watcher cost more than the event.
-    interruption: Option<Interruption>,
+    /// Everything but events that a live watch waits for; none or one. It is kept from event to event: to register with two channels and a timer for every
+    /// event of every watcher cost more than the event. As a set of futures it is polled only when it was woken itself.
+    interruption: FuturesUnordered<Interruption>,
 }
 
 /// Resolves when a watch is over, the catalog changed, or a bookmark is due.
@@ -86,7 +88,7 @@ impl Registry {
         let deadline = now.checked_add(options.timeout).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365));
         let bookmark = options.bookmarks.then(|| next_bookmark(now, deadline)).flatten();
         let (catalog, served, ending) = (self.catalog().clone(), target.served.clone(), self.parts.ending.subscribe());
-        Ok(Watch { selection, catalog, served, phase, deadline, bookmark, changes, ending, interruption: None })
+        Ok(Watch { selection, catalog, served, phase, deadline, bookmark, changes, ending, interruption: FuturesUnordered::new() })
     }
 
     async fn first_phase(&self, prefix: &Prefix, served: &Served, options: &WatchOptions, asked: Option<u64>) -> Result<Phase, Failure> {
@@ -139,7 +141,8 @@ fn interruption(mut ending: watch::Receiver<bool>, mut changes: watch::Receiver<
         tokio::select! {
             biased;
             _ = ending.wait_for(|ending| *ending) => Wake::Over,
-            Ok(()) = changes.changed() => Wake::CatalogChanged,
+            // An error, too: what was followed is gone.
+            _ = changes.changed() => Wake::CatalogChanged,
             () = tokio::time::sleep_until(bookmark.unwrap_or(deadline).min(deadline)) => if bookmark.is_some() { Wake::BookmarkDue } else { Wake::Over },
         }
     })
@@ -213,37 +216,36 @@ impl Watch {
 
     /// The next events, or a bookmark; `None` when the watch is over.
     async fn follow(&mut self) -> Option<Vec<WatchItem>> {
-        let is_over = *self.ending.borrow() || Instant::now() >= self.deadline;
         let Phase::Live(cursor) = &mut self.phase else {
             return Some(Vec::new());
         };
-        let interruption = self.interruption.get_or_insert_with(|| interruption(self.ending.clone(), self.changes.clone(), (self.deadline, self.bookmark)));
-        // Events first: whether the watch is over was asked above, and whether the catalog changed is asked below.
+        if self.interruption.is_empty() {
+            self.interruption.push(interruption(self.ending.clone(), self.changes.clone(), (self.deadline, self.bookmark)));
+        }
+        // Interruptions first: events may never end.
         let wake = tokio::select! {
             biased;
-            events = cursor.next(BATCH), if !is_over => Wake::Events(events),
-            wake = interruption, if !is_over => wake,
-            else => Wake::Over,
+            Some(wake) = self.interruption.next() => wake,
+            events = cursor.next(BATCH) => Wake::Events(events),
         };
-        if !matches!(wake, Wake::Events(_)) {
-            self.interruption = None;
-        }
-        // Closed: nobody will tell any more.
-        if self.changes.has_changed().unwrap_or(true) {
-            self.changes.mark_unchanged();
-            self.interruption = None;
-            if !self.catalog.is_current(&self.served) {
-                return None;
-            }
-        }
         match wake {
             Wake::Over => None,
-            Wake::CatalogChanged => Some(Vec::new()),
+            Wake::CatalogChanged => self.look_again().then(Vec::new),
             Wake::BookmarkDue => Some(self.bookmark_now()),
             Wake::Events(Ok(events)) => Some(events.into_iter().filter_map(|event| self.see(event)).collect()),
             Wake::Events(Err(WatchError::Compacted(revision))) => Some(vec![self.lose(revision)]),
             Wake::Events(Err(_)) => None,
         }
+    }
+
+    /// The catalog changed: whether what is watched is still there, as it was.
+    fn look_again(&mut self) -> bool {
+        // Who removes a definition lets go of its followers; it may be there again by now.
+        match self.changes.has_changed() {
+            Ok(_) => self.changes.mark_unchanged(),
+            Err(_) => self.changes = self.catalog.follow(&self.served.definition),
+        }
+        self.catalog.is_current(&self.served)
     }
 
     /// A bookmark says that every event up to it was sent: only a drained log can say so.
