@@ -77,6 +77,9 @@ struct Options {
     /// Watchers in the watch scenarios.
     #[arg(long, default_value_t = 1000)]
     watchers: usize,
+    /// Events of each round in them.
+    #[arg(long, default_value_t = scenarios::watch::EVENTS)]
+    events: usize,
     /// Write everything that was measured here.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -144,8 +147,8 @@ fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
 
 async fn measure(options: &Options, chosen: &[&Scenario], results: &mut Results) -> anyhow::Result<()> {
     let (targets, started) = targets(options).await?;
-    let plan =
-        Plan { requests: options.requests, connections: options.connections, objects: options.objects, stored: options.stored, watchers: options.watchers };
+    let Options { requests, connections, objects, stored, watchers, events, .. } = *options;
+    let plan = Plan { requests, connections, objects, stored, watchers, events };
     for scenario in chosen {
         for round in 0..options.rounds {
             rounds(scenario, round, &targets, &plan, results).await?;

@@ -3,7 +3,7 @@
 use super::{Figures, figures, progress};
 use crate::connection::Ask;
 use crate::measure::{Sample, cpu, resident_kib};
-use crate::scenarios::watch::fan_out;
+use crate::scenarios::watch::{EVENTS, fan_out};
 use crate::space::{MERGE, Space};
 use crate::target::Target;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Res
         ]);
         figures.insert("page-middle-cpu-ms".to_owned(), middle_page(&space, *size).await?);
         let other = Space::make(target.clone()).await?;
-        figures.insert("event-us".to_owned(), fan_out(&other, crate::connection::Protocol::Http2, 100).await?.cpu_ms() * 1e3);
+        figures.insert("event-us".to_owned(), fan_out(&other, crate::connection::Protocol::Http2, (100, EVENTS)).await?.cpu_ms() * 1e3);
         other.remove().await?;
         points.push((*size, figures));
     }

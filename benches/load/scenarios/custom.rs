@@ -52,6 +52,12 @@ impl Definition {
         connection.send(&Ask::delete(format!("{DEFINITIONS}/{}.{GROUP}", self.plural))).await.map(drop)
     }
 
+    /// Creates so many objects of it.
+    pub(crate) async fn fill(&self, space: &Space, count: usize, connections: usize) -> anyhow::Result<Sample> {
+        let (path, whole) = (self.path(space), self.object("NAME"));
+        space.load(count, connections, move |index| Ask::write("POST", path.clone(), JSON, whole.replace("NAME", &format!("o{index}")))).await
+    }
+
     /// Path of its objects.
     pub(crate) fn path(&self, space: &Space) -> String {
         format!("/apis/{GROUP}/v1/namespaces/{}/{}", space.name, self.plural)
@@ -117,8 +123,7 @@ fn first<'a>(space: &'a Space, _: &'a Plan) -> Measuring<'a> {
 /// Runs with a definition that has so many objects.
 async fn with_objects(space: &Space, count: usize, connections: usize) -> anyhow::Result<(Definition, Sample)> {
     let (definition, _) = Definition::make(space, &mut space.connect().await?).await?;
-    let (path, whole) = (definition.path(space), definition.object("NAME"));
-    let sample = space.load(count, connections, move |index| Ask::write("POST", path.clone(), JSON, whole.replace("NAME", &format!("o{index}")))).await?;
+    let sample = definition.fill(space, count, connections).await?;
     Ok((definition, sample))
 }
 

@@ -1,5 +1,6 @@
 //! What stored objects cost in memory, and whether it comes back when they are gone.
 
+use super::custom::Definition;
 use super::{Measuring, Plan, Scenario};
 use crate::connection::Ask;
 use crate::measure::{Sample, resident_kib};
@@ -11,31 +12,62 @@ use std::time::Duration;
 
 /// After the last delete, the memory is looked at for so long.
 const RETURN: Duration = Duration::from_secs(10);
+/// Connections that create them.
+const CONNECTIONS: usize = 16;
 
-pub(crate) const ALL: &[Scenario] =
-    &[Scenario { name: "memory", what: "resident KiB for each of --stored objects, and what stays 10 s after they are deleted", starts: false, run: memory }];
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario {
+        name: "memory",
+        what: "resident KiB for each of --stored objects, and what stays 10 s after they are deleted",
+        starts: false,
+        run: |space, plan| memory(space, plan, Kind::ConfigMap),
+    },
+    Scenario {
+        name: "custom-memory",
+        what: "the same for custom objects with 20 fields, 1.1 KB",
+        starts: false,
+        run: |space, plan| memory(space, plan, Kind::Custom),
+    },
+];
+
+/// Whose objects are stored.
+#[derive(Clone, Copy)]
+enum Kind {
+    ConfigMap,
+    Custom,
+}
 
 /// In a process of its own when it can be started: what came before would be counted, too.
-fn memory<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
-    Box::pin(async {
-        let Some(binary) = space.target.binary.clone() else { return measure(space, plan.stored).await };
+fn memory<'a>(space: &'a Space, plan: &'a Plan, kind: Kind) -> Measuring<'a> {
+    Box::pin(async move {
+        let Some(binary) = space.target.binary.clone() else { return measure(space, plan.stored, kind).await };
         let own = Own::start(binary).await?;
-        let sample = measure(&Space::make(Arc::new(Target::of(&own)?)).await?, plan.stored).await?;
+        let sample = measure(&Space::make(Arc::new(Target::of(&own)?)).await?, plan.stored, kind).await?;
         own.stop().await?;
         Ok(sample)
     })
 }
 
-async fn measure(space: &Space, count: usize) -> anyhow::Result<Sample> {
+async fn measure(space: &Space, count: usize, kind: Kind) -> anyhow::Result<Sample> {
     let resident = || resident_kib(&space.target.pids) as f64;
+    let definition = match kind {
+        Kind::ConfigMap => None,
+        Kind::Custom => Some(Definition::make(space, &mut space.connect().await?).await?.0),
+    };
     tokio::time::sleep(Duration::from_secs(2)).await;
     let idle = resident();
-    let sample = space.fill(count).await?;
+    let (path, sample) = match &definition {
+        None => (space.objects(), space.fill(count).await?),
+        Some(definition) => (definition.path(space), definition.fill(space, count, CONNECTIONS).await?),
+    };
     let full = resident();
-    space.connect().await?.send(&Ask::delete(space.objects())).await?;
+    space.connect().await?.send(&Ask::delete(path)).await?;
     let deleted = resident();
     tokio::time::sleep(RETURN).await;
     let after = resident();
+    if let Some(definition) = definition {
+        definition.remove(&mut space.connect().await?).await?;
+    }
     let figures = vec![
         ("KiB/object", (full - idle) / count as f64),
         ("MB-idle", idle / 1024.0),

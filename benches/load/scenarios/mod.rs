@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) stored: usize,
     /// Watchers.
     pub(crate) watchers: usize,
+    /// Events to each of them.
+    pub(crate) events: usize,
 }
 
 /// A measurement under way.

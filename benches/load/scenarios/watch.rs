@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-const EVENTS: usize = 20;
+/// Events of a round unless told otherwise.
+pub(crate) const EVENTS: usize = 20;
 /// Watches on one connection of HTTP/2: what client-go opens at most.
 const STREAMS: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,11 +36,11 @@ pub(crate) const ALL: &[Scenario] = &[
 ];
 
 fn watches<'a>(space: &'a Space, plan: &'a Plan, protocol: Protocol) -> Measuring<'a> {
-    Box::pin(fan_out(space, protocol, plan.watchers))
+    Box::pin(fan_out(space, protocol, (plan.watchers, plan.events)))
 }
 
-/// One round with so many watchers.
-pub(crate) async fn fan_out(space: &Space, protocol: Protocol, watchers: usize) -> anyhow::Result<Sample> {
+/// One round with so many watchers and events.
+pub(crate) async fn fan_out(space: &Space, protocol: Protocol, (watchers, events): (usize, usize)) -> anyhow::Result<Sample> {
     space.fill(1).await?;
     let pids = &space.target.pids;
     let before_memory = resident_kib(pids);
@@ -48,7 +49,7 @@ pub(crate) async fn fan_out(space: &Space, protocol: Protocol, watchers: usize) 
     let mut writer = space.connect().await?;
     let (before, begun) = (cpu(pids), Instant::now());
     let mut latencies = Vec::new();
-    for event in 0..EVENTS {
+    for event in 0..events {
         let goal = crowd.expect_from_all();
         let sent = crowd.seen.begun.elapsed();
         writer.send(&patch(space.object(0), event)).await?;
@@ -56,7 +57,7 @@ pub(crate) async fn fan_out(space: &Space, protocol: Protocol, watchers: usize) 
     }
     let (wall, cpu) = (begun.elapsed(), cpu(pids).saturating_sub(before));
     latencies.sort_unstable();
-    let count = EVENTS * crowd.watchers;
+    let count = events * crowd.watchers;
     let figures = vec![("KiB/watch", held as f64 / crowd.watchers as f64), ("us/event", cpu.as_secs_f64() * 1e6 / count as f64)];
     Ok(Sample { count, wall, cpu, latencies, figures })
 }
