@@ -11,6 +11,7 @@ use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::admission::RemoteFuture;
 use ferrokube_registry::{Admission, Attributes, Effects, Stamps};
 use ferrokube_storage::Store;
+use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -96,11 +97,11 @@ impl Admission for Chain {
         Box::pin(std::future::ready(Ok(object)))
     }
 
-    fn stamp(&self, attributes: &Attributes<'_>, object: &mut Document) -> bool {
-        let stamped = trace_stamp::stamp(&self.gates, attributes, object);
-        let counter = if stamped { &self.stamped } else { &self.skipped };
+    fn stamp(&self, attributes: &Attributes<'_>, object: &mut Document) -> Option<Ids> {
+        let ids = trace_stamp::stamp(&self.gates, attributes, object);
+        let counter = if ids.is_some() { &self.stamped } else { &self.skipped };
         counter.fetch_add(1, Ordering::Relaxed);
-        stamped
+        ids
     }
 
     fn owns_ids(&self) -> bool {

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::json as codec;
-use ferrokube_registry::Operation;
+use ferrokube_registry::{Operation, show_ids};
 use ferrokube_trace::TraceContext;
 use ferrokube_trace::annotation::ALL;
 
@@ -96,7 +96,9 @@ fn patch(mut request: Document, trace: &TraceContext) -> Option<Value> {
         old: old.as_ref(),
     };
     let mut stamped = object.clone();
-    subject.stamp(&mut stamped);
+    if let Some(ids) = subject.stamp(&mut stamped).ids {
+        show_ids(&ids, &mut stamped);
+    }
     let operations = operations(&object, &stamped);
     (!operations.is_empty()).then_some(Value::Array(operations))
 }

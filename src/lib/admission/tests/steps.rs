@@ -129,7 +129,7 @@ impl Request {
             return Ok(effects);
         }
         chain.mutate(&attributes, object)?;
-        chain.stamp(&attributes, object);
+        let _ids = chain.stamp(&attributes, object);
         chain.validate(&attributes, Some(object), &mut effects)?;
         Ok(effects)
     }

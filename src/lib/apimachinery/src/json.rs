@@ -168,7 +168,19 @@ impl Layout {
 ///
 /// `metadata.resourceVersion` is left out: the store splices it in. Objects without metadata get an empty one.
 pub fn write(document: &Document) -> (Vec<u8>, Layout) {
-    writer::canonical(document)
+    writer::canonical(document, &[])
+}
+
+/// The same with these annotations among the object's own, in whose place they come: as if they had been set before, without making room for them in the
+/// document. The keys are in order, and neither keys nor values need an escape (see [`is_plain`]).
+pub fn write_with(document: &Document, annotations: &[(&str, &str)]) -> (Vec<u8>, Layout) {
+    debug_assert!(annotations.is_sorted() && annotations.iter().all(|(key, text)| is_plain(key) && is_plain(text)));
+    writer::canonical(document, annotations)
+}
+
+/// Whether a text is the same as a JSON string, between its quotes.
+pub fn is_plain(text: &str) -> bool {
+    text::plain_end(text.as_bytes(), 0) == text.len()
 }
 
 /// Appends a JSON string with its quotes.

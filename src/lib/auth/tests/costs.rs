@@ -7,6 +7,7 @@ use ferrokube_auth::authenticate::{Bearer, TokenFile, X509};
 use ferrokube_auth::rbac::{Change, Feed};
 use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Rbac, ResourceAccess, bootstrap, system_clock};
 use ferrokube_registry::UserInfo;
+use ferrokube_trace::{SpanId, TraceId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -81,7 +82,7 @@ fn event<'a>(user: &'a UserInfo, ips: &'a [String], annotations: &'a BTreeMap<St
         response: None,
         received: now,
         at: now,
-        trace: Some(TraceIds { trace: [7; 16], span: [8; 8], initial: Some([7; 16]) }),
+        trace: Some(TraceIds { trace: TraceId::random(), span: SpanId::random(), initial: Some(TraceId::random()) }),
         decision: ("allow", "RBAC: allowed by ClusterRoleBinding \"cluster-admin\" of ClusterRole \"cluster-admin\" to Group \"admins\""),
         annotations,
     }

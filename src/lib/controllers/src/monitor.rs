@@ -3,12 +3,13 @@
 //! New resources are found by asking discovery again, every [`REDISCOVER`], when a custom resource definition
 //! changes and when somebody needs a kind that is not known yet.
 
+mod observed;
+
+pub(crate) use observed::Observed;
+
 use ferrokube_client::{Discovered, DiscoveredResource};
 use futures::StreamExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::DynamicObject;
 use kube::core::GroupVersionKind;
-use kube::core::metadata::PartialObjectMeta;
 use kube::discovery::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
@@ -37,9 +38,9 @@ pub(crate) trait Sink: Send + Sync {
     /// The full list ends.
     fn list_ends(&self, _resource: &DiscoveredResource) {}
     /// The object is there, or changed.
-    fn applied(&self, resource: &DiscoveredResource, metadata: &ObjectMeta);
+    fn applied(&self, resource: &DiscoveredResource, object: &Observed);
     /// The object is gone.
-    fn deleted(&self, resource: &DiscoveredResource, metadata: &ObjectMeta);
+    fn deleted(&self, resource: &DiscoveredResource, object: &Observed);
     /// The resource is no longer served: nothing is known about its objects.
     fn forgotten(&self, _resource: &DiscoveredResource) {}
 }
@@ -94,7 +95,7 @@ impl Monitor {
     async fn watch_definitions(self: Arc<Self>) {
         let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let definitions = ApiResource::from_gvk_with_plural(&gvk, "customresourcedefinitions");
-        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.client.clone(), &definitions);
+        let api: Api<Observed> = Api::all_with(self.client.clone(), &definitions);
         let mut events = std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
         while let Some(event) = events.next().await {
             match event {
@@ -137,14 +138,14 @@ impl Monitor {
     }
 
     async fn watch(self: Arc<Self>, resource: DiscoveredResource) {
-        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.client.clone(), &resource.resource);
+        let api: Api<Observed> = Api::all_with(self.client.clone(), &resource.resource);
         let mut events = std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => self.sinks.iter().for_each(|sink| sink.list_begins(&resource)),
                 Ok(Event::InitDone) => self.sinks.iter().for_each(|sink| sink.list_ends(&resource)),
-                Ok(Event::Apply(object) | Event::InitApply(object)) => self.sinks.iter().for_each(|sink| sink.applied(&resource, &object.metadata)),
-                Ok(Event::Delete(object)) => self.sinks.iter().for_each(|sink| sink.deleted(&resource, &object.metadata)),
+                Ok(Event::Apply(object) | Event::InitApply(object)) => self.sinks.iter().for_each(|sink| sink.applied(&resource, &object)),
+                Ok(Event::Delete(object)) => self.sinks.iter().for_each(|sink| sink.deleted(&resource, &object)),
                 Err(error) => tracing::debug!(error = %error, resource = qualified(&resource), "a metadata watch ended and is begun again"),
             }
         }

@@ -1,13 +1,12 @@
 //! Resource quota: repairs `status.used` after deletions and edits (admission counts up, race-free, at creation).
 
-use crate::monitor::{Monitor, Sink};
+use crate::monitor::{Monitor, Observed, Sink};
 use crate::queue::{Next, Queue};
 use crate::rest::{self, Ask, code};
 use crate::watching;
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
 use k8s_openapi::api::core::v1::ResourceQuota;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Map, Value, json};
@@ -44,13 +43,13 @@ impl Sink for Quotas {
         }
     }
 
-    fn applied(&self, _resource: &DiscoveredResource, _metadata: &ObjectMeta) {}
+    fn applied(&self, _resource: &DiscoveredResource, _object: &Observed) {}
 
-    fn deleted(&self, _resource: &DiscoveredResource, metadata: &ObjectMeta) {
-        let Some(namespace) = &metadata.namespace else { return };
+    fn deleted(&self, _resource: &DiscoveredResource, object: &Observed) {
+        let Some(namespace) = &object.metadata.namespace else { return };
         let known = self.known.lock().expect("no panic while held");
         for key in known.iter().filter(|(within, _)| within == namespace) {
-            self.queue.add_after(key.clone(), cause(metadata), DEBOUNCE);
+            self.queue.add_after(key.clone(), object.cause, DEBOUNCE);
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::pipeline::{DeleteOptions, WriteOptions};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Guard, Write};
+use ferrokube_trace::annotation::Ids;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -89,13 +90,17 @@ pub trait Admission: Send + Sync {
     /// Remote mutating steps, in order. Called only after [`Self::is_remote`], never for a delete. May run again when the object changed meanwhile.
     fn mutate_remote<'a>(&'a self, attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document>;
 
-    /// Writes the ids (design section 5) into `metadata.annotations`: after the mutating steps, the second defaulting and what
+    /// The ids (design section 5) that are written into `metadata.annotations`: asked after the mutating steps, the second defaulting and what
     /// the server itself sets or keeps, before validation. For a delete
-    /// `object` is the last state (`old` is `None`), so that watchers learn whose deletion it was. Says whether it wrote any; the default writes none.
+    /// `object` is the last state (`old` is `None`), so that watchers learn whose deletion it was. The default gives none.
+    ///
+    /// What clients put under the three keys is replaced in the object by what is stored. The ids themselves come to the object's bytes when it is encoded,
+    /// and into the object only for those who see it before (remote steps, dry runs): making room for them in every document costs more than everything
+    /// else about them. So local validating steps do not see the ids of the write that they judge.
     ///
     /// The three annotations belong to the server: the pipeline leaves them out of managedFields, of applied patches and of the no-op test.
-    fn stamp(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> bool {
-        false
+    fn stamp(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Option<Ids> {
+        None
     }
 
     /// Whether the three annotations are the server's (see [`Self::stamp`]); while they are not, they are annotations like any other.
@@ -108,7 +113,7 @@ pub trait Admission: Send + Sync {
         Stamps::default()
     }
 
-    /// Local validating steps; `object` is `None` for a delete. Quota adds its guards and writes here.
+    /// Local validating steps; `object` is `None` for a delete, and without the ids of this write (see [`Self::stamp`]). Quota adds its guards and writes here.
     ///
     /// # Errors
     /// The refusal.

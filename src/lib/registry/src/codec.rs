@@ -3,11 +3,12 @@
 use crate::catalog::{Catalog, Served};
 use crate::failure;
 use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::json::{self, Layout};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::Definition;
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Key, Put, Sidecar};
+use ferrokube_trace::annotation::Ids;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -71,18 +72,18 @@ fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
     stored
 }
 
-/// What is written for an object.
+/// What is written for an object, with the ids that it is given.
 ///
 /// # Errors
 /// 413 above [`MAX_OBJECT_BYTES`], counted without managedFields if it does not fit with them (then they are dropped, as upstream does).
-pub(crate) fn put(catalog: &Catalog, served: &Served, key: Key, object: &Document) -> Result<Put, Failure> {
+pub(crate) fn put(catalog: &Catalog, served: &Served, key: Key, (object, ids): (&Document, Option<&Ids>)) -> Result<Put, Failure> {
     let stored = to_stored(served, object);
     let owner = catalog.owner(&served.definition);
-    let (mut value, mut layout) = json::write(&stored);
+    let (mut value, mut layout) = encode(&stored, ids);
     if value.len() > MAX_OBJECT_BYTES {
         let mut slim = stored.clone().into_owned();
         slim.remove(&["metadata", "managedFields"]);
-        (value, layout) = json::write(&slim);
+        (value, layout) = encode(&slim, ids);
         if value.len() > MAX_OBJECT_BYTES {
             return Err(failure::too_large_object(value.len(), MAX_OBJECT_BYTES));
         }
@@ -96,6 +97,22 @@ pub(crate) fn put(catalog: &Catalog, served: &Served, key: Key, object: &Documen
         stale: false,
     };
     Ok(Put { key, value: value.into(), sidecar, ttl: served.definition.hooks.ttl(&stored) })
+}
+
+fn encode(object: &Document, ids: Option<&Ids>) -> (Vec<u8>, Layout) {
+    ids.map_or_else(|| json::write(object), |ids| ids.with(|pairs| json::write_with(object, pairs)))
+}
+
+/// An entry's value as it is, but with these ids: copied, not written again. `None` where it would be written differently today, or has no place for them.
+pub(crate) fn with_ids(served: &Served, entry: &Entry, ids: &Ids) -> Option<Put> {
+    if !served.stored().is_direct(entry) {
+        return None;
+    }
+    let sidecar = &entry.sidecar;
+    let layout = Layout::from_marks(sidecar.marks, sidecar.revision_at);
+    let (value, layout) = ids.with(|pairs| json::forms::with_annotations(&entry.bytes, &layout, entry.spliced().len(), pairs))?;
+    let sidecar = Sidecar { marks: layout.marks(), revision_at: layout.revision_at, comma: layout.comma(), ..sidecar.clone() };
+    (value.len() <= MAX_OBJECT_BYTES).then(|| Put { key: entry.key.clone(), value: value.into(), sidecar, ttl: None })
 }
 
 fn selectable(owner: &Definition, stored: &Document) -> Box<[Box<str>]> {
@@ -116,7 +133,7 @@ pub(crate) fn is_fresh(catalog: &Catalog, served: &Served, entry: &Entry, object
     if entry.sidecar.schema_epoch == stored.definition.epoch {
         return stored.is_direct(entry);
     }
-    put(catalog, served, entry.key.clone(), object).is_ok_and(|put| {
+    put(catalog, served, entry.key.clone(), (object, None)).is_ok_and(|put| {
         let [head, tail] = entry.value();
         put.value.strip_prefix(head) == Some(tail) && put.sidecar.fields == entry.sidecar.fields
     })

@@ -11,7 +11,6 @@ use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::rfc3339_seconds;
 use ferrokube_resource::Scope;
-use ferrokube_trace::annotation;
 use std::time::SystemTime;
 
 /// Metadata as a map; an absent or mistyped one is replaced by an empty one.
@@ -111,31 +110,6 @@ pub(crate) fn keep_system_fields(old: &Document, object: &mut Document) {
         {
             metadata.insert(field.to_owned(), value);
         }
-    }
-}
-
-/// The server owns the trace annotations: a client's values give way to the stored ones.
-pub(crate) fn keep_server_annotations(old: Option<&Document>, object: &mut Document) {
-    let annotations = |object: &Document| object.get(&["metadata", "annotations"]).and_then(Value::as_object).filter(|map| !map.is_empty()).is_some();
-    if !old.is_some_and(annotations) && !annotations(object) {
-        return;
-    }
-    for key in annotation::ALL {
-        match old.and_then(|old| old.annotation(key)) {
-            Some(stored) => {
-                if object.annotation(key) != Some(stored) {
-                    object.set(&["metadata", "annotations", key], stored);
-                }
-            }
-            None => remove_annotation(object, key),
-        }
-    }
-}
-
-fn remove_annotation(object: &mut Document, key: &str) {
-    let removed = object.remove(&["metadata", "annotations", key]);
-    if removed.is_some() && object.get(&["metadata", "annotations"]).and_then(Value::as_object).is_some_and(Map::is_empty) {
-        metadata_mut(object).remove("annotations");
     }
 }
 

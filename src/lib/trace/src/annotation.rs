@@ -1,6 +1,7 @@
 //! The annotations that carry the three ids on objects. The server owns them: nobody's value but its own is kept.
 
 use crate::context::TraceContext;
+use crate::id::{Hex, InitialTraceId, SpanId, TraceId};
 use crate::interop;
 
 /// What all three begin with.
@@ -20,12 +21,74 @@ pub const ALL: [&str; 3] = [TRACE_ID, SPAN_ID, INITIAL_TRACE_ID];
 ///
 /// Where other servers' forms are read, too (see [`interop`]), KEP-5915's annotation stands in for absent ids.
 pub fn read<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<TraceContext> {
-    if get(TRACE_ID).is_none() && interop::is_on() {
-        return interop::annotated(get);
+    let mut found = Found::default();
+    for key in READ {
+        if let Some(text) = get(key) {
+            found.note(key, text);
+        }
     }
-    let (trace_id, span_id) = (get(TRACE_ID)?.parse().ok()?, get(SPAN_ID)?.parse().ok()?);
-    let initial = get(INITIAL_TRACE_ID).and_then(|text| text.parse().ok());
-    Some(TraceContext { trace_id, span_id, parent_span_id: None, flags: 0, initial, link: None })
+    found.cause()
+}
+
+const READ: [&str; 4] = [TRACE_ID, SPAN_ID, INITIAL_TRACE_ID, interop::TRACEPARENT_ANNOTATION];
+
+/// What [`read`] reads, for those who see annotations one by one, in any order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found {
+    /// Whether the annotation is there, garbage included.
+    traced: bool,
+    trace: Option<TraceId>,
+    span: Option<SpanId>,
+    initial: Option<InitialTraceId>,
+    traceparent: Option<TraceContext>,
+}
+
+impl Found {
+    /// Whether this annotation says anything here.
+    pub fn wants(key: &str) -> bool {
+        READ.contains(&key)
+    }
+
+    /// Another annotation.
+    pub fn note(&mut self, key: &str, text: &str) {
+        match key {
+            TRACE_ID => (self.traced, self.trace) = (true, text.parse().ok()),
+            SPAN_ID => self.span = text.parse().ok(),
+            INITIAL_TRACE_ID => self.initial = text.parse().ok(),
+            interop::TRACEPARENT_ANNOTATION if interop::is_on() => self.traceparent = interop::annotated(text),
+            _ => {}
+        }
+    }
+
+    /// As [`read`] gives it.
+    pub fn cause(self) -> Option<TraceContext> {
+        if !self.traced && interop::is_on() {
+            return self.traceparent;
+        }
+        Some(TraceContext { trace_id: self.trace?, span_id: self.span?, parent_span_id: None, flags: 0, initial: self.initial, link: None })
+    }
+}
+
+/// The ids that a write gives an object, as the texts of its annotations: formatted once, on the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ids {
+    initial: Option<Hex<32>>,
+    span: Hex<16>,
+    trace: Hex<32>,
+}
+
+impl Ids {
+    /// Those of an action. `initial` is `None` where the object keeps the one that it has.
+    pub fn new(action: &TraceContext, initial: Option<InitialTraceId>) -> Self {
+        Self { initial: initial.map(|id| id.hex()), span: action.span_id.hex(), trace: action.trace_id.hex() }
+    }
+
+    /// Calls a function with keys and values, in the order of the keys; neither needs an escape in JSON.
+    pub fn with<R>(&self, function: impl FnOnce(&[(&str, &str)]) -> R) -> R {
+        let initial = self.initial.as_ref().map_or("", Hex::as_str);
+        let all = [(INITIAL_TRACE_ID, initial), (SPAN_ID, self.span.as_str()), (TRACE_ID, self.trace.as_str())];
+        function(&all[usize::from(self.initial.is_none())..])
+    }
 }
 
 #[cfg(test)]

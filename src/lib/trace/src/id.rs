@@ -24,13 +24,19 @@ pub struct IdError {
 }
 
 /// An id as text, on the stack.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Hex<const N: usize>([u8; N]);
 
 impl<const N: usize> Hex<N> {
     /// The digits.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("hex digits are ASCII")
+    }
+}
+
+impl<const N: usize> fmt::Debug for Hex<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
     }
 }
 
@@ -156,20 +162,25 @@ pub(crate) fn decode<const B: usize>(text: &[u8]) -> Option<[u8; B]> {
     if text.len() != 2 * B {
         return None;
     }
-    let mut bytes = [0; B];
+    let (mut bytes, mut wrong) = ([0; B], 0);
     for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        let [high, low] = [VALUES[usize::from(pair[0])], VALUES[usize::from(pair[1])]];
+        wrong |= high | low;
+        *byte = high << 4 | low;
     }
-    Some(bytes)
+    (wrong < 16).then_some(bytes)
 }
 
-fn digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
+/// What each byte is worth as a digit; 255: it is none.
+const VALUES: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        values[b"0123456789abcdef"[digit] as usize] = digit as u8;
+        digit += 1;
     }
-}
+    values
+};
 
 thread_local! {
     /// xoshiro256++: ids must be unique, not secret, and cost nanoseconds. Seeded from the system once per thread.

@@ -2,6 +2,7 @@
 //!
 //! `bytes` are canonical bytes with the revision spliced in; `layout` holds positions of the unspliced bytes, so that what lies behind the splice needs its length.
 
+use super::writer::{FIRST, comma, plain};
 use super::{Layout, scan};
 
 const REVISION_KEY: &[u8] = b"\"resourceVersion\":\"";
@@ -29,6 +30,68 @@ pub fn splice_revision(bytes: &[u8], layout: &Layout, revision: u64) -> Vec<u8> 
     append_revision(&mut out, layout.comma(), revision);
     out.extend_from_slice(tail);
     out
+}
+
+/// The canonical bytes (without a revision) of the object with these annotations among its own, as [`super::write_with`] would write them, and their layout.
+///
+/// `splice_length` is that of the revision in `bytes`. `None` where that cannot be done by copying: annotations with escapes or of another type, or
+/// metadata that has nothing after its annotations.
+pub fn with_annotations(bytes: &[u8], layout: &Layout, splice_length: usize, annotations: &[(&str, &str)]) -> Option<(Vec<u8>, Layout)> {
+    let metadata = layout.metadata as usize;
+    let mut fields = scan::fields(bytes.get(metadata..)?);
+    let (start, end, own) = loop {
+        let at = metadata + fields.position();
+        let (key, value) = fields.next()?;
+        match key {
+            b"annotations" => break (at, metadata + fields.position() - 1, value),
+            // Also where only the spliced revision follows: its comma is not ours.
+            _ if at >= layout.revision_at as usize => return None,
+            _ if key > b"annotations" && !FIRST.iter().any(|name| name.as_bytes() == key) => break (at, at, b"{}".as_slice()),
+            _ => {}
+        }
+    };
+    let mut out = Vec::with_capacity(bytes.len() + 256);
+    out.extend_from_slice(&bytes[..start]);
+    out.extend_from_slice(b"\"annotations\":{");
+    merge(&mut out, own, annotations)?;
+    out.push(b'}');
+    if start == end {
+        out.push(b',');
+    }
+    let revision_at = layout.revision_at as usize;
+    out.extend_from_slice(bytes.get(end..revision_at)?);
+    let moved = u32::try_from(out.len()).ok()? - layout.revision_at;
+    out.extend_from_slice(bytes.get(revision_at + splice_length..)?);
+    let labels = if layout.labels == 0 { 0 } else { layout.labels + moved };
+    Some((out, Layout { labels, revision_at: layout.revision_at + moved, ..*layout }))
+}
+
+/// The fields of both, in order; where a key is in both, the added one counts.
+fn merge(out: &mut Vec<u8>, own: &[u8], added: &[(&str, &str)]) -> Option<()> {
+    if own.first() != Some(&b'{') {
+        return None;
+    }
+    let mut added = added.iter().peekable();
+    for (key, value) in scan::fields(own) {
+        if key.contains(&b'\\') {
+            return None;
+        }
+        while let Some((before, text)) = added.next_if(|(added, _)| added.as_bytes() < key) {
+            plain(out, before, text);
+        }
+        match added.next_if(|(added, _)| added.as_bytes() == key) {
+            Some((key, text)) => plain(out, key, text),
+            None => {
+                comma(out);
+                out.push(b'"');
+                out.extend_from_slice(key);
+                out.extend_from_slice(b"\":");
+                out.extend_from_slice(value);
+            }
+        }
+    }
+    added.for_each(|(key, text)| plain(out, key, text));
+    Some(())
 }
 
 /// The metadata object, with its resourceVersion.

@@ -24,6 +24,13 @@ pub struct Fields<'a> {
     at: usize,
 }
 
+impl Fields<'_> {
+    /// Where the next field begins, in the bytes that were given; their end when there is none.
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+}
+
 impl<'a> Iterator for Fields<'a> {
     /// The key between its quotes (escapes as written) and the value's bytes.
     type Item = (&'a [u8], &'a [u8]);

@@ -128,6 +128,39 @@ fn canonical_bytes_and_their_forms() {
 }
 
 #[test]
+fn added_annotations_are_written_as_if_they_had_been_set() {
+    const ADDED: [(&str, &str); 3] = [("t/a", "1"), ("t/m", "2"), ("t/z", "3")];
+    for metadata in [
+        json!({"name": "n", "creationTimestamp": "c", "labels": {"l": "v"}}),
+        json!({"name": "n", "annotations": {"a": "\"x", "t/m": "old", "t/n": "", "z": "{}"}, "labels": {"l": "v"}, "uid": "u"}),
+        json!({"name": "n", "annotations": {"t/a": "o", "t/m": "o", "t/z": "o"}, "generation": 5}),
+        json!({"name": "n", "aa": [], "annotations": {"zz": "1"}, "z": {"annotations": 1}}),
+        json!({"name": "n"}),
+        json!({"name": "n", "annotations": {"a": "1"}}),
+        json!({"name": "n", "annotations": {"\n": "1"}, "x": 1}),
+        json!({"annotations": 5}),
+        json!({}),
+        Value::Null,
+    ] {
+        let document = Document::from_value(json!({"kind": "K", "metadata": metadata, "z": {"annotations": {}}})).expect("an object");
+        let mut set = document.clone();
+        if !set.get(&["metadata", "annotations"]).is_some_and(Value::is_object) {
+            set.set(&["metadata", "annotations"], json!({}));
+        }
+        ADDED.iter().for_each(|(key, text)| set.set(&["metadata", "annotations", key], *text));
+        let expected = write(&set);
+        assert_eq!(super::write_with(&document, &ADDED), expected, "{metadata}");
+        assert_eq!(super::write_with(&document, &[]), write(&document));
+        let (bytes, layout) = write(&document);
+        let copied = forms::with_annotations(&forms::splice_revision(&bytes, &layout, 7), &layout, forms::revision_length(layout.comma(), 7), &ADDED);
+        let is_plain = metadata["annotations"].as_object().is_none_or(|own| own.keys().all(|key| super::is_plain(key)));
+        let is_last = metadata.as_object().is_none_or(|fields| fields.keys().all(|field| matches!(field.as_str(), "name")));
+        assert_eq!(copied.is_some(), is_plain && !is_last && metadata["annotations"] != 5, "{metadata}");
+        assert!(copied.is_none_or(|copied| copied == expected), "{metadata}");
+    }
+}
+
+#[test]
 fn objects_without_metadata_get_an_empty_one() {
     for object in [json!({"kind": "A"}), json!({"kind": "A", "metadata": null}), json!({"kind": "A", "metadata": {"resourceVersion": "1"}})] {
         let (bytes, layout) = write(&Document::from_value(object).expect("an object"));

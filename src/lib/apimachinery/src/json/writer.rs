@@ -3,8 +3,8 @@
 use super::{Layout, text};
 use crate::document::{Document, Map, Number, Value};
 
-/// See [`super::write`].
-pub(super) fn canonical(document: &Document) -> (Vec<u8>, Layout) {
+/// See [`super::write_with`].
+pub(super) fn canonical(document: &Document, annotations: &[(&str, &str)]) -> (Vec<u8>, Layout) {
     let fields = document.fields();
     let mut out = Vec::with_capacity(1024);
     out.push(b'{');
@@ -14,7 +14,7 @@ pub(super) fn canonical(document: &Document) -> (Vec<u8>, Layout) {
             out.push(b',');
         }
     }
-    let layout = metadata(&mut out, fields.get("metadata").and_then(Value::as_object));
+    let layout = metadata(&mut out, fields.get("metadata").and_then(Value::as_object), annotations);
     for (name, value) in fields {
         if !matches!(name.as_str(), "kind" | "apiVersion" | "metadata") {
             out.push(b',');
@@ -26,28 +26,78 @@ pub(super) fn canonical(document: &Document) -> (Vec<u8>, Layout) {
 }
 
 /// Metadata's first fields, in order.
-const FIRST: [&str; 4] = ["name", "generateName", "namespace", "uid"];
+pub(super) const FIRST: [&str; 4] = ["name", "generateName", "namespace", "uid"];
 
-fn metadata(out: &mut Vec<u8>, fields: Option<&Map<String, Value>>) -> Layout {
+fn metadata(out: &mut Vec<u8>, fields: Option<&Map<String, Value>>, mut added: &[(&str, &str)]) -> Layout {
     let mut layout = Layout { type_end: position(out), ..Layout::default() };
     out.extend_from_slice(b"\"metadata\":");
     layout.metadata = position(out);
     out.push(b'{');
     // What identifies the object comes first, as everybody expects who looks at the bytes; its uid before those that it refers to.
-    let first = FIRST.iter().filter_map(|name| fields?.get_key_value(*name));
-    let rest = fields.into_iter().flatten().filter(|(name, _)| *name != "resourceVersion" && !FIRST.contains(&name.as_str()));
-    for (index, (name, value)) in first.chain(rest).enumerate() {
-        if index > 0 {
-            out.push(b',');
+    for (name, value) in FIRST.iter().filter_map(|name| fields?.get_key_value(*name)) {
+        comma(out);
+        field(out, name, value);
+    }
+    for (name, value) in fields.into_iter().flatten().filter(|(name, _)| *name != "resourceVersion" && !FIRST.contains(&name.as_str())) {
+        if !added.is_empty() && name.as_str() >= ANNOTATIONS {
+            let own = (name == ANNOTATIONS).then(|| value.as_object()).flatten();
+            annotations(out, own, std::mem::take(&mut added));
+            if name == ANNOTATIONS {
+                continue;
+            }
         }
+        comma(out);
         if name == "labels" && value.is_object() {
             layout.labels = position(out) + "\"labels\":".len() as u32;
         }
         field(out, name, value);
     }
+    if !added.is_empty() {
+        annotations(out, None, added);
+    }
     layout.revision_at = position(out);
     out.push(b'}');
     layout
+}
+
+const ANNOTATIONS: &str = "annotations";
+
+/// The field with the object's own annotations and those that are added: where a key is in both, the added one counts.
+fn annotations(out: &mut Vec<u8>, own: Option<&Map<String, Value>>, added: &[(&str, &str)]) {
+    comma(out);
+    out.extend_from_slice(b"\"annotations\":{");
+    let mut added = added.iter().peekable();
+    for (key, value) in own.into_iter().flatten() {
+        while let Some((before, text)) = added.next_if(|(added, _)| *added < key.as_str()) {
+            plain(out, before, text);
+        }
+        match added.next_if(|(added, _)| *added == key.as_str()) {
+            Some((key, text)) => plain(out, key, text),
+            None => {
+                comma(out);
+                field(out, key, value);
+            }
+        }
+    }
+    added.for_each(|(key, text)| plain(out, key, text));
+    out.push(b'}');
+}
+
+/// A field that needs no escapes.
+pub(super) fn plain(out: &mut Vec<u8>, key: &str, text: &str) {
+    comma(out);
+    out.push(b'"');
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":\"");
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+}
+
+/// Before every field of an object but the first.
+pub(super) fn comma(out: &mut Vec<u8>) {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
 }
 
 fn position(out: &[u8]) -> u32 {

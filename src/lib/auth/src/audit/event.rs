@@ -2,6 +2,7 @@
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_registry::UserInfo;
+use ferrokube_trace::{InitialTraceId, SpanId, TraceId};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
@@ -93,11 +94,11 @@ impl Stages {
 #[derive(Clone, Copy, Debug)]
 pub struct TraceIds {
     /// The user's request and all it causes.
-    pub trace: [u8; 16],
+    pub trace: TraceId,
     /// This action.
-    pub span: [u8; 8],
+    pub span: SpanId,
     /// The object's family; `None` when the request brought none.
-    pub initial: Option<[u8; 16]>,
+    pub initial: Option<InitialTraceId>,
 }
 
 /// The object that a request is about.

@@ -5,6 +5,7 @@ use super::policy::Plan;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::{json, time};
 use ferrokube_registry::UserInfo;
+use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 
 /// Longest recorded `User-Agent` and request URI, in bytes.
 const MAX_USER_AGENT: usize = 1_024;
@@ -183,23 +184,21 @@ fn annotations(out: &mut Vec<u8>, event: &Event<'_>, truncated: bool) {
 }
 
 fn trace_ids(out: &mut Vec<u8>, trace: &TraceIds) {
-    hex(out, "trace.kubernetes.io/trace-id", &trace.trace);
-    hex(out, "trace.kubernetes.io/span-id", &trace.span);
+    plain(out, TRACE_ID, &trace.trace.hex());
+    plain(out, SPAN_ID, &trace.span.hex());
     if let Some(initial) = &trace.initial {
-        hex(out, "trace.kubernetes.io/initial-trace-id", initial);
+        plain(out, INITIAL_TRACE_ID, &initial.hex());
     }
 }
 
-fn hex(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    key(out, name);
-    out.push(b'"');
-    let begin = out.len();
-    out.resize(begin + 2 * bytes.len(), 0);
-    for (pair, byte) in out[begin..].chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+/// A field that needs no escapes.
+fn plain(out: &mut Vec<u8>, name: &str, text: &str) {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
     }
-    out.push(b'"');
+    for part in ["\"", name, "\":\"", text, "\""] {
+        out.extend_from_slice(part.as_bytes());
+    }
 }
 
 fn strings(out: &mut Vec<u8>, name: &str, texts: &[String]) {
@@ -256,6 +255,7 @@ fn cut(text: &str, max: usize) -> &str {
 mod tests {
     use super::*;
     use crate::audit::{Stage, Stages};
+    use ferrokube_trace::SpanId;
     use std::collections::BTreeMap;
     use std::time::{Duration, SystemTime};
 
@@ -281,7 +281,7 @@ mod tests {
             response: None,
             received: at,
             at,
-            trace: Some(TraceIds { trace: [0xab; 16], span: [1; 8], initial: None }),
+            trace: Some(TraceIds { trace: "ab".repeat(16).parse().expect("an id"), span: SpanId::random(), initial: None }),
             decision: ("allow", ""),
             annotations: &annotations,
         };

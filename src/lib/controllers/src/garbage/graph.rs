@@ -1,8 +1,8 @@
 //! Who owns whom, as the metadata watches tell it. Compact: objects without owners cost 44 bytes.
 
-use crate::monitor::{Sink, qualified};
+use crate::monitor::{Observed, Sink, qualified};
 use crate::queue::Queue;
-use ferrokube_client::{DiscoveredResource, cause};
+use ferrokube_client::DiscoveredResource;
 use ferrokube_trace::TraceContext;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::collections::{HashMap, HashSet};
@@ -165,21 +165,19 @@ impl Sink for Graph {
         tasks.into_iter().for_each(|task| self.queue(task, None));
     }
 
-    fn applied(&self, resource: &DiscoveredResource, metadata: &ObjectMeta) {
-        let cause = cause(metadata);
-        let tasks = self.lock().apply(resource, metadata);
-        tasks.into_iter().for_each(|task| self.queue(task, cause));
+    fn applied(&self, resource: &DiscoveredResource, object: &Observed) {
+        let tasks = self.lock().apply(resource, &object.metadata);
+        tasks.into_iter().for_each(|task| self.queue(task, object.cause));
     }
 
-    fn deleted(&self, resource: &DiscoveredResource, metadata: &ObjectMeta) {
-        // The last state carries the ids of the deletion: what follows from it belongs to it.
-        let cause = cause(metadata);
-        let uid = metadata.uid.as_deref().unwrap_or_default();
+    fn deleted(&self, resource: &DiscoveredResource, object: &Observed) {
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
         let mut state = self.lock();
         state.note_departed(uid, resource.namespaced);
         let tasks = state.remove(uid);
         drop(state);
-        tasks.into_iter().for_each(|task| self.queue(task, cause));
+        // The last state carries the ids of the deletion: what follows from it belongs to it.
+        tasks.into_iter().for_each(|task| self.queue(task, object.cause));
     }
 
     fn forgotten(&self, resource: &DiscoveredResource) {
@@ -339,7 +337,7 @@ mod tests {
         DiscoveredResource { resource, namespaced: true, verbs: Vec::new() }
     }
 
-    fn metadata(uid: &str, owner: Option<(&str, &str)>) -> ObjectMeta {
+    fn metadata(uid: &str, owner: Option<(&str, &str)>) -> Observed {
         let owner = owner.map(|(name, uid)| OwnerReference {
             api_version: "ex.com/v1".into(),
             kind: "Gear".into(),
@@ -348,10 +346,10 @@ mod tests {
             ..OwnerReference::default()
         });
         let owner_references = owner.map(|owner| vec![owner]);
-        ObjectMeta { name: Some(format!("gear-{uid}")), namespace: Some("u".into()), uid: Some(uid.into()), owner_references, ..ObjectMeta::default() }
+        ObjectMeta { name: Some(format!("gear-{uid}")), namespace: Some("u".into()), uid: Some(uid.into()), owner_references, ..ObjectMeta::default() }.into()
     }
 
-    fn list(graph: &Graph, resource: &DiscoveredResource, objects: &[ObjectMeta]) {
+    fn list(graph: &Graph, resource: &DiscoveredResource, objects: &[Observed]) {
         graph.list_begins(resource);
         objects.iter().for_each(|object| graph.applied(resource, object));
         graph.list_ends(resource);

@@ -9,7 +9,7 @@
 mod conditions;
 mod content;
 
-use crate::monitor::Sink;
+use crate::monitor::{Observed, Sink};
 use crate::queue::{Next, Queue};
 use crate::rest::{self, Ask, code};
 use crate::watching;
@@ -17,7 +17,6 @@ use content::Findings;
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
@@ -71,12 +70,12 @@ impl Progress {
 }
 
 impl Sink for Namespaces {
-    fn applied(&self, _resource: &DiscoveredResource, _metadata: &ObjectMeta) {}
+    fn applied(&self, _resource: &DiscoveredResource, _object: &Observed) {}
 
-    fn deleted(&self, _resource: &DiscoveredResource, metadata: &ObjectMeta) {
-        let Some(namespace) = &metadata.namespace else { return };
+    fn deleted(&self, _resource: &DiscoveredResource, object: &Observed) {
+        let Some(namespace) = &object.metadata.namespace else { return };
         match self.terminating().get_mut(namespace) {
-            Some(progress) if progress.waiting => self.queue.add_after(namespace.clone(), cause(metadata), DEBOUNCE),
+            Some(progress) if progress.waiting => self.queue.add_after(namespace.clone(), object.cause, DEBOUNCE),
             Some(progress) => progress.stirred = true,
             None => {}
         }
@@ -191,6 +190,7 @@ fn contents(discovered: &Discovered) -> (BTreeSet<(&str, &str)>, &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use kube::core::GroupVersionKind;
 
     fn gears(version: &str) -> DiscoveredResource {
@@ -213,7 +213,7 @@ mod tests {
         let pass = |stirred: bool| {
             let held = namespaces.begin("stuck", "uid");
             if stirred {
-                namespaces.deleted(&gears("v1"), &ObjectMeta { namespace: Some("stuck".into()), ..ObjectMeta::default() });
+                namespaces.deleted(&gears("v1"), &ObjectMeta { namespace: Some("stuck".into()), ..ObjectMeta::default() }.into());
             }
             let findings = Findings { held: vec![gears("v1")], ..Findings::default() };
             (held.len(), namespaces.end("stuck", findings).as_millis())
@@ -222,7 +222,7 @@ mod tests {
         let waits: Vec<(usize, u128)> = (0..6).map(|_| pass(false)).collect();
         assert_eq!(waits, [(1, 1000), (1, 2000), (1, 4000), (1, 8000), (1, 15000), (1, 15000)]);
         // An object that goes while nothing is done brings the next look; one elsewhere does not.
-        let went = |namespace: &str| ObjectMeta { namespace: Some(namespace.into()), ..ObjectMeta::default() };
+        let went = |namespace: &str| Observed::from(ObjectMeta { namespace: Some(namespace.into()), ..ObjectMeta::default() });
         namespaces.deleted(&gears("v1"), &went("elsewhere"));
         assert!(namespaces.queue.is_empty());
         namespaces.deleted(&gears("v1"), &went("stuck"));

@@ -201,8 +201,8 @@ pub(crate) const REASON: &str = "authorization.k8s.io/reason";
 fn trace_ids(shared: &Shared, exchange: &Exchange) -> Option<TraceIds> {
     let trace = &exchange.trace;
     let written = exchange.family().filter(|_| exchange.info.verb != "deletecollection");
-    let initial = written.or(trace.initial).map(|id| id.bytes());
-    shared.gates.enabled(&LOG_TRACKING).then(|| TraceIds { trace: trace.trace_id.bytes(), span: trace.span_id.bytes(), initial })
+    let initial = written.or(trace.initial);
+    shared.gates.enabled(&LOG_TRACKING).then_some(TraceIds { trace: trace.trace_id, span: trace.span_id, initial })
 }
 
 /// Forwarded addresses as the client sent them, then its own.

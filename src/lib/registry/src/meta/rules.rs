@@ -21,7 +21,7 @@ const MAX_NAMED: usize = 10;
 const STANDARD_FINALIZERS: [&str; 4] = ["kubernetes", "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
 
 /// Everything that is wrong with an object's metadata by itself.
-pub(crate) fn check_object(definition: &Definition, object: &Document) -> Vec<FieldError> {
+pub(crate) fn check_object(definition: &Definition, object: &Document, ids_are_servers: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_names(definition, object, &mut errors);
     check_namespace(definition, object, &mut errors);
@@ -29,7 +29,7 @@ pub(crate) fn check_object(definition: &Definition, object: &Document) -> Vec<Fi
         errors.push(invalid("metadata.generation", generation, "must be greater than or equal to 0"));
     }
     check_labels(object, &mut errors);
-    check_annotations(object, &mut errors);
+    check_annotations(object, ids_are_servers, &mut errors);
     errors.append(&mut owners::check(object));
     check_finalizers(definition, object, &mut errors);
     check_managed_fields(object, &mut errors);
@@ -82,13 +82,14 @@ fn check_labels(object: &Document, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_annotations(object: &Document, errors: &mut Vec<FieldError>) {
+fn check_annotations(object: &Document, ids_are_servers: bool, errors: &mut Vec<FieldError>) {
     let mut bytes = 0;
     for (key, value) in pairs(object, "annotations") {
-        bytes += key.len() + value.len();
-        if annotation::ALL.contains(&key) {
+        // What the server adds takes none of the room that clients have.
+        if ids_are_servers && annotation::ALL.contains(&key) {
             continue;
         }
+        bytes += key.len() + value.len();
         // Upstream lets upper-case keys pass here.
         let wrong = if key.bytes().any(|byte| byte.is_ascii_uppercase()) { name::qualified_name(&key.to_ascii_lowercase()) } else { name::qualified_name(key) };
         errors.extend(wrong.into_iter().map(|why| invalid("metadata.annotations", key, why)));

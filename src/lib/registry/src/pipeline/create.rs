@@ -8,6 +8,7 @@ use crate::admission::{Attributes, Effects, Operation, RequestOptions};
 use crate::catalog::Virtual;
 use crate::context::{RequestContext, Target};
 use crate::decode::{Shape, Strictness};
+use crate::ids::keep_ids;
 use crate::meta;
 use crate::name;
 use ferrokube_apimachinery::document::Document;
@@ -106,7 +107,7 @@ impl Job<'_> {
         }
         self.complete(&mut draft)?;
         if remote {
-            self.validate_remote(&draft).await?;
+            self.validate_remote(&mut draft).await?;
         }
         self.commit_new(draft).await
     }
@@ -122,13 +123,13 @@ impl Job<'_> {
     pub(super) fn draft_untracked(&self, mut object: Document) -> Draft {
         meta::fill_new(&mut object, self.context.now);
         if self.registry.admission().owns_ids() {
-            meta::keep_server_annotations(None, &mut object);
+            keep_ids(None, &mut object);
         }
         self.keep_reset(None, &mut object);
         self.definition().set_defaults(self.target.served.version, &mut object);
         meta::dedup_owners(&mut object, self.context);
         let target = Target { name: Some(object.name().to_owned()), ..self.target.clone() };
-        Draft { target, old: None, object, stored: None }
+        Draft { target, old: None, object, stored: None, ids: None }
     }
 
     /// Commits a new object unless its name is taken. Another key's guard is computed again.

@@ -7,6 +7,7 @@ use crate::admission::{Attributes, Effects, Operation, RequestOptions};
 use crate::codec;
 use crate::context::{RequestContext, Target};
 use crate::failure::modified;
+use crate::ids::show_ids;
 use crate::meta;
 use crate::noop;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -15,6 +16,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::parse_rfc3339;
 use ferrokube_resource::Definition;
 use ferrokube_storage::{Entry, Guard, Key, Put, Txn, Write};
+use ferrokube_trace::annotation::{INITIAL_TRACE_ID, Ids};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +38,9 @@ enum Verdict {
     /// Its own finalizers hold it already.
     Held,
 }
+
+/// What is answered when it is written.
+type Answer = fn(&Target, Arc<Entry>) -> Deleted;
 
 /// How a graceful deletion goes on.
 enum Grace {
@@ -141,43 +146,53 @@ impl Deletion<'_> {
         Ok(effects)
     }
 
-    fn plan(&self, key: &Key, head: &Arc<Entry>, mut object: Document, effects: Effects) -> Result<Plan<Deleted>, Failure> {
+    fn plan(&self, key: &Key, head: &Arc<Entry>, object: Document, effects: Effects) -> Result<Plan<Deleted>, Failure> {
         let served = &self.target.served;
         let stored = || Registry::object(head.clone(), served);
-        let verdict = match self.verdict(&object) {
-            // The last state of a plain removal is the stored one with the ids of this request.
-            Verdict::Remove(None) if self.stamp(&mut object) => Verdict::Remove(Some(std::mem::take(&mut object))),
-            Verdict::Remove(Some(mut last)) => {
-                self.stamp(&mut last);
-                Verdict::Remove(Some(last))
-            }
-            Verdict::Mark(mut marked) => {
-                self.stamp(&mut marked);
-                Verdict::Mark(marked)
-            }
-            other => other,
-        };
-        let write = match verdict {
+        let (write, answer): (Write, Answer) = match self.verdict(&object) {
             Verdict::AlreadyPending => return Ok(Plan::Done(Deleted::AlreadyPending(stored()))),
             Verdict::Held => return Ok(Plan::Done(Deleted::Pending(stored()))),
-            Verdict::Mark(marked) if noop::is_same_but_ids(&object, &marked) => return Ok(Plan::Done(Deleted::Pending(stored()))),
-            Verdict::Mark(marked) if self.options.dry_run => return Ok(Plan::Done(Deleted::Pending(Object::Computed(marked)))),
-            Verdict::Remove(last) if self.options.dry_run => return Ok(Plan::Done(Deleted::Gone(Object::Computed(last.unwrap_or(object))))),
-            Verdict::Mark(marked) => (Write::Put(self.put(key, &marked)?), pending as fn(&Target, Arc<Entry>) -> Deleted),
-            Verdict::Remove(None) => (Write::Delete { key: key.clone(), last: None }, gone as fn(&Target, Arc<Entry>) -> Deleted),
-            Verdict::Remove(Some(last)) => (Write::Delete { key: key.clone(), last: Some(self.put(key, &last)?) }, gone as fn(&Target, Arc<Entry>) -> Deleted),
+            Verdict::Mark(mut marked) => {
+                let ids = self.stamp(&mut marked);
+                if noop::is_same_but_ids(&object, &marked) {
+                    return Ok(Plan::Done(Deleted::Pending(stored())));
+                }
+                if self.options.dry_run {
+                    return Ok(Plan::Done(Deleted::Pending(shown(marked, ids))));
+                }
+                (Write::Put(self.put(key, (&marked, ids.as_ref()))?), pending)
+            }
+            Verdict::Remove(changed) => {
+                let is_plain = changed.is_none();
+                let mut last = changed.unwrap_or(object);
+                let initial = last.annotation(INITIAL_TRACE_ID).is_some();
+                let ids = self.stamp(&mut last);
+                if self.options.dry_run {
+                    return Ok(Plan::Done(Deleted::Gone(shown(last, ids))));
+                }
+                // The last state of a plain removal is the stored one with the ids of this request (unless a stored one was dropped as garbage).
+                let last = match &ids {
+                    None if is_plain => None,
+                    Some(ids) if is_plain && last.annotation(INITIAL_TRACE_ID).is_some() == initial => match codec::with_ids(served, head, ids) {
+                        Some(put) => Some(put),
+                        None => Some(self.put(key, (&last, Some(ids)))?),
+                    },
+                    ids => Some(self.put(key, (&last, ids.as_ref()))?),
+                };
+                (Write::Delete { key: key.clone(), last }, gone)
+            }
         };
-        let mut txn = Txn { guards: vec![Guard::At(key.clone(), head.revision)], writes: vec![write.0] };
+        let mut txn = Txn { guards: vec![Guard::At(key.clone(), head.revision)], writes: vec![write] };
         txn.guards.extend(effects.guards);
         txn.writes.extend(effects.writes);
-        Ok(Plan::Commit { txn, answer: write.1 })
+        Ok(Plan::Commit { txn, answer })
     }
 
-    fn stamp(&self, object: &mut Document) -> bool {
+    fn stamp(&self, object: &mut Document) -> Option<Ids> {
         self.registry.admission().stamp(&self.attributes(None), object)
     }
 
-    fn put(&self, key: &Key, object: &Document) -> Result<Put, Failure> {
+    fn put(&self, key: &Key, object: (&Document, Option<&Ids>)) -> Result<Put, Failure> {
         codec::put(self.registry.catalog(), &self.target.served, key.clone(), object)
     }
 
@@ -297,6 +312,14 @@ impl Deletion<'_> {
             }
         }
     }
+}
+
+/// What a dry run answers.
+fn shown(mut object: Document, ids: Option<Ids>) -> Object {
+    if let Some(ids) = ids {
+        show_ids(&ids, &mut object);
+    }
+    Object::Computed(object)
 }
 
 fn pending(target: &Target, entry: Arc<Entry>) -> Deleted {

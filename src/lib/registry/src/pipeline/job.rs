@@ -8,6 +8,7 @@ use crate::codec;
 use crate::context::{FieldValidation, RequestContext, Target};
 use crate::decode::{Misfit, Shape, Strictness};
 use crate::failure::{invalid_object, modified};
+use crate::ids::show_ids;
 use crate::meta;
 use crate::noop;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -18,6 +19,7 @@ use ferrokube_resource::{Change, Definition};
 use ferrokube_schema::apply::{self, Manager, ResetFields};
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Guard, Key, Txn, Write};
+use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
 
 /// Which request it is.
@@ -55,9 +57,18 @@ pub(super) struct Draft {
     pub(super) object: Document,
     /// The same as it will be stored, where somebody else converted it.
     pub(super) stored: Option<Document>,
+    /// The ids that it is given and does not show yet.
+    pub(super) ids: Option<Ids>,
 }
 
 impl Draft {
+    /// Puts the ids into the object: somebody looks at it before it is encoded.
+    pub(super) fn show_ids(&mut self) {
+        if let Some(ids) = self.ids.take() {
+            show_ids(&ids, &mut self.object);
+        }
+    }
+
     /// What is done to the object.
     pub(super) fn operation(&self) -> Operation {
         if self.old.is_some() { Operation::Update } else { Operation::Create }
@@ -143,6 +154,9 @@ impl<'a> Job<'a> {
 
     /// Has the object converted into the form in which it is stored, where somebody else does that.
     pub(super) async fn convert(&self, draft: &mut Draft) -> Result<(), Failure> {
+        if self.registry.converts(self.target) {
+            draft.show_ids();
+        }
         draft.stored = self.registry.stored_form(&self.target.served, &draft.object).await?;
         Ok(())
     }
@@ -191,8 +205,13 @@ impl<'a> Job<'a> {
         self.count_generation(old.as_ref(), object);
         // Only now is it known whether anything changes at all.
         let attributes = self.attributes(&draft.target, if old.is_some() { Operation::Update } else { Operation::Create }, old.as_ref());
-        self.registry.admission().stamp(&attributes, object);
-        self.check(&change, object)
+        let ids = self.registry.admission().stamp(&attributes, object);
+        self.check(&change, object)?;
+        draft.ids = ids;
+        if self.options.dry_run {
+            draft.show_ids();
+        }
+        Ok(())
     }
 
     fn check_creatable(&self, object: &Document) -> Result<(), Failure> {
@@ -253,7 +272,7 @@ impl<'a> Job<'a> {
 
     fn check(&self, change: &Change<'_>, object: &Document) -> Result<(), Failure> {
         let definition = self.definition();
-        let mut errors = meta::check_object(definition, object);
+        let mut errors = meta::check_object(definition, object, self.registry.admission().owns_ids());
         if let Some(old) = change.old {
             errors.append(&mut meta::check_change(old, object));
         }
@@ -288,7 +307,8 @@ impl<'a> Job<'a> {
     }
 
     /// Remote validating admission.
-    pub(super) async fn validate_remote(&self, draft: &Draft) -> Result<(), Failure> {
+    pub(super) async fn validate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
+        draft.show_ids();
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
         self.registry.admission().validate_remote(attributes, Some(&draft.object)).await
     }
@@ -328,7 +348,11 @@ impl<'a> Job<'a> {
         if let Some(old) = &draft.old
             && self.completes_deletion(old, &draft.object)
         {
-            let answer = Written { object: Object::Computed(draft.object.clone()), created };
+            let mut last = draft.object.clone();
+            if let Some(ids) = &draft.ids {
+                show_ids(ids, &mut last);
+            }
+            let answer = Written { object: Object::Computed(last), created };
             return Ok(match self.options.dry_run {
                 true => Plan::Done(answer),
                 false => Plan::CommitThen { txn: transaction(Write::Delete { key: key.clone(), last: None }), answer },
@@ -344,7 +368,7 @@ impl<'a> Job<'a> {
         {
             return Ok(Plan::Done(Written { object: Registry::object(head.clone(), &self.target.served), created }));
         }
-        let put = codec::put(self.registry.catalog(), &served, key.clone(), stored)?;
+        let put = codec::put(self.registry.catalog(), &served, key.clone(), (stored, draft.ids.as_ref()))?;
         if self.options.dry_run {
             return Ok(Plan::Done(Written { object: Object::Computed(draft.object.clone()), created }));
         }

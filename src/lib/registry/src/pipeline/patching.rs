@@ -4,6 +4,7 @@ use super::job::Job;
 use super::{Body, Patch};
 use crate::decode::{Misfit, Strictness};
 use crate::failure::invalid;
+use crate::ids::keep_ids;
 use crate::meta;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
@@ -84,7 +85,7 @@ impl Job<'_> {
                 // A map that only the server wrote to is taken as absent, which directives tell apart; it is put back afterwards. JSON patches see it:
                 // they are computed from what their client read, and adding a key to a map that it saw must not fail.
                 if self.registry.admission().owns_ids() && body.document.get(&["metadata", "annotations"]).is_some() {
-                    meta::keep_server_annotations(None, &mut object);
+                    keep_ids(None, &mut object);
                 }
                 strategic_merge(&self.body_shape.schema, &mut object, &body.document).map_err(refused)?;
                 // Upstream merges into a typed object: a kind or version in the patch changes nothing.
@@ -143,7 +144,7 @@ impl Job<'_> {
 fn without_server_annotations(applied: &Document) -> Option<Document> {
     annotation::ALL.iter().any(|key| applied.annotation(key).is_some()).then(|| {
         let mut clean = applied.clone();
-        meta::keep_server_annotations(None, &mut clean);
+        keep_ids(None, &mut clean);
         clean
     })
 }

@@ -8,6 +8,7 @@ use super::{Body, Object, Patch, Registry, WriteOptions, Written, key, view};
 use crate::admission::Operation;
 use crate::context::{RequestContext, Target};
 use crate::failure::modified;
+use crate::ids::keep_ids;
 use crate::meta;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
@@ -103,7 +104,7 @@ impl Job<'_> {
             self.precondition(&mut draft, head.as_ref())?;
             self.complete(&mut draft)?;
             if remote {
-                self.validate_remote(&draft).await?;
+                self.validate_remote(&mut draft).await?;
             }
             self.convert(&mut draft).await?;
             let effects = self.validate(&draft)?;
@@ -147,7 +148,7 @@ impl Job<'_> {
             None => self.revise(Some(&old), input)?,
         };
         if self.registry.admission().owns_ids() {
-            meta::keep_server_annotations(Some(&old), &mut object);
+            keep_ids(Some(&old), &mut object);
         }
         if matches!(input, Input::Patch(_)) {
             self.definition().set_defaults(self.target.served.version, &mut object);
@@ -157,7 +158,7 @@ impl Job<'_> {
         if !input.is_apply() || self.projection.is_some() {
             self.track(Some(&old), &mut object);
         }
-        Ok(Draft { target: self.target.clone(), old: Some(old), object, stored: None })
+        Ok(Draft { target: self.target.clone(), old: Some(old), object, stored: None, ids: None })
     }
 
     /// The same when there is no object yet.

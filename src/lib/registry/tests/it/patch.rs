@@ -145,11 +145,11 @@ async fn json_patches_see_the_annotations_that_clients_read() {
     let server = Server::new();
     server.admission.stamps.store(true, std::sync::atomic::Ordering::SeqCst);
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
-    assert_eq!(object.annotation("trace.kubernetes.io/trace-id"), Some("t1"));
+    assert_eq!(object.annotation("trace.kubernetes.io/trace-id"), Some(format!("{:032x}", 1).as_str()));
     assert!(!object.list(&["metadata", "managedFields"])[0].to_string().contains("trace.kubernetes.io"), "nobody owns it");
     let added = operations(json!([{"op": "add", "path": "/metadata/annotations/example.com~1k", "value": "v"}]));
     let stored = server.patch(CONFIGMAPS, "a", added).await.unwrap();
-    assert_eq!((stored.annotation("example.com/k"), stored.annotation("trace.kubernetes.io/trace-id")), (Some("v"), Some("t2")));
+    assert_eq!((stored.annotation("example.com/k"), stored.annotation("trace.kubernetes.io/trace-id")), (Some("v"), Some(format!("{:032x}", 2).as_str())));
     let same = server.put(CONFIGMAPS, "a", json!({"metadata": {"name": "a", "annotations": {"example.com/k": "v"}}, "data": {"k": "v"}})).await.unwrap();
     assert_eq!(same, stored, "leaving them out is no change");
 }

@@ -9,7 +9,8 @@ use ferrokube_registry::{
     UserInfo, WriteOptions, Written,
 };
 use ferrokube_storage::{Config, Store};
-use ferrokube_trace::TraceContext;
+use ferrokube_trace::annotation::Ids;
+use ferrokube_trace::{TraceContext, TraceId};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -60,13 +61,13 @@ impl Admission for Recorder {
         })
     }
 
-    fn stamp(&self, _attributes: &Attributes<'_>, object: &mut Document) -> bool {
-        let stamps = self.stamps.load(Ordering::SeqCst);
-        if stamps {
-            let number = self.stamped.fetch_add(1, Ordering::SeqCst) + 1;
-            object.set(&["metadata", "annotations", "trace.kubernetes.io/trace-id"], format!("t{number}"));
-        }
-        stamps
+    /// The trace ids are 1, 2, ...
+    fn stamp(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Option<Ids> {
+        self.stamps.load(Ordering::SeqCst).then(|| {
+            let number = self.stamped.fetch_add(1, Ordering::SeqCst) as u128 + 1;
+            let trace_id = TraceId::from_bytes(number.to_be_bytes()).unwrap();
+            Ids::new(&TraceContext { trace_id, ..TraceContext::root() }, None)
+        })
     }
 
     fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {

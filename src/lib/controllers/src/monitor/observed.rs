@@ -1,0 +1,197 @@
+//! What collectors want to know of an object. Every write in the cluster passes here, and of its metadata most is labels, annotations and managedFields:
+//! they are passed over, not made into maps (half of what a metadata watch costs).
+
+use ferrokube_trace::TraceContext;
+use ferrokube_trace::annotation::Found;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource;
+use kube::core::DynamicObject;
+use kube::discovery::ApiResource;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, de};
+use std::borrow::Cow;
+use std::fmt;
+
+/// An object, as far as metadata watches tell of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    /// Names, uid, resourceVersion, owners, finalizers and deletion; nothing else.
+    pub(crate) metadata: ObjectMeta,
+    /// Who wrote it last; of one that is gone, who deleted it.
+    pub(crate) cause: Option<TraceContext>,
+}
+
+impl From<ObjectMeta> for Observed {
+    fn from(metadata: ObjectMeta) -> Self {
+        Self { cause: ferrokube_client::cause(&metadata), metadata }
+    }
+}
+
+/// A resource that discovery named, of which only metadata is asked for.
+impl Resource for Observed {
+    type DynamicType = ApiResource;
+    type Scope = <DynamicObject as Resource>::Scope;
+
+    fn metadata_api() -> bool {
+        true
+    }
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::kind(resource)
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::group(resource)
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::version(resource)
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::plural(resource)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<Time>,
+    owner_references: Option<Vec<OwnerReference>>,
+    finalizers: Option<Vec<String>>,
+    annotations: Option<Annotations>,
+}
+
+impl<'de> Deserialize<'de> for Observed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = Object::deserialize(deserializer)?.metadata;
+        let metadata = ObjectMeta {
+            name: read.name,
+            namespace: read.namespace,
+            uid: read.uid,
+            resource_version: read.resource_version,
+            deletion_timestamp: read.deletion_timestamp,
+            owner_references: read.owner_references,
+            finalizers: read.finalizers,
+            ..ObjectMeta::default()
+        };
+        Ok(Self { metadata, cause: read.annotations.and_then(|annotations| annotations.0.cause()) })
+    }
+}
+
+/// The ids among the annotations.
+struct Annotations(Found);
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Reading)
+    }
+}
+
+struct Reading;
+
+impl<'de> Visitor<'de> for Reading {
+    type Value = Annotations;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("annotations")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+        let mut found = Found::default();
+        while let Some(Text(key)) = map.next_key()? {
+            match Found::wants(&key) {
+                true => found.note(&key, &map.next_value::<Text<'_>>()?.0),
+                false => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(Annotations(found))
+    }
+}
+
+/// A text, borrowed where it has no escapes.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrowing;
+        impl<'de> Visitor<'de> for Borrowing {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Borrowing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::jiff::Timestamp;
+    use kube::core::WatchEvent;
+    use kube::core::metadata::PartialObjectMeta;
+    use serde_json::json;
+
+    #[test]
+    fn l30_it_is_what_the_whole_metadata_says() {
+        let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+        for annotations in [
+            json!(null),
+            json!({}),
+            json!({"a": "b\n", "trace.kubernetes.io/trace-id": trace, "trace.kubernetes.io/span-id": span}),
+            json!({"trace.kubernetes.io/trace-id": trace, "trace.kubernetes.io/span-id": span, "trace.kubernetes.io/initial-trace-id": trace, "z": ""}),
+            json!({"trace.kubernetes.io/trace-id": "edited\u{1b}", "trace.kubernetes.io/span-id": span}),
+        ] {
+            let object = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {
+                "name": "n", "namespace": "ns", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-11-21T03:00:01Z", "generation": 3,
+                "labels": {"l": "v"}, "annotations": annotations, "deletionTimestamp": "2026-11-21T03:00:01Z", "deletionGracePeriodSeconds": 0,
+                "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "o", "uid": "x", "controller": true}], "finalizers": ["f"],
+                "managedFields": [{"manager": "m", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}}]}});
+            let text = json!({"type": "MODIFIED", "object": object}).to_string();
+            let Ok(WatchEvent::Modified(seen)) = serde_json::from_str::<WatchEvent<Observed>>(&text) else { panic!("{text}") };
+            let whole: PartialObjectMeta = serde_json::from_value(object).unwrap();
+            assert_eq!(seen.cause, ferrokube_client::cause(&whole.metadata), "{text}");
+            let slim = ObjectMeta {
+                labels: None,
+                annotations: None,
+                managed_fields: None,
+                creation_timestamp: None,
+                generation: None,
+                deletion_grace_period_seconds: None,
+                ..whole.metadata
+            };
+            assert_eq!(seen.metadata, slim, "{text}");
+            assert!(slim.deletion_timestamp.is_some_and(|at| at.0 > Timestamp::UNIX_EPOCH));
+        }
+        let empty: Observed = serde_json::from_str(r#"{"kind": "K"}"#).unwrap();
+        assert_eq!(empty.metadata, ObjectMeta::default());
+    }
+}
