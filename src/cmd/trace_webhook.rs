@@ -9,7 +9,7 @@ use ferrokube_admission::review::{self, Answered};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::reload::{Loaded, TlsFiles};
 use ferrokube_serve::{BodyError, Handler, Limits, Request, Response, Server, ShutdownTrigger, Tls, full, read_body};
-use ferrokube_trace::{TraceContext, extract_initial_with, extract_with, in_scope};
+use ferrokube_trace::{TraceContext, extract, extract_initial, in_scope};
 use http::{HeaderMap, Method, StatusCode};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -155,12 +155,7 @@ impl Webhook {
 
 /// The ids of the API server's request, as its headers say: the call is no action of its own. A server that sends none gets a trace for each write.
 fn context(headers: &HeaderMap) -> TraceContext {
-    let single = |name: &str| {
-        let mut values = headers.get_all(name).iter();
-        let first = values.next()?;
-        if values.next().is_some() { None } else { first.to_str().ok() }
-    };
-    extract_with(single).unwrap_or_else(TraceContext::root).with_initial(extract_initial_with(single))
+    extract(headers).unwrap_or_else(TraceContext::root).with_initial(extract_initial(headers))
 }
 
 fn text(status: StatusCode, text: String) -> Response {

@@ -8,6 +8,7 @@ mod cli;
 mod controllers;
 mod custom_controller;
 mod faults;
+mod foreign_ids;
 mod garbage;
 mod hostile;
 mod kill9;

@@ -129,10 +129,10 @@ async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_lo
 }
 
 /// A process with a log of its own; killed when it is dropped.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
-    fn start(mut command: Command, log: &Path) -> Self {
+    pub(crate) fn start(mut command: Command, log: &Path) -> Self {
         let command = command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(log).unwrap());
         Self(command.spawn().unwrap())
     }

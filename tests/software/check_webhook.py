@@ -115,10 +115,15 @@ def works(cluster, webhook):
     v1, v2 = OBJECTS.format("v1"), OBJECTS.format("v2")
     code, made = cluster.request("POST", v1, thing("a", "v1", {"size": 3}))
     assert code == 201 and not webhook.reviews, (code, made, "the stored version needs no conversion")
-    code, shown = cluster.request("GET", v2 + "/a")
+    trace, span, family = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", "0af7651916cd43dd8448eb211c80319c"
+    ids = {"Traceparent": f"00-{trace}-{span}-00", "Initial-Trace-Id": family}
+    code, shown = cluster.request("GET", v2 + "/a", more=ids)
     assert code == 200 and shown["spec"] == {"amount": {"value": 3, "unit": "kg"}}, shown
     assert shown["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
-    assert "Traceparent" in webhook.headers[-1] or "traceparent" in webhook.headers[-1], webhook.headers[-1]
+    # L28, L29: both ids of the request, and a span of the call's own.
+    sent = {name.lower(): value for name, value in webhook.headers[-1].items()}
+    version, sent_trace, sent_span, _ = sent["traceparent"].split("-")
+    assert (version, sent_trace, sent["initial-trace-id"]) == ("00", trace, family) and sent_span != span, sent
     before = len(webhook.reviews)
     assert cluster.request("GET", v2 + "/a")[1] == shown
     assert len(webhook.reviews) == before, "a revision is converted once"

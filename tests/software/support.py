@@ -47,10 +47,10 @@ class Server:
         context.load_cert_chain(file(user, "client-certificate"), file(user, "client-key"))
         return context
 
-    def request(self, method, path, body=None, content_type="application/json", accept="application/json"):
+    def request(self, method, path, body=None, content_type="application/json", accept="application/json", more=None):
         """Status code and JSON answer."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": content_type, "Accept": accept}
+        headers = {"Content-Type": content_type, "Accept": accept} | (more or {})
         request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
         try:
             with urllib.request.urlopen(request, context=self.context, timeout=60) as answer:

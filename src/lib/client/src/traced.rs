@@ -1,7 +1,7 @@
 //! The three ids on every request of a reconcile: `traceparent` and `Initial-Trace-Id`.
 
-use ferrokube_trace::{Carrier, TraceContext, inject};
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use ferrokube_trace::{TraceContext, inject};
+use http::{HeaderMap, Request};
 use kube::Client;
 use kube::client::Body;
 use std::task::{Context, Poll};
@@ -11,25 +11,9 @@ use tower::Service;
 ///
 /// It shares the connections of `client`. Make one for each reconcile, from the context of the object that the reconcile acts on.
 pub fn traced(client: &Client, context: &TraceContext) -> Client {
-    let mut headers = Headers(HeaderMap::new());
+    let mut headers = HeaderMap::new();
     inject(context, &mut headers);
-    Client::new(Injecting { client: client.clone(), headers: headers.0 }, client.default_namespace())
-}
-
-struct Headers(HeaderMap);
-
-impl Carrier for Headers {
-    fn get(&self, name: &str) -> Option<&str> {
-        let mut values = self.0.get_all(name).iter();
-        let first = values.next()?;
-        if values.next().is_some() { None } else { first.to_str().ok() }
-    }
-
-    fn set(&mut self, name: &str, value: String) {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-            self.0.insert(name, value);
-        }
-    }
+    Client::new(Injecting { client: client.clone(), headers }, client.default_namespace())
 }
 
 /// Adds the headers, then sends with the shared client.

@@ -6,6 +6,7 @@
 use crate::context::TraceContext;
 use crate::id::InitialTraceId;
 use crate::interop;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use std::collections::BTreeMap;
 
 /// The header of the span context (W3C).
@@ -31,42 +32,42 @@ impl Carrier for BTreeMap<String, String> {
     }
 }
 
+/// Of a request to whoever it is sent, and of one that was received.
+impl Carrier for HeaderMap {
+    fn get(&self, name: &str) -> Option<&str> {
+        let mut values = self.get_all(name).iter();
+        let first = values.next()?;
+        values.next().is_none().then(|| first.to_str().ok()).flatten()
+    }
+
+    fn set(&mut self, name: &str, value: String) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            self.insert(name, value);
+        }
+    }
+}
+
 /// Reads `traceparent` strictly (W3C): malformed, all-zero, unknown version `ff` or repeated is as absent. Never fails.
 ///
 /// The result is the sender's action: call [`TraceContext::child`] on it when the sender is trusted, else [`TraceContext::with_link`] on a new root.
 pub fn extract(carrier: &dyn Carrier) -> Option<TraceContext> {
-    extract_with(|name| carrier.get(name))
+    TraceContext::parse_traceparent(carrier.get(TRACEPARENT)?)
 }
 
 /// Reads `Initial-Trace-Id`: 32 lower hex digits, not all zero; anything else is as absent. Never fails.
 pub fn extract_initial(carrier: &dyn Carrier) -> Option<InitialTraceId> {
-    extract_initial_with(|name| carrier.get(name))
+    carrier.get(INITIAL_TRACE_ID)?.parse().ok()
 }
 
-/// Writes `traceparent` and, unless empty, `Initial-Trace-Id`; where other forms are on (see [`interop`]), also as baggage.
+/// Writes `traceparent` and, unless empty, `Initial-Trace-Id`; where other forms are on (see [`interop`]), also as baggage. Every request to another
+/// component is given its ids here; `tracestate` is neither written nor changed.
 pub fn inject(context: &TraceContext, carrier: &mut dyn Carrier) {
-    if let Some(initial) = context.initial.filter(|_| interop::is_on()) {
+    carrier.set(TRACEPARENT, context.traceparent());
+    let Some(initial) = context.initial else { return };
+    carrier.set(INITIAL_TRACE_ID, initial.to_string());
+    if interop::is_on() {
         let baggage = interop::with_initial(carrier.get(interop::BAGGAGE), initial);
         carrier.set(interop::BAGGAGE, baggage);
-    }
-    inject_with(context, |name, value| carrier.set(name, value));
-}
-
-/// [`extract`] over a function that gives the one value under a name.
-pub fn extract_with<'a>(get: impl FnOnce(&str) -> Option<&'a str>) -> Option<TraceContext> {
-    TraceContext::parse_traceparent(get(TRACEPARENT)?)
-}
-
-/// [`extract_initial`] over a function that gives the one value under a name.
-pub fn extract_initial_with<'a>(get: impl FnOnce(&str) -> Option<&'a str>) -> Option<InitialTraceId> {
-    get(INITIAL_TRACE_ID)?.parse().ok()
-}
-
-/// [`inject`] over a function that sets a value.
-pub fn inject_with(context: &TraceContext, mut set: impl FnMut(&'static str, String)) {
-    set(TRACEPARENT, context.traceparent());
-    if let Some(initial) = context.initial {
-        set(INITIAL_TRACE_ID, initial.to_string());
     }
 }
 
@@ -93,5 +94,25 @@ mod tests {
         assert_eq!(extract_initial(&carrier), None);
         carrier.set(INITIAL_TRACE_ID, "0".repeat(32));
         assert_eq!(extract_initial(&carrier), None);
+    }
+    #[test]
+    fn l09_l22_headers_are_found_in_any_case_once_and_what_others_set_stays() {
+        let mut headers = HeaderMap::new();
+        headers.insert("TraceState".parse::<HeaderName>().unwrap(), "vendor=1".parse().unwrap());
+        let context = TraceContext::root().with_initial(Some(TraceId::random()));
+        inject(&context, &mut headers);
+        assert_eq!(headers.len(), 3);
+        assert_eq!(headers["tracestate"], "vendor=1");
+        assert_eq!(headers["Traceparent"], context.traceparent());
+        assert_eq!((extract(&headers).unwrap().trace_id, extract_initial(&headers)), (context.trace_id, context.initial));
+        for name in [TRACEPARENT, INITIAL_TRACE_ID] {
+            let again = headers[name].clone();
+            headers.append(name, again);
+        }
+        assert_eq!((extract(&headers), extract_initial(&headers)), (None, None), "twice is as absent");
+        for name in [TRACEPARENT, INITIAL_TRACE_ID] {
+            headers.insert(name, HeaderValue::from_bytes(&[0xff; 55]).unwrap());
+        }
+        assert_eq!((extract(&headers), extract_initial(&headers)), (None, None), "nor is what is no text");
     }
 }

@@ -13,7 +13,7 @@ pub mod log;
 pub mod propagator;
 pub mod scope;
 
-pub use carrier::{Carrier, INITIAL_TRACE_ID, TRACEPARENT, extract, extract_initial, extract_initial_with, extract_with, inject, inject_with};
+pub use carrier::{Carrier, INITIAL_TRACE_ID, TRACEPARENT, extract, extract_initial, inject};
 pub use context::TraceContext;
 pub use export::{Kind, Span, sample};
 pub use id::{Hex, IdError, InitialTraceId, SpanId, TraceId};

@@ -10,7 +10,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::conversion::{Converted, Converter};
-use ferrokube_trace::{Kind, Seam, Span, TraceContext};
+use ferrokube_trace::{Kind, Seam, Span, TraceContext, inject};
 use http::header::CONTENT_TYPE;
 use reqwest::{Certificate, Client};
 use std::sync::OnceLock;
@@ -95,9 +95,7 @@ impl Webhook {
         let mut call = self.client()?.post(url).header(CONTENT_TYPE, "application/json").body(body);
         if let Some(context) = context {
             let mut headers = http::HeaderMap::new();
-            ferrokube_trace::inject_with(&context, |name, value| {
-                value.parse().map(|value: http::HeaderValue| headers.insert(name, value)).ok();
-            });
+            inject(&context, &mut headers);
             call = call.headers(headers);
         }
         let mut response = call.send().await.map_err(|error| describe(&error))?;

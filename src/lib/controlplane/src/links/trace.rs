@@ -6,7 +6,7 @@ use crate::server::Shared;
 use ferrokube_auth::{Access, Decision};
 use ferrokube_features::{LOG_TRACKING, LOG_TRACKING_INTEROP};
 use ferrokube_registry::RequestContext;
-use ferrokube_trace::{InitialTraceId, Kind, Span, TraceContext, extract_initial_with, extract_with, interop, sample};
+use ferrokube_trace::{InitialTraceId, Kind, Span, TraceContext, extract, extract_initial, interop, sample};
 use http::HeaderMap;
 
 /// Who may do this verb on [`PATH`] is believed.
@@ -20,15 +20,9 @@ const REFUSED_INITIAL: &str = "trace.kubernetes.io/refused-initial-trace-id";
 /// At most so much of a User-Agent is kept.
 const MAX_AGENT_BYTES: usize = 1024;
 
-fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    values.next().is_none().then(|| first.to_str().ok()).flatten()
-}
-
 /// Reads `traceparent`; until the caller is known the request has ids of its own.
 pub(crate) fn parse(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
-    exchange.claimed = extract_with(|name| single(&exchange.head.headers, name));
+    exchange.claimed = extract(&exchange.head.headers);
     Ok(())
 }
 
@@ -47,7 +41,7 @@ pub(crate) fn adopt(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop
 
 /// The initial id, into the same context (KEP-1668: after the span context, in a handler of its own); then the context is complete.
 pub(crate) fn initial(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
-    let initial = extract_initial_with(|name| single(&exchange.head.headers, name)).or_else(|| from_baggage(shared, &exchange.head.headers));
+    let initial = extract_initial(&exchange.head.headers).or_else(|| from_baggage(shared, &exchange.head.headers));
     if initial.is_some() && is_believed(shared, exchange) {
         exchange.trace = exchange.trace.with_initial(initial);
     }
