@@ -114,6 +114,11 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether the delete that only marks leaves the finalizers of garbage collection as they are, whatever propagation it asks for.
+    fn mark_keeps_finalizers(&self) -> bool {
+        false
+    }
+
     /// Changes the object when its deletion begins (namespace phase).
     fn deletion_begins(&self, _object: &mut Document) {}
 

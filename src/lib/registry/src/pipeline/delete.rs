@@ -227,7 +227,9 @@ impl Deletion<'_> {
             return Verdict::Held;
         }
         let mut changed = object.clone();
-        self.set_finalizers(&mut changed);
+        if !self.definition().hooks.mark_keeps_finalizers() {
+            self.set_finalizers(&mut changed);
+        }
         meta::mark_deleted(&mut changed, self.context.now, None);
         self.definition().hooks.deletion_begins(&mut changed);
         Verdict::Mark(changed)

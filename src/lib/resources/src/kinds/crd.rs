@@ -20,7 +20,7 @@ const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub(crate) fn body() -> Body {
     Body {
         categories: &["api-extensions"],
-        subresources: &[Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["metadata", "spec"] }],
+        subresources: &[Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
         reset: &["status"],
         columns: const { &[Printed::NAME, Printed::CREATED_AT] },
         storage: Some("customresourcedefinitions"),
@@ -47,6 +47,9 @@ impl Hooks for CustomResourceDefinition {
         if let Some(Value::Object(service)) = object.get_mut(&SERVICE) {
             service.entry("port").or_insert(Value::from(443));
         }
+        if object.list(&["status", "storedVersions"]).is_empty() {
+            record_storage_version(object);
+        }
     }
 
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
@@ -63,7 +66,9 @@ impl Hooks for CustomResourceDefinition {
         if change.subresource == "status" {
             return errors;
         }
-        errors.extend(names::approval(change.old, object));
+        if change.old.is_none() {
+            errors.extend(names::own_name(object));
+        }
         if change.old.is_none_or(|old| old.get(&["spec"]) != object.get(&["spec"])) {
             errors.extend(specification(change.old, object));
         }
@@ -71,6 +76,7 @@ impl Hooks for CustomResourceDefinition {
             errors.extend(immutable(old, object));
         }
         errors.extend(stored_versions(object));
+        errors.extend(names::approval(change.old, object));
         errors
     }
 
@@ -95,8 +101,15 @@ impl Hooks for CustomResourceDefinition {
         !object.is_terminating()
     }
 
+    fn mark_keeps_finalizers(&self) -> bool {
+        true
+    }
+
+    fn demands_qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn deletion_begins(&self, object: &mut Document) {
-        object.set(&["metadata", "deletionGracePeriodSeconds"], 0);
         let mut finalizers = object.list(&["metadata", "finalizers"]).to_vec();
         if !finalizers.iter().any(|name| name == FINALIZER) {
             finalizers.push(Value::from(FINALIZER));
@@ -141,8 +154,8 @@ fn record_storage_version(object: &mut Document) {
 
 fn specification(old: Option<&Document>, object: &Document) -> Vec<FieldError> {
     let mut errors = names::validate(object);
-    errors.extend(versions::validate(object));
     errors.extend(schemas::validate(object));
+    errors.extend(versions::validate(object));
     errors.extend(paths::validate(object));
     errors.extend(conversion::validate(old, object));
     if is_true(object.get(&["spec"]).unwrap_or(&Value::Null), "preserveUnknownFields") {

@@ -286,3 +286,38 @@ fn unknown_formats_are_told_once() {
     assert_eq!(warned(Write::update(GROUP, "customresourcedefinitions", with("odd")), with("odd")), 0);
     assert_eq!(warned(Write::update(GROUP, "customresourcedefinitions", with("odd")), with("odder")), 1);
 }
+
+#[test]
+fn a_definition_has_the_one_name_that_follows_from_it() {
+    refused(json!({"/metadata/name": "x"}), &[("Invalid", "metadata.name")]);
+    refused(json!({"/metadata/generateName": "x"}), &[("Invalid", "metadata.generateName")]);
+    refused(json!({"/metadata/generateName": "x", "/metadata/name": "xabcde"}), &[("Invalid", "metadata.generateName"), ("Invalid", "metadata.name")]);
+    refused(json!({"/metadata/name": ""}), &[]);
+    // Of an update, what was changed is told, and not that the name fits no longer.
+    let update = Write::update(GROUP, "customresourcedefinitions", definition(json!({})));
+    update.refused(definition(json!({"/spec/group": "other.example.com"})), &[("Invalid", "spec.group")]);
+    update.refused(definition(json!({"/spec/names/plural": "others"})), &[("Invalid", "spec.names.plural")]);
+}
+
+#[test]
+fn the_place_of_a_webhook_is_a_plain_one() {
+    let conversion = |client: Value, place: &str, fits: bool| {
+        let given = json!({"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}});
+        let place = format!("spec.conversion.webhookClientConfig.{place}");
+        let errors = [("Invalid", place.as_str())];
+        refused(json!({"/spec/conversion": given}), if fits { &[] } else { &errors });
+    };
+    let url = |url: &str, fits: bool| conversion(json!({"url": url}), "url", fits);
+    url("https://x:1/y", true);
+    url("https://x/?", true);
+    for wrong in ["https://x/y?z", "https://x#f", "http://x", "https://u@x", "https:///y", "x"] {
+        url(wrong, false);
+    }
+    let path = |path: &str, fits: bool| conversion(json!({"service": {"name": "a", "namespace": "b", "path": path}}), "service.path", fits);
+    for right in ["", "/", "/x", "/x/y/"] {
+        path(right, true);
+    }
+    for wrong in ["//", "/x//y", "x", "x//y", "/X", "/x y"] {
+        path(wrong, false);
+    }
+}

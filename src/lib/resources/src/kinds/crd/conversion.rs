@@ -84,15 +84,23 @@ fn validate_service(service: &Value, place: &str) -> Vec<FieldError> {
     if !(1..=65535).contains(&port) {
         errors.push(invalid(format!("{place}.port"), format!("Invalid value: {port}: must be between 1 and 65535, inclusive")));
     }
-    let path = text(service, "path");
-    if !matches!(path, "" | "/") {
-        let inner = path.strip_prefix('/').unwrap_or(path);
-        let fits = path.starts_with('/') && inner.strip_suffix('/').unwrap_or(inner).split('/').all(|step| dns1123_subdomain(step).is_empty());
-        if !fits {
-            errors.push(invalid(format!("{place}.path"), format!("Invalid value: {path:?}: must be a path of DNS subdomains")));
-        }
-    }
+    errors.extend(wrong_path(text(service, "path")).map(|why| invalid(format!("{place}.path"), format!("Invalid value: {why}"))));
     errors
+}
+
+/// What is wrong with the path of a service: each of its steps is a DNS subdomain.
+fn wrong_path(path: &str) -> impl Iterator<Item = String> {
+    let is_bare = matches!(path, "" | "/");
+    let start = (!is_bare && !path.starts_with('/')).then(|| format!("{path:?}: must start with a '/'"));
+    // Upstream takes the first byte for the slash, whatever it is.
+    let inner = path.get(1..).unwrap_or(path);
+    let steps: Vec<&str> = if is_bare { Vec::new() } else { inner.strip_suffix('/').unwrap_or(inner).split('/').collect() };
+    let of_step = |(index, step): (usize, &str)| match step {
+        "" => vec![format!("{index}: a segment may not be empty")],
+        step => dns1123_subdomain(step).into_iter().map(|why| format!("{index}: {why}")).collect(),
+    };
+    let wrong: Vec<String> = steps.into_iter().enumerate().flat_map(of_step).collect();
+    start.into_iter().chain(wrong)
 }
 
 fn validate_url(url: &str, place: &str) -> Vec<FieldError> {
@@ -104,19 +112,19 @@ fn validate_url(url: &str, place: &str) -> Vec<FieldError> {
     if url.contains(|letter: char| letter.is_control() || letter == ' ') || before_colon.is_some_and(|scheme| !is_scheme(scheme)) {
         return vec![required(place, format!("Required value: url must be a valid URL; desired format: https://host[/path]: {url:?}"))];
     }
-    let refuse = |why: &str| vec![invalid(place, format!("Invalid value: {url:?}: {why}; desired format: https://host[/path]"))];
-    let Some(rest) = url.strip_prefix("https://") else { return refuse("'https' is the only allowed URL scheme") };
+    let rest = url.split_once("//").map_or("", |(_, rest)| rest);
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    if host.is_empty() {
-        return refuse("host must be specified");
-    }
-    if host.contains('@') {
-        return refuse("user information is not permitted in the URL");
-    }
-    if url.contains(['?', '#']) {
-        return refuse("fragments and query parameters are not permitted in the URL");
-    }
-    Vec::new()
+    let (before_fragment, fragment) = url.split_once('#').unwrap_or((url, ""));
+    let query = before_fragment.split_once('?').map_or("", |(_, query)| query);
+    let wrong = [
+        (!url.starts_with("https://"), "'https' is the only allowed URL scheme"),
+        (host.is_empty(), "host must be specified"),
+        (host.contains('@'), "user information is not permitted in the URL"),
+        (!fragment.is_empty(), "fragments are not permitted in the URL"),
+        (!query.is_empty(), "query parameters are not permitted in the URL"),
+    ];
+    let wrong = wrong.into_iter().filter(|(is_wrong, _)| *is_wrong);
+    wrong.map(|(_, why)| invalid(place, format!("Invalid value: {url:?}: {why}; desired format: https://host[/path]"))).collect()
 }
 
 fn validate_reviews(versions: &[Value]) -> Vec<FieldError> {

@@ -12,8 +12,7 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let nothing = Value::Null;
     let names = object.get(&["spec", "names"]).unwrap_or(&nothing);
     let group = object.str(&["spec", "group"]).unwrap_or_default();
-    let mut errors = own_name(object, group, text(names, "plural"));
-    errors.extend(validate_group(group));
+    let mut errors = validate_group(group);
     errors.extend(scope(object));
     for field in ["plural", "singular", "kind", "listKind"].into_iter().filter(|field| text(names, field).is_empty()) {
         errors.push(required(format!("spec.names.{field}"), "Required value"));
@@ -22,12 +21,14 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     errors
 }
 
-fn own_name(object: &Document, group: &str, plural: &str) -> Vec<FieldError> {
+/// The name of a definition follows from what it defines. A prefix to make one of does not fit, therefore; and that none is given at all is told elsewhere.
+pub(super) fn own_name(object: &Document) -> impl Iterator<Item = FieldError> + use<> {
+    let [plural, group] = [&["spec", "names", "plural"][..], &["spec", "group"]].map(|path| object.str(path).unwrap_or_default());
     let expected = format!("{plural}.{group}");
-    if object.name() == expected {
-        return Vec::new();
-    }
-    vec![invalid("metadata.name", format!("Invalid value: {:?}: must be spec.names.plural+\".\"+spec.group", object.name()))]
+    let given = ["generateName", "name"].map(|field| (field, object.meta(field).to_owned()));
+    given.into_iter().filter(move |(_, given)| !given.is_empty() && *given != expected).map(|(field, given)| {
+        invalid(format!("metadata.{field}"), format!("Invalid value: {given:?}: must be spec.names.plural+\".\"+spec.group"))
+    })
 }
 
 fn validate_group(group: &str) -> Vec<FieldError> {
