@@ -26,9 +26,10 @@ pub(super) fn own_name(object: &Document) -> impl Iterator<Item = FieldError> + 
     let [plural, group] = [&["spec", "names", "plural"][..], &["spec", "group"]].map(|path| object.str(path).unwrap_or_default());
     let expected = format!("{plural}.{group}");
     let given = ["generateName", "name"].map(|field| (field, object.meta(field).to_owned()));
-    given.into_iter().filter(move |(_, given)| !given.is_empty() && *given != expected).map(|(field, given)| {
-        invalid(format!("metadata.{field}"), format!("Invalid value: {given:?}: must be spec.names.plural+\".\"+spec.group"))
-    })
+    given
+        .into_iter()
+        .filter(move |(_, given)| !given.is_empty() && *given != expected)
+        .map(|(field, given)| invalid(format!("metadata.{field}"), format!("Invalid value: {given:?}: must be spec.names.plural+\".\"+spec.group")))
 }
 
 fn validate_group(group: &str) -> Vec<FieldError> {
