@@ -1,4 +1,4 @@
-//! `docs/faults.md`: every known fault has its line, and every test that it names exists.
+//! `docs/faults.md` and `docs/log-tracking-tests.md`: every known fault and every requirement has its line, and every test that they name exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,21 +34,33 @@ fn functions() -> BTreeSet<String> {
     names
 }
 
-#[test]
-fn every_fault_has_its_line_and_every_test_named_there_exists() {
+/// Checks a table of four columns (row, what, tests, rest): the rows in it.
+fn checked_rows(table: &str) -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let table = fs::read_to_string(root.join("docs/faults.md")).unwrap();
+    let text = fs::read_to_string(root.join(table)).unwrap();
     let functions = functions();
     let mut seen = BTreeSet::new();
-    for line in table.lines().filter(|line| line.starts_with("| ") && line[2..].starts_with(|letter: char| letter.is_ascii_digit())) {
+    for line in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| #")) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [number, fault, tests, rest] = cells[..] else { panic!("not four cells: {line}") };
-        assert!(seen.insert(number.parse::<usize>().unwrap()), "row {number} is there twice");
-        assert!(!(fault.is_empty() || tests.is_empty() && rest.is_empty()), "row {number} names neither a test nor a reason");
+        let [row, what, tests, rest] = cells[..] else { panic!("not four cells: {line}") };
+        assert!(seen.insert(row.to_owned()), "row {row} is there twice");
+        assert!(!(what.is_empty() || tests.is_empty() && rest.is_empty()), "row {row} names neither a test nor a reason");
         for name in tests.split('`').skip(1).step_by(2) {
             let exists = if name.contains('/') { root.join(name).exists() } else { functions.contains(name) };
-            assert!(exists, "row {number} names {name}, which does not exist");
+            assert!(exists, "row {row} names {name}, which does not exist");
         }
     }
-    assert_eq!(seen, (1..=ROWS).collect(), "every row once");
+    seen
+}
+
+#[test]
+fn every_fault_has_its_line_and_every_test_named_there_exists() {
+    assert_eq!(checked_rows("docs/faults.md"), (1..=ROWS).map(|row| row.to_string()).collect(), "every row once");
+}
+
+#[test]
+fn every_requirement_of_log_tracking_has_its_line_and_every_test_named_there_exists() {
+    let seen = checked_rows("docs/log-tracking-tests.md");
+    let wanted: BTreeSet<String> = (1..=38).map(|row| format!("L{row:02}")).chain((1..=6).map(|row| format!("D{row}"))).collect();
+    assert_eq!(wanted.difference(&seen).collect::<Vec<_>>(), Vec::<&String>::new(), "every requirement has its line");
 }
