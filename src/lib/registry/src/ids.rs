@@ -19,7 +19,8 @@ pub fn show_ids(ids: &Ids, object: &mut Document) {
 pub fn keep_ids(old: Option<&Document>, object: &mut Document) {
     let (stored, given) = (old.and_then(annotations), annotations(object));
     let is_same = |key: &&str| stored.and_then(|stored| stored.get(*key)) == given.and_then(|given| given.get(*key));
-    if stored.is_none() && given.is_none() || ALL.iter().all(is_same) {
+    // Of most changes the annotations are no part; to compare all of them is less than to look for three.
+    if stored == given || ALL.iter().all(is_same) {
         return;
     }
     for key in ALL {

@@ -114,6 +114,10 @@ fn field_of<'a>(schema: Option<&Schema>, map: &'a Map<String, Value>, name: &str
     map.get(name).or_else(|| schema?.properties.get(name)?.absent())
 }
 
+/// Down to here (a field of metadata or of spec) equal values are passed over as a whole: most of an object is what it was. Below, looking twice at each level
+/// would cost more than it saves.
+const WHOLE: usize = 1;
+
 /// A map that may be absent or null on a side.
 fn branch(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, skip: &Skip<'_>, depth: usize) -> Change {
     let shown = |value: Option<&Value>| value.and_then(Value::as_object).is_none_or(|map| !skip.hides(map.keys()));
@@ -138,6 +142,9 @@ fn maps(schema: Option<&Schema>, old: Option<&Map<String, Value>>, new: Option<&
         }
         let left = old.and_then(|map| field_of(schema, map, name));
         let right = new.and_then(|map| field_of(schema, map, name));
+        if depth <= WHOLE && left == right {
+            return;
+        }
         let node = schema.and_then(|schema| schema.child(name));
         let change = values(node, left, right, &skip.below(name), depth + 1);
         if change.written.is_some() || change.removed.is_some() {
