@@ -96,7 +96,7 @@ async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
         identity: identity(),
         root_ca: root_ca.into(),
         counted_as: ferrokube_admission::quota::names,
-        sign: flags.service_account_private_key_file.map(|path| signer(KeyFiles::signing(path))),
+        signer: flags.service_account_private_key_file.map(|path| signer(KeyFiles::signing(path))),
     };
     let mut signals = Signals::new()?;
     let mut running = tokio::spawn(run_controllers(config, shutdown, leading));

@@ -1,9 +1,10 @@
 //! The controllers beside the API server in one process. They speak HTTPS to it like everybody else, as a user of their own.
 
 use super::server::{Companion, KeyFiles, Plan};
+use ferrokube_apimachinery::name;
 use ferrokube_auth::token::SecretToken;
 use ferrokube_client::{Connection, ConnectionError, Timing};
-use ferrokube_controllers::{ManagerError, Sign};
+use ferrokube_controllers::{ManagerError, Signer, TokenSubject};
 use ferrokube_serve::Shutdown;
 use ferrokube_serve::pki::{CONTROLLER_MANAGER, Pki, PkiError};
 use std::sync::Arc;
@@ -33,15 +34,15 @@ enum RunError {
 impl Companion for Controllers<'_> {
     fn start(&self, plan: &Plan<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
         ferrokube_controllers::check_names(self.chosen)?;
-        let run = Run { chosen: self.chosen.to_vec(), pki: pki.clone(), url: url.to_owned(), sign: signer(KeyFiles::new(plan)) };
+        let run = Run { chosen: self.chosen.to_vec(), pki: pki.clone(), url: url.to_owned(), signer: signer(KeyFiles::new(plan)) };
         tasks.spawn(run.again_and_again(shutdown));
         Ok(())
     }
 }
 
 /// Signs the tokens of secrets with the key as it is then.
-pub(crate) fn signer(keys: KeyFiles) -> Sign {
-    Arc::new(move |subject| match keys.keys() {
+pub(crate) fn signer(keys: KeyFiles) -> Signer {
+    let sign = move |subject: &TokenSubject<'_>| match keys.keys() {
         Ok(keys) => {
             let token = SecretToken { namespace: subject.namespace, account: subject.account, account_uid: subject.account_uid, secret: subject.secret };
             Some(token.sign(&keys))
@@ -50,7 +51,8 @@ pub(crate) fn signer(keys: KeyFiles) -> Sign {
             tracing::error!(error = format!("{error:#}"), "the token of a secret cannot be signed");
             None
         }
-    })
+    };
+    Signer { sign: Arc::new(sign), is_account: |name| name::dns1123_subdomain(name).is_empty() }
 }
 
 /// What a run of the controllers needs.
@@ -58,7 +60,7 @@ struct Run {
     chosen: Vec<String>,
     pki: Pki,
     url: String,
-    sign: Sign,
+    signer: Signer,
 }
 
 impl Run {
@@ -86,7 +88,7 @@ impl Run {
             identity: "all-in-one".to_owned(),
             root_ca: self.pki.ca_pem().into(),
             counted_as: ferrokube_admission::quota::names,
-            sign: Some(self.sign.clone()),
+            signer: Some(self.signer.clone()),
         };
         let (leading, _) = watch::channel(false);
         let lasts = pair.renew_at.duration_since(SystemTime::now()).unwrap_or(PAUSE);

@@ -35,7 +35,7 @@ pub(crate) struct LogFlags {
 
 /// What the log file holds unless a level is chosen: what caused what in the controllers. Requests that write are in the audit log, and a line for every
 /// other one would cost each of them time.
-const FILE_FILTER: &str = "warn,ferrokube=info,ferrokube::seam=off,ferrokube_client=debug,ferrokube_controllers=debug";
+const FILE_FILTER: &str = "warn,kube_client=off,ferrokube=info,ferrokube::seam=off,ferrokube_client=debug,ferrokube_controllers=debug";
 
 impl LogFlags {
     /// With the ids of requests if the gate says so. `file` is kept unless another one is chosen.
@@ -137,7 +137,7 @@ pub(crate) struct TraceUiFlags {
     #[arg(long = "trace-ui")]
     pub(crate) enabled: bool,
     /// Where the tracing backend shows a trace: a URL with {trace_id} in it
-    #[arg(long = "trace-ui-backend", value_name = "URL", value_parser = backend)]
+    #[arg(long = "trace-ui-backend", value_name = "URL", value_parser = backend, requires = "enabled")]
     pub(crate) backend: Option<String>,
 }
 

@@ -67,8 +67,8 @@ const USAGE: u8 = 2;
 
 /// Runs the role that the arguments (with the executable's name) choose.
 pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
-    let arguments = with_role(arguments);
-    let parsed = Cli::command().try_get_matches_from(&arguments).and_then(|matches| Cli::from_arg_matches(&matches));
+    let (arguments, by_name) = by_name(arguments);
+    let parsed = Cli::command().multicall(by_name).try_get_matches_from(&arguments).and_then(|matches| Cli::from_arg_matches(&matches));
     let result = match parsed.map(|cli| cli.role) {
         Ok(Role::AllInOne(flags)) => all_in_one::run(*flags, started),
         Ok(Role::Apiserver(flags)) => apiserver::run(*flags, started),
@@ -105,14 +105,15 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
     }
 }
 
-/// Puts the role in front when the executable's own name says it.
-fn with_role(mut arguments: Vec<OsString>) -> Vec<OsString> {
+/// Makes the role the first word when the executable's own name says it, and says whether it does.
+fn by_name(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
     let called = arguments.first().and_then(|path| Path::new(path).file_name()?.to_str().map(str::to_owned)).unwrap_or_default();
     let role = called.strip_prefix("kube-").unwrap_or(&called);
-    if ROLE_NAMES.contains(&role) {
-        arguments.insert(1, role.into());
+    let is_role = ROLE_NAMES.contains(&role);
+    if is_role {
+        arguments[0] = role.into();
     }
-    arguments
+    (arguments, is_role)
 }
 
 /// The roles that exist, by name.
@@ -144,10 +145,18 @@ mod tests {
 
     #[test]
     fn the_name_of_the_executable_can_be_the_role() {
-        let with = |words: &[&str]| with_role(words.iter().map(OsString::from).collect());
-        assert_eq!(with(&["/usr/bin/kube-apiserver", "--secure-port=0"]), ["/usr/bin/kube-apiserver", "apiserver", "--secure-port=0"]);
-        assert_eq!(with(&["kubelet"]), ["kubelet", "kubelet"]);
-        assert_eq!(with(&["./ferrokube", "version"]), ["./ferrokube", "version"]);
-        assert_eq!(with(&["renamed", "version"]), ["renamed", "version"]);
+        let with = |words: &[&str]| by_name(words.iter().map(OsString::from).collect());
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(with(&["/usr/bin/kube-apiserver", "--secure-port=0"]), (words(&["apiserver", "--secure-port=0"]), true));
+        assert_eq!(with(&["kubelet"]), (words(&["kubelet"]), true));
+        assert_eq!(with(&["./ferrokube", "version"]), (words(&["./ferrokube", "version"]), false));
+        assert_eq!(with(&["renamed", "version"]), (words(&["renamed", "version"]), false));
+        assert_eq!(with(&[]), (Vec::new(), false));
+        let usage = |text: &str| {
+            let (arguments, by_name) = with(&[text, "--bogus"]);
+            Cli::command().multicall(by_name).try_get_matches_from(arguments).expect_err("no such flag").to_string()
+        };
+        let usage = usage("/usr/bin/kube-controller-manager");
+        assert!(usage.contains("Usage: controller-manager [OPTIONS]"), "{usage}");
     }
 }

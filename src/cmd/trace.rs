@@ -87,7 +87,8 @@ fn default_logs(directory: &std::path::Path) -> anyhow::Result<Vec<PathBuf>> {
     };
     let logs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_log).collect();
     if logs.is_empty() {
-        bail!("{} holds no logs; name the files with --logs", directory.display());
+        let why = "a server with memory storage keeps none unless --log-file and --audit-log-path say where";
+        bail!("{} holds no logs ({why}): name the files with --logs", directory.display());
     }
     Ok(logs)
 }

@@ -42,6 +42,7 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
     signed(path, "serving-ca", "serving", "/CN=server", "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n");
     signed(path, "client-ca", "alice", "/O=system:masters/CN=alice", "extendedKeyUsage=clientAuth\n");
     signed(path, "proxy-ca", "proxy", "/CN=front-proxy", "extendedKeyUsage=clientAuth\n");
+    signed(path, "proxy-ca", "other-proxy", "/CN=other-proxy", "extendedKeyUsage=clientAuth\n");
     signed(path, "serving-ca", "stranger", "/O=system:masters/CN=stranger", "extendedKeyUsage=clientAuth\n");
     let flag = |name: &str, file: &str| format!("--{name}={}", path.join(file).display());
     let launch = Launch::new(FERROKUBE)
@@ -49,7 +50,11 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
         .flag(flag("tls-cert-file", "serving.crt"))
         .flag(flag("tls-private-key-file", "serving.key"))
         .flag(flag("client-ca-file", "client-ca.crt"))
-        .flag("--requestheader-allowed-names=front-proxy");
+        .flag("--requestheader-allowed-names=front-proxy")
+        .flag("--requestheader-username-headers=X-Remote-User,X-Caller")
+        .flag(flag("token-auth-file", "tokens.csv"));
+    fs::write(path.join("tokens.csv"), "known,dave,u-dave\n").unwrap();
+    fs::set_permissions(path.join("tokens.csv"), fs::Permissions::from_mode(0o600)).unwrap();
     let cluster = launch.clone().flag(flag("requestheader-client-ca-file", "proxy-ca.crt")).start().unwrap();
     let serving_ca = fs::read(path.join("serving-ca.crt")).unwrap();
     let client = |name: Option<&str>| Client::new(cluster.url(), &serving_ca, name.map(|name| identity(path, name)).as_deref(), None).unwrap();
@@ -67,6 +72,10 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
     let remote = [("x-remote-user", "bob"), ("x-remote-group", "system:masters")];
     assert_eq!(of(&whoami(&client(Some("alice")), &remote).await), "alice");
     assert_eq!(of(&whoami(&client(Some("proxy")), &remote).await), "bob");
+    assert_eq!(of(&whoami(&client(Some("proxy")), &[("x-caller", "carol")]).await), "carol", "whatever the header is called");
+    // A proxy that may not speak for others is refused, unless something else says who it is.
+    assert_eq!(whoami(&client(Some("other-proxy")), &remote).await.status, 401);
+    assert_eq!(of(&whoami(&client(Some("other-proxy")), &[remote[0], ("authorization", "Bearer known")]).await), "dave");
     assert_eq!(whoami(&client(Some("stranger")), &[]).await.status, 401);
     assert_eq!(whoami(&client(None), &remote).await.status, 403);
     // Other servers of the cluster are told whom to believe.
@@ -74,7 +83,7 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
     let data = |key: &str| info.body["data"][key].as_str().unwrap_or_default().to_owned();
     assert!(data("client-ca-file").contains(fs::read_to_string(path.join("client-ca.crt")).unwrap().trim()), "{}", info.text);
     assert_eq!(data("requestheader-client-ca-file"), fs::read_to_string(path.join("proxy-ca.crt")).unwrap());
-    assert_eq!((data("requestheader-username-headers"), data("requestheader-allowed-names")), (r#"["X-Remote-User"]"#.into(), r#"["front-proxy"]"#.into()));
+    assert_eq!((data("requestheader-username-headers"), data("requestheader-allowed-names")), (r#"["X-Remote-User","X-Caller"]"#.into(), r#"["front-proxy"]"#.into()));
     drop(cluster);
     // One CA for both would let every client speak for everybody.
     let refused = launch.flag(flag("requestheader-client-ca-file", "client-ca.crt")).start().unwrap_err();

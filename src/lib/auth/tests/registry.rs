@@ -5,7 +5,6 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::authenticate::{Bearer, TokenFile};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{Access, Authorizer, EscalationCheck, Rbac, ResourceAccess, bootstrap, review, system_clock};
-use ferrokube_registry::admission::RemoteFuture;
 use ferrokube_registry::{Admission, Attributes, Catalog, DeleteOptions, Effects, Local, Registry, RequestContext, Target, UserInfo};
 use ferrokube_storage::{Config, Store};
 use ferrokube_trace::TraceContext;
@@ -19,24 +18,8 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 struct Checked(OnceLock<EscalationCheck>);
 
 impl Admission for Checked {
-    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
-        false
-    }
-
-    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
-        Box::pin(std::future::ready(Ok(object)))
-    }
-
     fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
         self.0.get().map_or(Ok(()), |check| check.check_admission(attributes, object))
-    }
-
-    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
-        Box::pin(std::future::ready(Ok(())))
     }
 }
 

@@ -18,16 +18,16 @@ const AGENT: &str = concat!("kube-controller-manager/ferrokube-", env!("CARGO_PK
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The kubeconfig cannot be read or does not fit together.
-    #[error("cannot use the kubeconfig {path}")]
+    #[error("cannot use the kubeconfig {path}: {why}")]
     Kubeconfig {
         /// The file.
         path: String,
-        /// Why.
-        source: kube::config::KubeconfigError,
+        /// Why, down to the last cause: kube's errors tell their sources themselves, so that they are no source here.
+        why: String,
     },
-    /// TLS or another part of the client cannot be set up.
-    #[error("cannot make a client")]
-    Client(#[source] kube::Error),
+    /// TLS or another part of the client cannot be set up; why, down to the last cause.
+    #[error("cannot make a client: {0}")]
+    Client(String),
 }
 
 /// Where the API server is, how it is verified, and who we are towards it.
@@ -42,7 +42,7 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Kubeconfig`].
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, ConnectionError> {
-        let failed = |source| ConnectionError::Kubeconfig { path: path.display().to_string(), source };
+        let failed = |error| unusable(&path.display().to_string(), &error);
         let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
         Self::from(kubeconfig).await.map_err(failed)
     }
@@ -62,7 +62,7 @@ impl Connection {
             encode(chain_pem),
             encode(key_pem)
         );
-        let failed = |source| ConnectionError::Kubeconfig { path: "in memory".into(), source };
+        let failed = |error| unusable("in memory", &error);
         Self::from(Kubeconfig::from_yaml(&text).map_err(failed)?).await.map_err(failed)
     }
 
@@ -90,7 +90,7 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Client`].
     pub fn client(&self) -> Result<Client, ConnectionError> {
-        let builder = ClientBuilder::try_from(self.config.clone()).map_err(ConnectionError::Client)?;
+        let builder = ClientBuilder::try_from(self.config.clone()).map_err(|error| ConnectionError::Client(error.to_string()))?;
         Ok(builder.with_layer(&PatienceLayer).build())
     }
 
@@ -101,7 +101,15 @@ impl Connection {
     pub fn client_as(&self, identity: &ServiceAccountIdentity) -> Result<Client, ConnectionError> {
         let mut config = self.config.clone();
         config.auth_info = AuthInfo::default();
-        let builder = ClientBuilder::try_from(config).map_err(ConnectionError::Client)?;
+        let builder = ClientBuilder::try_from(config).map_err(|error| ConnectionError::Client(error.to_string()))?;
         Ok(builder.with_layer(&PatienceLayer).with_layer(&identity.layer()).build())
     }
+}
+
+fn unusable(path: &str, error: &KubeconfigError) -> ConnectionError {
+    let why = match error {
+        KubeconfigError::ReadConfig(error, _) => error.to_string(),
+        other => other.to_string(),
+    };
+    ConnectionError::Kubeconfig { path: path.to_owned(), why }
 }

@@ -98,11 +98,17 @@ impl Elector {
 
     /// Waits until this candidate holds the lease. Cancel safe.
     pub async fn acquire(&mut self) {
+        let mut told = false;
         loop {
             // A request that is never answered (a server that is paused, or gone without a word) must not keep a candidate from the next attempt.
             match tokio::time::timeout(self.timing.deadline, self.attempt()).await {
                 Ok(Ok(true)) => return,
                 Ok(Ok(false)) => {}
+                // Once, not every time: it may be long until there is a server.
+                Ok(Err(error)) if !told => {
+                    tracing::warn!(error = %error, "cannot try for the leader lease, goes on trying");
+                    told = true;
+                }
                 Ok(Err(error)) => tracing::debug!(error = %error, "cannot try for the leader lease"),
                 Err(_) => tracing::debug!("an attempt at the leader lease was not answered in time"),
             }

@@ -19,4 +19,4 @@ pub mod token_cleaner;
 mod watching;
 
 pub use manager::{Config, ManagerError, NAMES, check_names, run};
-pub use secret_tokens::{Sign, TokenSubject};
+pub use secret_tokens::{Sign, Signer, TokenSubject};

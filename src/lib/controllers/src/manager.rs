@@ -4,7 +4,7 @@ use crate::garbage::Garbage;
 use crate::monitor::{Monitor, Sink};
 use crate::namespace::Namespaces;
 use crate::resource_quota::{CountedAs, Quotas};
-use crate::secret_tokens::Sign;
+use crate::secret_tokens::Signer;
 use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, secret_tokens, service_account, storage_migration, token_cleaner};
 use ferrokube_client::{Connection, ConnectionError, Elector, Lost, ServiceAccountIdentity, Timing};
 use ferrokube_serve::Shutdown;
@@ -78,7 +78,7 @@ pub struct Config {
     /// How quotas name what they count.
     pub counted_as: CountedAs,
     /// Signs the tokens of secrets; without it those are left as they are.
-    pub sign: Option<Sign>,
+    pub signer: Option<Signer>,
 }
 
 /// Why the manager ended.
@@ -165,8 +165,8 @@ async fn controllers(config: &Config, manager: Client, chosen: &BTreeSet<&'stati
     if let Some(client) = client_of(ACCOUNTS) {
         tasks.spawn(service_account::run(manager.clone(), client));
     }
-    if let Some(sign) = config.sign.clone().filter(|_| chosen.contains(TOKENS)) {
-        tasks.spawn(secret_tokens::run(manager.clone(), config.root_ca.clone(), sign));
+    if let Some(signer) = config.signer.clone().filter(|_| chosen.contains(TOKENS)) {
+        tasks.spawn(secret_tokens::run(manager.clone(), config.root_ca.clone(), signer));
     }
     if let Some(client) = client_of(PUBLISHER) {
         tasks.spawn(root_ca::run(manager.clone(), client, root_ca));

@@ -34,6 +34,15 @@ pub struct TokenSubject<'a> {
 /// Signs a token; `None` when the key cannot be used now (whoever signs has logged why): it is tried again.
 pub type Sign = Arc<dyn Fn(&TokenSubject<'_>) -> Option<String> + Send + Sync>;
 
+/// What the making of tokens needs of whoever holds the keys and knows the API's names.
+#[derive(Clone)]
+pub struct Signer {
+    /// Signs.
+    pub sign: Sign,
+    /// Whether a service account can have this name. The text of a client must not become part of a path otherwise.
+    pub is_account: fn(&str) -> bool,
+}
+
 /// A namespaced name.
 type Name = (String, String);
 
@@ -56,7 +65,7 @@ enum TaskError {
 }
 
 /// Works until dropped, with the manager's own identity, as upstream. `ca` is the PEM text.
-pub(crate) async fn run(client: Client, ca: Arc<str>, sign: Sign) {
+pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
     let queue: Queue<Task> = Queue::default();
     // The secrets of the type, and their accounts.
     let known: Mutex<HashMap<Name, Name>> = Mutex::default();
@@ -81,26 +90,27 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, sign: Sign) {
             known.iter().filter(|(_, of)| **of == account).for_each(|(name, _)| queue.add(Task::Fill(name.clone()), cause));
         }
     });
-    let work = queue.run("serviceaccount-token", WORKERS, |task, action| work(action.client(&client), task, (ca.clone(), sign.clone())));
+    let work = queue.run("serviceaccount-token", WORKERS, |task, action| work(action.client(&client), task, (ca.clone(), signer.clone())));
     tokio::join!(secrets, accounts, work);
 }
 
-async fn work(client: Client, task: Task, (ca, sign): (Arc<str>, Sign)) -> Result<Next, TaskError> {
+async fn work(client: Client, task: Task, (ca, signer): (Arc<str>, Signer)) -> Result<Next, TaskError> {
     match task {
-        Task::Fill(name) => fill(client, name, &ca, &sign).await,
+        Task::Fill(name) => fill(client, name, &ca, &signer).await,
+        // No account can have it.
+        Task::Unlink { account, .. } if !(signer.is_account)(&account.1) => Ok(Next::Done),
         Task::Unlink { account, secret } => unlink(client, account, &secret).await,
     }
 }
 
-async fn fill(client: Client, (namespace, name): Name, ca: &str, sign: &Sign) -> Result<Next, TaskError> {
+async fn fill(client: Client, (namespace, name): Name, ca: &str, signer: &Signer) -> Result<Next, TaskError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let Some(mut secret) = secrets.get_opt(&name).await? else { return Ok(Next::Done) };
     if secret.type_.as_deref() != Some(TYPE) || secret.metadata.deletion_timestamp.is_some() {
         return Ok(Next::Done);
     }
     let of = annotation(&secret, ACCOUNT).to_owned();
-    if !is_name(&of) {
-        // No account can have it, and the text of a client must not become part of a path.
+    if !(signer.is_account)(&of) {
         return delete(&secrets, &secret).await;
     }
     let account = account(&client, &namespace, &of).await?;
@@ -109,7 +119,7 @@ async fn fill(client: Client, (namespace, name): Name, ca: &str, sign: &Sign) ->
         return delete(&secrets, &secret).await;
     };
     let subject = TokenSubject { namespace: &namespace, account: &of, account_uid: account.metadata.uid.as_deref().unwrap_or_default(), secret: &name };
-    if !complete(&mut secret, &subject, ca, sign)? {
+    if !complete(&mut secret, &subject, ca, &signer.sign)? {
         return Ok(Next::Done);
     }
     match secrets.replace(&name, &PostParams::default(), &secret).await {
@@ -153,9 +163,6 @@ async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, TaskErro
 }
 
 async fn unlink(client: Client, (namespace, name): Name, secret: &str) -> Result<Next, TaskError> {
-    if !is_name(&name) {
-        return Ok(Next::Done);
-    }
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
     let Some(mut account) = account(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let listed = account.secrets.get_or_insert_default();
@@ -177,14 +184,6 @@ async fn account(client: &Client, namespace: &str, name: &str) -> Result<Option<
     Ok(found.map(serde_json::from_value).transpose().map_err(kube::Error::SerdeError)?)
 }
 
-/// Whether an account can have this name: a DNS subdomain.
-fn is_name(text: &str) -> bool {
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    text.len() <= 253
-        && text.split('.').all(|part| ends(part.as_bytes().first()) && ends(part.as_bytes().last()))
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.'))
-}
-
 fn annotation<'a>(secret: &'a Secret, key: &str) -> &'a str {
     secret.annotations().get(key).map_or("", String::as_str)
 }
@@ -192,13 +191,6 @@ fn annotation<'a>(secret: &'a Secret, key: &str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_that_is_no_name_never_becomes_part_of_a_path() {
-        assert!(is_name("default") && is_name("a-b.c1"));
-        assert!(["", "default?x", "../../secrets", "a/b", "A", "a b", ".a", "a-", "a..b"].into_iter().all(|text| !is_name(text)));
-        assert!(!is_name(&"a".repeat(254)));
-    }
 
     #[test]
     fn only_what_is_absent_is_made() {

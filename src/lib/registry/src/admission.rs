@@ -75,20 +75,26 @@ pub struct Stamps {
 /// What a remote step may answer.
 pub type RemoteFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
-/// The ordered admission steps of a server. Local steps are synchronous and run inside the key's turn; remote ones run outside it.
+/// The ordered admission steps of a server. Local steps are synchronous and run inside the key's turn; remote ones run outside it. By default there is none.
 pub trait Admission: Send + Sync {
     /// Whether a remote step (webhook) takes part in this write; then the pipeline works outside the turn and commits by compare-and-swap.
     /// Asked before the stored object is read: `old` is `None`, and an update or apply that may create asks for both operations.
-    fn is_remote(&self, attributes: &Attributes<'_>) -> bool;
+    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
+        false
+    }
 
     /// Local mutating steps, in order.
     ///
     /// # Errors
     /// The refusal, as the client sees it.
-    fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure>;
+    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// Remote mutating steps, in order. Called only after [`Self::is_remote`], never for a delete. May run again when the object changed meanwhile.
-    fn mutate_remote<'a>(&'a self, attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document>;
+    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
+        Box::pin(std::future::ready(Ok(object)))
+    }
 
     /// The ids (design section 5) that are written into `metadata.annotations`: asked after the mutating steps, the second defaulting and what
     /// the server itself sets or keeps, before validation. For a delete
@@ -117,34 +123,18 @@ pub trait Admission: Send + Sync {
     ///
     /// # Errors
     /// The refusal.
-    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure>;
+    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// Remote validating steps, in parallel; for a delete also the mutating webhooks that match it.
-    fn validate_remote<'a>(&'a self, attributes: Attributes<'a>, object: Option<&'a Document>) -> RemoteFuture<'a, ()>;
+    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// Lets everything pass as it is: for tests and measurements of what lies around admission.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Open;
 
-impl Admission for Open {
-    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
-        false
-    }
-
-    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
-        Box::pin(std::future::ready(Ok(object)))
-    }
-
-    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
+impl Admission for Open {}

@@ -135,7 +135,8 @@ fn file<S: Subscriber + for<'a> LookupSpan<'a>>(config: &Config) -> Result<Optio
 fn filter(text: &str) -> Result<EnvFilter, LogError> {
     let is_level = ["off", "error", "warn", "info", "debug", "trace"].contains(&text.to_ascii_lowercase().as_str());
     // Spans of seams are for export; a level asks for lines, not for them.
-    let directives = if is_level { format!("warn,ferrokube={text},ferrokube::seam=off") } else { text.to_owned() };
+    // Whoever sends a request says what its failure means; kube's own lines call each one an error, also at the end of a process.
+    let directives = if is_level { format!("warn,kube_client=off,ferrokube={text},ferrokube::seam=off") } else { text.to_owned() };
     EnvFilter::builder().parse(directives).map_err(|_| LogError::Filter { filter: text.to_owned() })
 }
 

@@ -35,7 +35,7 @@ pub struct Credentials<'a> {
     pub proxy_certificates: &'a [Vec<u8>],
     /// The bearer token.
     pub bearer: Option<&'a str>,
-    /// `X-Remote-*` headers, lower-case names; only read with `proxy_certificates`.
+    /// The request's headers, lower-case names; only read with `proxy_certificates`.
     pub remote: &'a [(String, String)],
 }
 

@@ -11,19 +11,21 @@ use http::header::AUTHORIZATION;
 
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// At most so many headers of a front proxy.
+/// At most so many headers are looked at for those of a front proxy.
 const MAX_VALUES: usize = 1000;
 
-/// Asks the authenticators in order. Wrong credentials are 401 on every path; none at all are anonymous.
+/// Asks the authenticators in order: the first that knows who it is decides, also when others of the credentials are wrong. Only wrong ones are 401 on every
+/// path; none at all are anonymous.
 pub(crate) fn authenticate(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
     let peer = exchange.peer().cloned();
-    let remote = remote_headers(&exchange.head.headers);
+    let remote = peer.as_ref().filter(|peer| !peer.proxy_certificates.is_empty()).map_or_else(Vec::new, |_| texts_of(&exchange.head.headers));
     let credentials = Credentials {
         certificates: peer.as_ref().map_or(&[], |peer| &peer.certificates),
         proxy_certificates: peer.as_ref().map_or(&[], |peer| &peer.proxy_certificates),
         bearer: bearer(&exchange.head.headers),
         remote: &remote,
     };
+    let mut refused = false;
     for authenticator in &shared.authenticators {
         match authenticator.authenticate(&credentials) {
             Ok(None) => {}
@@ -35,10 +37,10 @@ pub(crate) fn authenticate(shared: &Shared, exchange: &mut Exchange) -> Result<(
                 exchange.head.headers.remove(AUTHORIZATION);
                 return Ok(());
             }
-            Err(_) => return Err(unauthorized()),
+            Err(_) => refused = true,
         }
     }
-    if !shared.anonymous || credentials.bearer.is_some() || peer.as_ref().is_some_and(|peer| peer.unverified_certificate) {
+    if refused || !shared.anonymous || credentials.bearer.is_some() || peer.as_ref().is_some_and(|peer| peer.unverified_certificate) {
         return Err(unauthorized());
     }
     exchange.real_user = UserInfo { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..UserInfo::default() };
@@ -56,13 +58,10 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-fn remote_headers(headers: &HeaderMap) -> Vec<(String, String)> {
-    headers
-        .iter()
-        .filter(|(name, _)| name.as_str().starts_with("x-remote-"))
-        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-        .take(MAX_VALUES)
-        .collect()
+/// All headers, names in lower case: which of them a front proxy speaks by is configured.
+fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
+    let texts = headers.iter().map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
+    texts.take(MAX_VALUES).collect()
 }
 
 fn add_group(user: &mut UserInfo, group: &str) {

@@ -5,8 +5,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Decision, Identity, Unauthenticated};
 use ferrokube_controlplane::{Builder, ControlPlane};
-use ferrokube_registry::admission::RemoteFuture;
-use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Registry, RequestContext, UserInfo};
+use ferrokube_registry::{Admission, Attributes, Catalog, Registry, RequestContext, UserInfo};
 use ferrokube_serve::Response;
 use ferrokube_storage::{Config, Store};
 use http::{HeaderMap, Request};
@@ -27,26 +26,10 @@ impl Open {
 }
 
 impl Admission for Open {
-    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
-        false
-    }
-
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
         self.saw(attributes.context);
         assert_ne!(object.name(), "panic", "a write that panics");
         Ok(())
-    }
-
-    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
-        Box::pin(async { Ok(object) })
-    }
-
-    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
     }
 }
 
