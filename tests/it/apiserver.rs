@@ -83,7 +83,10 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
     let data = |key: &str| info.body["data"][key].as_str().unwrap_or_default().to_owned();
     assert!(data("client-ca-file").contains(fs::read_to_string(path.join("client-ca.crt")).unwrap().trim()), "{}", info.text);
     assert_eq!(data("requestheader-client-ca-file"), fs::read_to_string(path.join("proxy-ca.crt")).unwrap());
-    assert_eq!((data("requestheader-username-headers"), data("requestheader-allowed-names")), (r#"["X-Remote-User","X-Caller"]"#.into(), r#"["front-proxy"]"#.into()));
+    assert_eq!(
+        (data("requestheader-username-headers"), data("requestheader-allowed-names")),
+        (r#"["X-Remote-User","X-Caller"]"#.into(), r#"["front-proxy"]"#.into())
+    );
     drop(cluster);
     // One CA for both would let every client speak for everybody.
     let refused = launch.flag(flag("requestheader-client-ca-file", "client-ca.crt")).start().unwrap_err();

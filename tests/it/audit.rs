@@ -2,6 +2,7 @@
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -71,17 +72,15 @@ async fn fault_55_a_write_whose_client_hung_up_is_recorded() {
         assert!(begun.elapsed() < BOUND, "{number} writes, {answered} of them answered: none was cut off in time");
         for _ in 0..20 {
             number += 1;
-            // An event of a create that was cut off knows no name; its URI is as it was asked.
-            let (path, body) = (format!("{CONFIGMAPS}?fieldManager=brief-{number}"), config_map(&format!("brief-{number}")));
+            let body = config_map(&format!("brief-{number}"));
             let patience = Duration::from_micros(200 + number * 61 % 2000);
-            answered += usize::from(tokio::time::timeout(patience, admin.post(&path, &body)).await.is_ok());
+            answered += usize::from(tokio::time::timeout(patience, admin.post(CONFIGMAPS, &body)).await.is_ok());
         }
     }
     let recorded = || {
         let events = events(&cluster);
         let creates = events.iter().filter(|event| event["objectRef"]["resource"] == "configmaps");
-        let managers = creates.filter_map(|event| event["requestURI"].as_str()?.split_once("fieldManager=").map(|(_, name)| name.to_owned()));
-        managers.collect::<std::collections::BTreeSet<_>>()
+        creates.filter_map(|event| event["objectRef"]["name"].as_str().map(str::to_owned)).collect::<std::collections::BTreeSet<_>>()
     };
     wait_until("every object has its event", BOUND, async || {
         let missing: Vec<String> = stored().await.difference(&recorded()).cloned().collect();
@@ -214,4 +213,48 @@ async fn a_policy_that_omits_no_stage_sees_requests_come_and_end() {
     assert_eq!(mine[0]["auditID"], mine[1]["auditID"]);
     assert!(mine[0].get("responseStatus").is_none() && mine[0]["user"] == mine[1]["user"]);
     assert_eq!(mine[1]["responseStatus"]["details"], json!({"name": "absent", "kind": "configmaps"}));
+}
+
+#[tokio::test]
+async fn objects_are_recorded_in_whatever_form_they_come_and_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = directory.path().join("policy.yaml");
+    let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n- level: RequestResponse\n";
+    fs::write(&policy, text).unwrap();
+    let cluster = Launch::new(FERROKUBE).role("apiserver").flag(format!("--audit-policy-file={}", policy.display())).start().unwrap();
+    let admin = cluster.admin().unwrap();
+    let send = async |method: reqwest::Method, path: &str, types: (&str, &str), body: &str| {
+        let headers = [("content-type", types.0), ("accept", types.1), ("user-agent", "form/1")];
+        // They take the place of the client's own.
+        let headers = headers.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
+        admin.send(admin.request(method, path).headers(HeaderMap::from_iter(headers)).body(body.to_owned())).await.unwrap()
+    };
+    let applied = format!("{CONFIGMAPS}/a?fieldManager=me");
+    let yaml = "application/yaml";
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\n";
+    let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    send(reqwest::Method::PATCH, &applied, ("application/apply-patch+yaml", protobuf), object).await;
+    send(reqwest::Method::POST, CONFIGMAPS, (yaml, yaml), object).await;
+    send(reqwest::Method::GET, CONFIGMAPS, (yaml, table), "").await;
+    send(reqwest::Method::GET, CONFIGMAPS, (yaml, protobuf), "").await;
+    send(reqwest::Method::DELETE, &format!("{CONFIGMAPS}/a"), (yaml, protobuf), "propagationPolicy: Background\n").await;
+    send(reqwest::Method::DELETE, CONFIGMAPS, (yaml, yaml), "gracePeriodSeconds: 0\n").await;
+    let mine = wait_until("all six are recorded", BOUND, async || {
+        let mine: Vec<Value> = events(&cluster).into_iter().filter(|event| event["userAgent"] == "form/1").collect();
+        if mine.len() == 6 { Ok(mine) } else { Err(format!("{mine:?}")) }
+    })
+    .await;
+    let [apply, create, rows, list, delete, collection] = mine.as_slice() else { unreachable!("six") };
+    assert_eq!((&apply["requestObject"]["data"]["k"], &apply["responseObject"]["data"]["k"]), (&json!("v"), &json!("v")), "{apply}");
+    assert!(apply["responseObject"]["metadata"].get("managedFields").is_none(), "{apply}");
+    assert_eq!((&create["requestObject"]["data"]["k"], &create["objectRef"]["name"]), (&json!("v"), &json!("a")), "{create}");
+    assert_eq!((&create["responseObject"]["kind"], &create["responseObject"]["reason"]), (&json!("Status"), &json!("AlreadyExists")), "{create}");
+    assert_eq!(rows["responseObject"]["rows"][0]["object"]["metadata"]["name"], "a", "{rows}");
+    assert!(rows["responseObject"]["rows"][0]["object"]["metadata"].get("managedFields").is_none(), "{rows}");
+    assert_eq!((&list["responseObject"]["kind"], &list["responseObject"]["items"][0]["data"]["k"]), (&json!("ConfigMapList"), &json!("v")), "{list}");
+    assert_eq!(delete["requestObject"]["propagationPolicy"], "Background", "{delete}");
+    assert_eq!(delete["responseObject"]["status"], "Success", "{delete}");
+    assert_eq!(collection["requestObject"]["gracePeriodSeconds"], 0, "{collection}");
+    assert_eq!((&collection["verb"], &collection["responseObject"]["kind"]), (&json!("deletecollection"), &json!("ConfigMapList")), "{collection}");
 }

@@ -2,6 +2,7 @@
 //!
 //! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the list of a request's links), `handler` and `resources`.
 
+mod audited;
 mod body;
 mod bootstrap;
 pub mod builder;

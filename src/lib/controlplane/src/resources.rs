@@ -9,11 +9,12 @@ use crate::negotiate::{Accepted, Form, Offer, View, Views, body_form};
 use crate::options::{self, WriteKind};
 use crate::request_info::{ResourceInfo, no_such_resource};
 use crate::server::Shared;
-use crate::{compress, custom, decode, status, watch};
+use crate::{audited, compress, custom, decode, status, watch};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_auth::audit::Level;
 use ferrokube_auth::{Access, Decision};
-use ferrokube_registry::{Deleted, ListPage, Object, Served, Target, WriteOptions, Written};
+use ferrokube_registry::{Deleted, ListPage, Object, Patch, Served, Target, WriteOptions, Written};
 use ferrokube_resource::{Scope, Verbs};
 use ferrokube_serve::Response;
 use http::Method;
@@ -181,6 +182,7 @@ async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) ->
     let mut page = shared.registry.list(target, &options).await?;
     accepted.fit(Views::List)?;
     convert(shared, target, &mut page, accepted).await?;
+    audited::list(shared, exchange, target, (&page, accepted, include));
     let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
     let is_costly = gzip || accepted.form == Form::Protobuf;
     if is_costly && !matches!(accepted.view, View::Table(_)) && page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() >= compress::MIN_BYTES {
@@ -244,6 +246,9 @@ fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, object: &O
         };
         let meta = if revision.is_empty() { "{}".to_owned() } else { format!("{{\"resourceVersion\":\"{revision}\"}}") };
         let bytes = Table::new(&target.served, version, include, exchange.now).write(&meta, true, object);
+        if exchange.audit.wants(Level::RequestResponse) {
+            exchange.audit.response = Some(Bytes::copy_from_slice(&bytes));
+        }
         let (bytes, form) = table::finish(bytes, accepted);
         return Ok(status::with_form(code, bytes, form));
     }
@@ -259,6 +264,9 @@ fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, object: &O
     let (bytes, form) = shared.encoder.object(&target.served, object, accepted)?;
     if form == Form::Json {
         exchange.audit.response = Some(bytes.clone());
+    } else if exchange.audit.wants(Level::RequestResponse) {
+        let as_json = Accepted { form: Form::Json, pretty: false, ..accepted };
+        exchange.audit.response = Some(shared.encoder.object(&target.served, object, as_json)?.0);
     }
     Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
 }
@@ -281,7 +289,7 @@ async fn settle(shared: &Shared, target: &Target, object: &Object) {
     }
 }
 
-/// Reads the body; kept for the audit when it is JSON.
+/// Reads the body.
 async fn read_body(shared: &Shared, exchange: &mut Exchange) -> Result<Bytes, Failure> {
     let Some(body) = exchange.take_body() else { return Ok(Bytes::new()) };
     crate::body::read(body, shared.limits.body_bytes).await
@@ -293,15 +301,12 @@ async fn create(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Re
     let bytes = read_body(shared, exchange).await?;
     let options = options::write(&exchange.query, WriteKind::Create)?;
     let body = decode::object(shared, target, form, &bytes)?;
-    keep_request(exchange, form, bytes);
+    if exchange.info.access().is_some_and(|access| access.name.is_empty()) {
+        exchange.audit.name = body.document.name().into();
+    }
+    audited::request(exchange, form, bytes, &body.document);
     let written = shared.registry.create(exchange.context(), target, body, &options).await?;
     respond_written(shared, exchange, target, &written, accepted).await
-}
-
-fn keep_request(exchange: &mut Exchange, form: Form, bytes: Bytes) {
-    if form == Form::Json {
-        exchange.audit.request = Some(bytes);
-    }
 }
 
 async fn update(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
@@ -313,7 +318,7 @@ async fn update(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Re
         options.forbid_create = forbid_create(shared, exchange, target);
     }
     let body = decode::object(shared, target, form, &bytes)?;
-    keep_request(exchange, form, bytes);
+    audited::request(exchange, form, bytes, &body.document);
     let written = shared.registry.update(exchange.context(), target, body, &options).await?;
     respond_written(shared, exchange, target, &written, accepted).await
 }
@@ -346,7 +351,10 @@ async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Res
         options.forbid_create = forbid_create(shared, exchange, target);
     }
     let patch = decode::patch(kind, &bytes)?;
-    keep_request(exchange, Form::Json, bytes);
+    match &patch {
+        Patch::Apply(body) => audited::request(exchange, Form::Yaml, bytes, &body.document),
+        _ => exchange.audit.request = Some(bytes),
+    }
     let written = shared.registry.patch(exchange.context(), target, patch, &options).await?;
     respond_written(shared, exchange, target, &written, accepted).await
 }
@@ -360,7 +368,7 @@ async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Re
     };
     settle(shared, target, &object).await;
     if gone && !target.served.definition.hooks.returns_deleted() {
-        return Ok(deleted(shared, accepted, target, &object));
+        return Ok(deleted(shared, exchange, target, (&object, accepted)));
     }
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
     respond(shared, exchange, target, &object, (code, accepted))
@@ -374,11 +382,12 @@ async fn delete_options(shared: &Shared, exchange: &mut Exchange) -> Result<ferr
     // Its own kind, with a protobuf form whatever is deleted.
     let form = body_form(exchange.header(CONTENT_TYPE), true)?;
     let body = decode::delete_options(shared, form, &bytes)?;
+    audited::request(exchange, form, bytes, &body);
     options::delete(&exchange.query, Some(&body))
 }
 
 /// The `Status` of a completed delete.
-fn deleted(shared: &Shared, accepted: Accepted, target: &Target, object: &Object) -> Response {
+fn deleted(shared: &Shared, exchange: &mut Exchange, target: &Target, (object, accepted): (&Object, Accepted)) -> Response {
     let definition = &target.served.definition;
     let uid = match object {
         Object::Stored(entry) => slices::uid(entry).to_owned(),
@@ -388,7 +397,9 @@ fn deleted(shared: &Shared, accepted: Accepted, target: &Target, object: &Object
     let details = Details { name, group: definition.group.clone(), kind: definition.plural.clone(), uid, ..Details::default() };
     // Whatever view of the object was asked for, this is no object.
     let accepted = Accepted { view: View::Whole, ..accepted };
-    let (bytes, form) = shared.encoder.document(&status::success(&details), accepted, Some(status::message()));
+    let status = status::success(&details);
+    audited::status(exchange, &status);
+    let (bytes, form) = shared.encoder.document(&status, accepted, Some(status::message()));
     status::with_form(200, bytes, form)
 }
 
@@ -399,5 +410,6 @@ async fn delete_collection(shared: &Shared, exchange: &mut Exchange, target: &Ta
     let options = delete_options(shared, exchange).await?;
     let mut page = shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
     convert(shared, target, &mut page, accepted).await?;
+    audited::list(shared, exchange, target, (&page, accepted, include));
     Ok(respond_list(shared, exchange, target, page, (accepted, include)))
 }

@@ -167,7 +167,7 @@ impl Drop for UnderWay<'_> {
 }
 
 /// What log and audit say of a request whose client did not wait: nobody sees it.
-const CLIENT_CLOSED_REQUEST: u16 = 499;
+pub(crate) const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 /// The answer to a request that took too long: a `Status` without its type, in plain text, as upstream's timeout handler writes it.
 fn timed_out() -> Response {

@@ -13,6 +13,9 @@ const MAX_URI: usize = 8_192;
 /// Longest recorded message of an outcome.
 const MAX_MESSAGE: usize = 4_096;
 
+/// The annotation of events whose objects were too large.
+pub const TRUNCATED: &str = "audit.k8s.io/truncated";
+
 /// Appends the event and a line feed. A line longer than `max_bytes` loses its objects and says so in an annotation.
 pub(super) fn write(out: &mut Vec<u8>, event: &Event<'_>, plan: &Plan, max_bytes: usize) {
     let start = out.len();
@@ -146,11 +149,13 @@ fn payload(out: &mut Vec<u8>, name: &str, payload: Option<Payload<'_>>, plan: &P
     json::append(out, &value);
 }
 
+/// Of an object, of the items of a list, of the objects beside the rows of a Table.
 fn without_managed_fields(mut value: Value) -> Value {
     if let Some(Value::Array(items)) = value.get_mut("items") {
-        for item in items {
-            drop_managed_fields(item);
-        }
+        items.iter_mut().for_each(drop_managed_fields);
+    }
+    if let Some(Value::Array(rows)) = value.get_mut("rows") {
+        rows.iter_mut().filter_map(|row| row.get_mut("object")).for_each(drop_managed_fields);
     }
     drop_managed_fields(&mut value);
     value
@@ -174,8 +179,8 @@ fn annotations(out: &mut Vec<u8>, event: &Event<'_>, truncated: bool) {
     if let Some(trace) = &event.trace {
         trace_ids(out, trace);
     }
-    if truncated {
-        field(out, "audit.k8s.io/truncated", "true");
+    if truncated && !event.annotations.contains_key(TRUNCATED) {
+        field(out, TRUNCATED, "true");
     }
     for (name, text) in event.annotations {
         field(out, name, text);

@@ -192,6 +192,11 @@ impl AuditLog {
         self.shared.policy.plan(subject)
     }
 
+    /// The longest event that keeps its objects, in bytes; 0 when nothing is recorded.
+    pub fn max_event_bytes(&self) -> usize {
+        self.shared.max_event_bytes
+    }
+
     /// Whether a write with this plan may be executed now.
     ///
     /// # Errors

@@ -16,5 +16,6 @@ mod sink;
 
 pub use event::{Event, Level, ObjectRef, Outcome, Payload, Stage, Stages, TraceIds};
 pub use ferrokube_trace::log::Rotation;
+pub use line::TRUNCATED;
 pub use log::{AuditError, AuditLog, Config, OnFailure, Stats};
 pub use policy::{Plan, Policy, PolicyError, Subject};

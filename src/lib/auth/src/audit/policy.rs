@@ -97,22 +97,26 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Reads `audit.k8s.io/v1` Policy, YAML or JSON.
+    /// Reads `audit.k8s.io/v1` Policy, YAML or JSON. Fields that do not exist, or are there twice, are warned about and have no meaning, as in upstream.
     ///
     /// # Errors
     /// [`PolicyError`]; no rule of it is used then.
     pub fn parse(text: &[u8]) -> Result<Self, PolicyError> {
-        let document = yaml::read(text).map_err(|error| PolicyError::Syntax(error.to_string()))?.document;
+        let decoded = yaml::read(text).map_err(|error| PolicyError::Syntax(error.to_string()))?;
+        let document = decoded.document;
+        for field in decoded.duplicates.iter().map(ToString::to_string).chain(unknown(&document)) {
+            tracing::warn!(field, "the audit policy has a field that does not exist, or has it twice: it means nothing");
+        }
         if document.api_version() != "audit.k8s.io/v1" || document.kind() != "Policy" {
             return Err(invalid("kind", "want apiVersion audit.k8s.io/v1, kind Policy"));
         }
-        let items = document.list(&["rules"]);
+        let items = list(document.get(&["rules"]), "rules")?;
         if items.is_empty() || items.len() > MAX_RULES {
             return Err(invalid("rules", "want between 1 and 1,000 rules"));
         }
         let rules = items.iter().enumerate().map(|(index, item)| Rule::parse(item, &format!("rules[{index}]"))).collect::<Result<_, _>>()?;
         let omit = stages(document.get(&["omitStages"]), "omitStages")?;
-        let omit_managed_fields = document.get(&["omitManagedFields"]).and_then(Value::as_bool).unwrap_or_default();
+        let omit_managed_fields = flag(document.get(&["omitManagedFields"]), "omitManagedFields")?.unwrap_or_default();
         Ok(Self { rules, omit, omit_managed_fields })
     }
 
@@ -150,11 +154,11 @@ impl Rule {
             users: words(item.get(&["users"]), &format!("{at}.users"))?,
             groups: words(item.get(&["userGroups"]), &format!("{at}.userGroups"))?,
             verbs: words(item.get(&["verbs"]), &format!("{at}.verbs"))?,
-            resources: group_resources(item.list(&["resources"]), at)?,
+            resources: group_resources(list(item.get(&["resources"]), &format!("{at}.resources"))?, at)?,
             namespaces: words(item.get(&["namespaces"]), &format!("{at}.namespaces"))?,
             urls: words(item.get(&["nonResourceURLs"]), &format!("{at}.nonResourceURLs"))?,
             omit: stages(item.get(&["omitStages"]), &format!("{at}.omitStages"))?,
-            omit_managed_fields: item.get(&["omitManagedFields"]).and_then(Value::as_bool),
+            omit_managed_fields: flag(item.get(&["omitManagedFields"]), &format!("{at}.omitManagedFields"))?,
         };
         if !rule.urls.is_empty() && (!rule.resources.is_empty() || !rule.namespaces.is_empty()) {
             return Err(invalid(&format!("{at}.nonResourceURLs"), "cannot be given together with resources or namespaces"));
@@ -222,10 +226,11 @@ fn group_resources(items: &[Value], at: &str) -> Result<Vec<GroupResources>, Pol
         .enumerate()
         .map(|(index, item)| {
             let at = format!("{at}.resources[{index}]");
-            let group = item.get("group").and_then(Value::as_str).unwrap_or_default();
-            if group.contains('/') {
-                return Err(invalid(&format!("{at}.group"), "want a group without a version"));
-            }
+            let group = match item.get("group") {
+                None | Some(Value::Null) => "",
+                Some(Value::String(group)) if !group.contains('/') => group,
+                Some(_) => return Err(invalid(&format!("{at}.group"), "want a group without a version")),
+            };
             let names = words(item.get("resourceNames"), &format!("{at}.resourceNames"))?;
             let resources = words(item.get("resources"), &format!("{at}.resources"))?;
             if resources.is_empty() && !names.is_empty() {
@@ -234,6 +239,46 @@ fn group_resources(items: &[Value], at: &str) -> Result<Vec<GroupResources>, Pol
             Ok(GroupResources { group: group.to_owned(), resources, names })
         })
         .collect()
+}
+
+/// The fields of a policy, of a rule, of an entry of a rule's resources.
+const FIELDS: [&[&str]; 3] = [
+    &["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"],
+    &["level", "users", "userGroups", "verbs", "resources", "namespaces", "nonResourceURLs", "omitStages", "omitManagedFields"],
+    &["group", "resources", "resourceNames"],
+];
+
+/// Where fields are that do not exist.
+fn unknown(document: &Document) -> Vec<String> {
+    let [of_policy, of_rule, of_resources] = FIELDS;
+    let mut found: Vec<String> = document.fields().keys().filter(|key| !of_policy.contains(&key.as_str())).cloned().collect();
+    let strange = |value: &Value, known: &[&str], at: &str| {
+        let keys = value.as_object().into_iter().flat_map(|map| map.keys()).filter(|key| !known.contains(&key.as_str()));
+        keys.map(|key| format!("{at}.{key}")).collect::<Vec<_>>()
+    };
+    for (index, rule) in document.list(&["rules"]).iter().enumerate() {
+        found.extend(strange(rule, of_rule, &format!("rules[{index}]")));
+        for (entry, resources) in rule.get("resources").and_then(Value::as_array).into_iter().flatten().enumerate() {
+            found.extend(strange(resources, of_resources, &format!("rules[{index}].resources[{entry}]")));
+        }
+    }
+    found
+}
+
+fn list<'a>(value: Option<&'a Value>, at: &str) -> Result<&'a [Value], PolicyError> {
+    match value {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(items)) => Ok(items),
+        Some(_) => Err(invalid(at, "want a list")),
+    }
+}
+
+fn flag(value: Option<&Value>, at: &str) -> Result<Option<bool>, PolicyError> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(flag)) => Ok(Some(*flag)),
+        Some(_) => Err(invalid(at, "want true or false")),
+    }
 }
 
 fn words(value: Option<&Value>, at: &str) -> Result<Vec<String>, PolicyError> {
@@ -358,7 +403,19 @@ rules:
         assert_eq!(field("{level: Metadata, nonResourceURLs: [\"/a\"], namespaces: [ns]}"), "rules[0].nonResourceURLs");
         assert_eq!(field("{level: Metadata, users: [1]}"), "rules[0].users");
         assert_eq!(field("{level: Metadata, resources: [{group: a/v1}]}"), "rules[0].resources[0].group");
+        assert_eq!(field("{level: Metadata, resources: [{group: 1}]}"), "rules[0].resources[0].group");
+        assert_eq!(field("{level: Metadata, resources: {group: a}}"), "rules[0].resources", "it would match everything");
+        assert_eq!(field("{level: Metadata, omitManagedFields: \"yes\"}"), "rules[0].omitManagedFields");
         assert!(matches!(Policy::parse(b"apiVersion: v1\nkind: Policy"), Err(PolicyError::Invalid { .. })));
         assert!(matches!(Policy::parse(b"\t:"), Err(PolicyError::Syntax(_))));
+    }
+
+    #[test]
+    fn fields_that_do_not_exist_are_found() {
+        let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrule: []\nrules:\n- {level: Metadata, user: [a], resources: [{name: x}]}\n";
+        let document = yaml::read(text.as_bytes()).expect("YAML").document;
+        assert_eq!(unknown(&document), ["rule", "rules[0].user", "rules[0].resources[0].name"]);
+        assert!(Policy::parse(text.as_bytes()).is_ok());
+        assert!(unknown(&yaml::read(FILE.as_bytes()).expect("YAML").document).is_empty());
     }
 }

@@ -79,7 +79,7 @@ pub(crate) fn respond(encoder: &Encoder, pieces: &Pieces, served: &Served, page:
             status::with_type(200, Form::Json.media_type(), body)
         }
         Form::Yaml => {
-            let bytes = JsonList::new(served, page, accepted.view).collect();
+            let bytes = self::json(served, page, accepted.view);
             let value = json::read_value(&bytes).unwrap_or_default();
             status::with_form(200, yaml::to_vec(&value), Form::Yaml)
         }
@@ -88,6 +88,11 @@ pub(crate) fn respond(encoder: &Encoder, pieces: &Pieces, served: &Served, page:
             status::with_type(200, Form::Protobuf.media_type(), body::frames(frames))
         }
     }
+}
+
+/// A list that is no Table as JSON, whole.
+pub(crate) fn json(served: &Served, page: ListPage, view: View) -> Vec<u8> {
+    JsonList::new(served, page, view).collect()
 }
 
 /// The same compressed, from pieces that are kept; `None` when the list is small, or of a form that has no pieces.

@@ -2,11 +2,11 @@
 
 use crate::exchange::{Exchange, Stop};
 use crate::request_info::ResourceInfo;
-use crate::server::Shared;
+use crate::server::{CLIENT_CLOSED_REQUEST, Shared};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::ResourceAccess;
-use ferrokube_auth::audit::{AuditError, Event, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds};
+use ferrokube_auth::audit::{AuditError, Event, Level, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
@@ -29,6 +29,8 @@ pub(crate) type Recorded = Pin<Box<dyn Future<Output = Result<(), AuditError>> +
 pub(crate) struct Audit {
     /// What is recorded, once the caller is known.
     pub(crate) plan: Option<Plan>,
+    /// The name in a create's body: it is told when nothing was written, too.
+    pub(crate) name: Box<str>,
     /// The request's object as JSON.
     pub(crate) request: Option<Bytes>,
     /// The answer's object as JSON.
@@ -43,6 +45,13 @@ pub(crate) struct Audit {
     pub(crate) ending: Option<Late>,
     /// To be awaited before a write is answered.
     pub(crate) recorded: Mutex<Option<Recorded>>,
+}
+
+impl Audit {
+    /// Whether at least this much is recorded.
+    pub(crate) fn wants(&self, level: Level) -> bool {
+        self.plan.is_some_and(|plan| plan.level >= level)
+    }
 }
 
 /// The client's audit id when it is valid, else a new one.
@@ -132,11 +141,13 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
     let source_ips = addresses(exchange);
     let failure = exchange.audit.failure.as_ref();
     let details = failure.and_then(Failure::details_value);
+    // Of a refusal the answer is its Status.
+    let refusal = failure.filter(|failure| plan.level >= Level::RequestResponse && failure.code != CLIENT_CLOSED_REQUEST).map(Failure::to_document);
     let written = exchange.audit.written.as_ref();
     let revision = written.map(|entry| entry.revision.to_string()).unwrap_or_default();
     let event = Event {
         object: exchange.info.access().map(|access| ObjectRef {
-            name: if access.name.is_empty() { written.map_or("", |entry| entry.key.name()) } else { access.name },
+            name: if access.name.is_empty() { written.map_or(&*exchange.audit.name, |entry| entry.key.name()) } else { access.name },
             resource_version: &revision,
             ..object_ref(access)
         }),
@@ -148,7 +159,7 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
             details: details.as_ref(),
         }),
         request: exchange.audit.request.as_deref().map(Payload::Json),
-        response: exchange.audit.response.as_deref().map(Payload::Json),
+        response: refusal.as_ref().map(Payload::Document).or_else(|| exchange.audit.response.as_deref().map(Payload::Json)),
         decision: (&decision, &reason),
         ..event(shared, exchange, stage, (&source_ips, &annotations))
     };
