@@ -126,10 +126,7 @@ impl Replay {
         let worked = !self.events.is_empty();
         if self.backwards {
             for event in self.events.into_iter().rev() {
-                match event.previous {
-                    Some(previous) => self.map.insert(previous.key.clone(), previous),
-                    None => self.map.remove(&event.entry.key),
-                };
+                self.map.undo(&event.entry.key, event.previous);
             }
         } else {
             for event in self.events {

@@ -1,4 +1,4 @@
-//! The state of a resource: entries by key, and how many each namespace has. Immutable where it is shared, cheap to clone.
+//! The state of a resource: entries by key, how many each namespace has, and how much was taken out of it. Immutable where it is shared, cheap to clone.
 
 use crate::entry::Entry;
 use crate::key::Key;
@@ -6,11 +6,16 @@ use imbl::{HashMap, OrdMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// What an entry costs beside its bytes, roughly: itself, its key and its place.
+const ENTRY_OVERHEAD: u64 = 256;
+
 /// Entries in key order. The numbers are kept since walking a namespace to count it would make each page of a list cost as much as the whole.
 #[derive(Clone, Default)]
 pub(crate) struct Map {
     entries: OrdMap<Key, Arc<Entry>>,
     namespaces: HashMap<Arc<str>, usize>,
+    /// Bytes of all entries that were ever replaced or removed. Of two states of a resource, the earlier one keeps no more than the difference from being freed.
+    replaced_bytes: u64,
 }
 
 impl Map {
@@ -22,6 +27,7 @@ impl Map {
     /// Puts an entry there; gives back what it replaces.
     pub(crate) fn insert(&mut self, key: Key, entry: Arc<Entry>) -> Option<Arc<Entry>> {
         let before = self.entries.insert(key.clone(), entry);
+        self.replaced_bytes += before.as_deref().map_or(0, cost);
         if let (None, Some(namespace)) = (&before, key.namespace()) {
             match self.namespaces.get_mut(namespace) {
                 Some(count) => *count += 1,
@@ -34,6 +40,7 @@ impl Map {
     /// Takes an entry away.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Entry>> {
         let before = self.entries.remove(key);
+        self.replaced_bytes += before.as_deref().map_or(0, cost);
         if let (Some(_), Some(namespace)) = (&before, key.namespace()) {
             match self.namespaces.get_mut(namespace) {
                 Some(count) if *count > 1 => *count -= 1,
@@ -41,6 +48,21 @@ impl Map {
             }
         }
         before
+    }
+
+    /// Takes back what was done to a key, before which it had this entry.
+    pub(crate) fn undo(&mut self, key: &Key, previous: Option<Arc<Entry>>) {
+        let replaced_bytes = self.replaced_bytes.saturating_sub(previous.as_deref().map_or(0, cost));
+        match previous {
+            Some(previous) => self.insert(previous.key.clone(), previous),
+            None => self.remove(key),
+        };
+        self.replaced_bytes = replaced_bytes;
+    }
+
+    /// How many bytes this state may keep from being freed that are not in a later one.
+    pub(crate) fn kept_from(&self, later: &Self) -> u64 {
+        later.replaced_bytes.saturating_sub(self.replaced_bytes)
     }
 
     /// The entry of a key.
@@ -62,6 +84,10 @@ impl Map {
     pub(crate) fn len_of(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
+}
+
+fn cost(entry: &Entry) -> u64 {
+    entry.bytes.len() as u64 + ENTRY_OVERHEAD
 }
 
 #[cfg(test)]
@@ -92,5 +118,31 @@ mod tests {
         let cluster = Prefix::new("namespaces").unwrap().key(None, "a").unwrap();
         map.insert(cluster.clone(), entry(&cluster));
         assert_eq!(map.len_of("a"), 1);
+    }
+
+    #[test]
+    fn what_an_earlier_state_keeps_is_known() {
+        let prefix = Prefix::new("configmaps").unwrap();
+        let key = |name| prefix.key(Some("n"), name).unwrap();
+        let entry = |key: &Key, length: usize| {
+            let (key, sidecar) = (key.clone(), Sidecar::default());
+            Arc::new(Entry { key, revision: Revision(1), create_revision: Revision(1), bytes: vec![b' '; length].into(), sidecar })
+        };
+        let (one, other) = (key("one"), key("other"));
+        let mut map = Map::new();
+        map.insert(one.clone(), entry(&one, 1000));
+        let earlier = map.clone();
+        map.insert(other.clone(), entry(&other, 5000));
+        assert_eq!(earlier.kept_from(&map), 0, "nothing that it has was replaced");
+        let before = map.insert(one.clone(), entry(&one, 70));
+        assert_eq!(earlier.kept_from(&map), 1000 + ENTRY_OVERHEAD);
+        map.remove(&one);
+        assert_eq!(earlier.kept_from(&map), 1070 + 2 * ENTRY_OVERHEAD);
+        let last = map.clone();
+        map.undo(&one, Some(entry(&one, 70)));
+        map.undo(&one, before);
+        map.undo(&other, None);
+        assert_eq!((map.len(), map.get(one.as_str()).unwrap().bytes.len()), (1, 1000));
+        assert_eq!((earlier.kept_from(&map), map.kept_from(&last)), (0, 1070 + 2 * ENTRY_OVERHEAD), "as if it had been kept");
     }
 }

@@ -39,6 +39,11 @@ impl Snapshot {
         }
     }
 
+    /// How many bytes it keeps from being freed, at most, which a later state of the same resource no longer has.
+    pub fn kept_from(&self, later: &Self) -> u64 {
+        self.map.kept_from(&later.map)
+    }
+
     /// One entry, by what follows the prefix.
     pub fn get(&self, rest: &str) -> Option<&Arc<Entry>> {
         self.map.get(format!("{}{rest}", self.prefix.as_str()).as_str())

@@ -119,8 +119,7 @@ impl Registry {
                 page.remaining = Some(left.saturating_sub(page.items.len() as u64));
             }
             let place = if after.is_some() { Place::Later } else { Place::First };
-            let largest = page.items.iter().map(|entry| entry.bytes.len()).max().unwrap_or_default();
-            self.parts.pages.hold(prefix, &snapshot, place, largest as u64);
+            self.parts.pages.hold(prefix, &snapshot, place);
             let after = last.key.rest().to_owned();
             page.continue_token = Token { revision: Some(snapshot.revision.0), after, left: page.remaining }.seal(&self.parts.token_key, scope);
         } else if after.is_some() {

@@ -1,9 +1,9 @@
 //! The states that paged lists go on from. The history in memory is bounded by bytes and under heavy writes reaches back a few seconds, but a client may take
 //! minutes for its pages: the state of a list is therefore held from its first page to its last.
 //!
-//! A state shares everything that did not change since with the present one, so that holding it costs what was overwritten.
+//! A state shares everything that did not change since with the present one, so that holding it costs what was overwritten. The store counts that.
 
-use ferrokube_storage::{Prefix, Revision, Snapshot};
+use ferrokube_storage::{Prefix, Revision, Snapshot, Store};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -12,10 +12,10 @@ use tokio::time::Instant;
 const KEPT: Duration = Duration::from_secs(5 * 60);
 /// At most so many states; beyond, those go first whose clients only ever asked for one page, then those that were used longest ago.
 const MAX_STATES: usize = 128;
-/// What the states may hold that is no longer present, by estimate; or as much as is present, if that is more.
+/// Bytes that the states may hold and that are no longer present; or as many as are present, if that is more.
 const MAX_BYTES: u64 = 128 * 1024 * 1024;
 /// How often what is held too long, or has grown too large, is dropped.
-const TIDIED_EVERY: Duration = Duration::from_secs(15);
+const TIDIED_EVERY: Duration = Duration::from_secs(2);
 
 /// The held states, the one that was used longest ago first.
 #[derive(Default)]
@@ -31,19 +31,11 @@ struct Held {
     used: Instant,
     /// Whether anybody went on after the first page.
     continued: bool,
-    /// Of the largest entry that was listed from it.
-    entry_bytes: u64,
 }
 
 impl Held {
     fn is(&self, prefix: &Prefix, revision: Revision) -> bool {
         self.snapshot.revision == revision && self.prefix.as_str() == prefix.as_str()
-    }
-
-    /// About what it keeps from being freed: every revision overwrites one entry of a resource, of the size of those listed or of the store's average.
-    fn bytes(&self, now: Revision, average: u64) -> u64 {
-        let entries = self.snapshot.count(None, None) as u64;
-        now.0.saturating_sub(self.snapshot.revision.0).min(entries).saturating_mul(self.entry_bytes.max(average))
     }
 }
 
@@ -62,17 +54,15 @@ impl Pages {
     }
 
     /// Holds the state of a list that has further pages.
-    pub(super) fn hold(&self, prefix: &Prefix, snapshot: &Snapshot, place: Place, entry_bytes: u64) {
+    pub(super) fn hold(&self, prefix: &Prefix, snapshot: &Snapshot, place: Place) {
         let mut held = self.lock();
         let known = held.iter().position(|held| held.is(prefix, snapshot.revision)).map(|at| held.remove(at));
-        let mut state =
-            known.unwrap_or_else(|| Held { prefix: prefix.clone(), snapshot: snapshot.clone(), lists: 0, used: Instant::now(), continued: false, entry_bytes });
+        let mut state = known.unwrap_or_else(|| Held { prefix: prefix.clone(), snapshot: snapshot.clone(), lists: 0, used: Instant::now(), continued: false });
         if place == Place::First || state.lists == 0 {
             state.lists += 1;
         }
         state.used = Instant::now();
         state.continued |= place == Place::Later;
-        state.entry_bytes = state.entry_bytes.max(entry_bytes);
         held.push(state);
         let mut dropped = Vec::new();
         while held.len() > MAX_STATES {
@@ -102,20 +92,23 @@ impl Pages {
         drop(dropped);
     }
 
-    /// Drops what was not used for long, and the oldest of what holds too much. `present` bytes are stored at revision `now`,
-    /// an entry has `average` of them.
-    fn tidy(&self, now: Revision, present: u64, average: u64) {
+    /// Drops what was not used for long, and the oldest while all of them hold more than `most` bytes.
+    fn tidy(&self, store: &Store, most: u64) {
         let mut held = self.lock();
-        let most = MAX_BYTES.max(present);
-        let mut bytes: u64 = held.iter().map(|held| held.bytes(now, average)).sum();
         let mut dropped = Vec::new();
-        while let Some(oldest) = held.first().filter(|oldest| bytes > most || oldest.used.elapsed() > KEPT) {
-            bytes = bytes.saturating_sub(oldest.bytes(now, average));
+        while held.first().is_some_and(|oldest| oldest.used.elapsed() > KEPT || bytes(&held, store) > most) {
             dropped.push(held.remove(0));
         }
         drop(held);
         drop(dropped);
     }
+}
+
+/// What states keep from being freed, at most. What a later state of a resource keeps, an earlier one keeps, too.
+fn bytes(held: &[Held], store: &Store) -> u64 {
+    let is_earliest =
+        |state: &&Held| !held.iter().any(|other| other.prefix.as_str() == state.prefix.as_str() && other.snapshot.revision < state.snapshot.revision);
+    held.iter().filter(is_earliest).map(|state| state.snapshot.kept_from(&store.snapshot(&state.prefix))).sum()
 }
 
 impl crate::Registry {
@@ -124,9 +117,7 @@ impl crate::Registry {
         loop {
             tokio::time::sleep(TIDIED_EVERY).await;
             if !self.parts.pages.lock().is_empty() {
-                let stats = self.store().stats();
-                let entries: usize = stats.entries.iter().map(|(_, count)| count).sum();
-                self.parts.pages.tidy(self.store().revision(), stats.live_bytes, stats.live_bytes / (entries as u64).max(1));
+                self.parts.pages.tidy(self.store(), MAX_BYTES.max(self.store().stats().live_bytes));
             }
         }
     }
@@ -135,7 +126,7 @@ impl crate::Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrokube_storage::{Config, Store};
+    use ferrokube_storage::{Config, Put, Sidecar, Txn, Write};
 
     fn count(pages: &Pages) -> usize {
         pages.lock().len()
@@ -146,20 +137,20 @@ mod tests {
         let store = Store::open(Config::memory()).unwrap();
         let prefix = Prefix::new("configmaps").unwrap();
         let (pages, state) = (Pages::default(), store.snapshot(&prefix));
-        pages.hold(&prefix, &state, Place::First, 10);
-        pages.hold(&prefix, &state, Place::Later, 10);
-        pages.hold(&prefix, &state, Place::First, 10);
+        pages.hold(&prefix, &state, Place::First);
+        pages.hold(&prefix, &state, Place::Later);
+        pages.hold(&prefix, &state, Place::First);
         pages.release(&prefix, state.revision);
         assert!(pages.find(&prefix, state.revision).is_some(), "another list is on its way");
         pages.release(&prefix, state.revision);
         assert!(pages.find(&prefix, state.revision).is_none());
         pages.release(&prefix, state.revision);
-        pages.hold(&prefix, &state, Place::Later, 10);
+        pages.hold(&prefix, &state, Place::Later);
         tokio::time::advance(KEPT).await;
-        pages.tidy(state.revision, 0, 0);
+        pages.tidy(&store, MAX_BYTES);
         assert_eq!(count(&pages), 1);
         tokio::time::advance(Duration::from_secs(1)).await;
-        pages.tidy(state.revision, 0, 0);
+        pages.tidy(&store, MAX_BYTES);
         assert_eq!(count(&pages), 0);
     }
 
@@ -168,15 +159,45 @@ mod tests {
         let store = Store::open(Config::memory()).unwrap();
         let pages = Pages::default();
         let under_way = Prefix::new("underway").unwrap();
-        pages.hold(&under_way, &store.snapshot(&under_way), Place::First, 10);
+        pages.hold(&under_way, &store.snapshot(&under_way), Place::First);
         assert!(pages.find(&under_way, store.revision()).is_some());
         for number in 0..MAX_STATES + 3 {
             let prefix = Prefix::new(&format!("r{number}")).unwrap();
-            pages.hold(&prefix, &store.snapshot(&prefix), Place::First, 10);
+            pages.hold(&prefix, &store.snapshot(&prefix), Place::First);
         }
         assert_eq!(count(&pages), MAX_STATES);
         let [first, last] = [0, MAX_STATES + 2].map(|number| Prefix::new(&format!("r{number}")).unwrap());
         assert!(pages.find(&under_way, store.revision()).is_some(), "a list that somebody goes on with outlives those that nobody does");
         assert!(pages.find(&first, store.revision()).is_none() && pages.find(&last, store.revision()).is_some());
+    }
+
+    #[tokio::test]
+    async fn states_are_bounded_by_what_was_overwritten_since() {
+        let store = Store::open(Config::memory()).unwrap();
+        let [busy, other] = ["busy", "other"].map(|name| Prefix::new(name).unwrap());
+        let write = async |value: String| {
+            let put = Put {
+                key: busy.key(None, "a").unwrap(),
+                value: format!("{{{value}}}").into(),
+                sidecar: Sidecar { revision_at: 1, ..Sidecar::default() },
+                ttl: None,
+            };
+            store.submit(Txn { guards: Vec::new(), writes: vec![Write::Put(put)] }).unwrap().committed().await.unwrap();
+        };
+        let pages = Pages::default();
+        pages.hold(&other, &store.snapshot(&other), Place::First);
+        write("x".repeat(100_000)).await;
+        for _ in 0..3 {
+            pages.hold(&busy, &store.snapshot(&busy), Place::First);
+            write(String::new()).await;
+        }
+        let kept = bytes(&pages.lock(), &store);
+        assert!((100_000..105_000).contains(&kept), "what all three hold is counted once: {kept}");
+        pages.tidy(&store, kept);
+        assert_eq!(count(&pages), 4);
+        pages.tidy(&store, kept - 1);
+        assert_eq!(count(&pages), 2, "the oldest went, until the large value was free");
+        pages.tidy(&store, 0);
+        assert_eq!(count(&pages), 0);
     }
 }
