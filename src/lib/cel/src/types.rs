@@ -1,6 +1,6 @@
 //! The types of expressions, as they follow from a schema; those with a length carry its bound, which the cost needs.
 
-use crate::value::escape;
+use crate::value::{escape, is_reserved};
 use ferrokube_schema::{Kind, Schema};
 use std::sync::Arc;
 
@@ -129,7 +129,8 @@ impl Type {
             (Place::Resource, "metadata") => return Some(Self::Object(Arc::clone(schema), Place::Metadata)),
             _ => {}
         }
-        let plain = schema.properties.get(name).filter(|_| escape(name).as_deref() == Some(name));
+        // A word of the language needs no escape after a dot.
+        let plain = schema.properties.get(name).filter(|_| is_reserved(name) || escape(name).as_deref() == Some(name));
         let property = plain.or_else(|| schema.properties.iter().find(|(field, _)| escape(field).as_deref() == Some(name)).map(|(_, property)| property))?;
         Self::of(property.schema.shared())
     }

@@ -5,7 +5,7 @@ mod json;
 use crate::library::Library;
 use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};
 use ferrokube_schema::ListType;
-pub(crate) use json::{Field, Shape, escape, view};
+pub(crate) use json::{Field, Shape, escape, is_reserved, view};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Deref;

@@ -30,6 +30,7 @@ fn with_rule(rule: &str) -> Value {
             "n": {"type": "integer"},
             "f": {"type": "number"},
             "x-y": {"type": "string", "maxLength": 5},
+            "namespace": {"type": "string", "maxLength": 5},
             "when": {"type": "string", "format": "date-time"},
             "l": {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 9}},
             "m": {"type": "object", "maxProperties": 5, "additionalProperties": {"type": "integer"}},
@@ -49,13 +50,14 @@ fn holds(rule: &str, spec: Value) -> bool {
 
 #[test]
 fn rules_hold_or_not() {
-    let spec = || json!({"s": "h\u{e9}llo", "n": 3, "f": 1, "x-y": "a", "when": "2024-01-01T00:00:00Z", "l": ["a", "b"], "m": {"a-b": 1}});
+    let spec = || json!({"s": "h\u{e9}llo", "n": 3, "f": 1, "x-y": "a", "namespace": "b", "when": "2024-01-01T00:00:00Z", "l": ["a", "b"], "m": {"a-b": 1}});
     let cases = [
         ("size(self.s) == 5 && self.s.size() == 5", true),
         ("self.n + 1 == 4", true),
         ("self.f < 1.5", true),
         ("self.f > self.n", false),
         ("self.x__dash__y == 'a'", true),
+        ("self.__namespace__ == 'b' && self.namespace == 'b' && has(self.namespace)", true),
         ("self.when < timestamp('2025-01-01T00:00:00Z')", true),
         ("self.l.exists(x, x == 'b') && self.l.all(x, x.size() == 1)", true),
         ("self.l.map(x, x + '!').filter(x, x.startsWith('a')).size() == 1", true),

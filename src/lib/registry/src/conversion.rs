@@ -246,3 +246,50 @@ fn entry_of(served: &Served, entry: &Entry, mut object: Document) -> Entry {
     };
     entry.with_value(&value, sidecar)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use ferrokube_storage::Revision;
+
+    fn entry(number: u64, size: usize) -> (Name, Arc<Entry>) {
+        let key = ferrokube_storage::Prefix::new("things").and_then(|prefix| prefix.key(Some("ns"), "a")).expect("a key");
+        let revision = Revision(number);
+        let entry = Entry { key: key.clone(), revision, create_revision: revision, bytes: Bytes::from(vec![0; size]), sidecar: Sidecar::default() };
+        ((key, number, 1, 1), Arc::new(entry))
+    }
+
+    #[test]
+    fn what_was_converted_is_bounded() {
+        const SIZE: usize = 3 << 20;
+        let converted = ConvertedEntries::default();
+        let mut evictions = 0;
+        for number in 0..100 {
+            let (name, entry) = entry(number, SIZE);
+            let before = converted.lock().entries.len();
+            converted.put(name.clone(), &entry);
+            assert!(matches!(converted.state(&name), State::Kept(_)), "the last one is kept");
+            let kept = converted.lock();
+            let bytes: usize = kept.entries.values().map(|entry| entry.bytes.len()).sum();
+            assert_eq!(bytes, kept.bytes);
+            assert!(bytes <= KEPT_BYTES, "{bytes}");
+            evictions += usize::from(kept.entries.len() <= before);
+        }
+        assert_eq!(evictions, 9, "ten of them fit");
+        let (gone, _) = entry(0, 0);
+        assert!(matches!(converted.state(&gone), State::Claimed));
+    }
+
+    #[test]
+    fn a_claim_ends_with_its_call() {
+        let converted = ConvertedEntries::default();
+        let (name, _) = entry(1, 0);
+        assert!(matches!(converted.state(&name), State::Claimed));
+        let claims = Claims { of: &converted, names: vec![name.clone()] };
+        assert!(matches!(converted.state(&name), State::Underway(_)));
+        drop(claims);
+        assert!(converted.lock().flights.is_empty());
+        assert!(matches!(converted.state(&name), State::Claimed));
+    }
+}

@@ -61,9 +61,14 @@ const RESERVED: [&str; 21] = [
 /// What stands for what in names. Underscores first: the others are made of them.
 const ESCAPES: [(&str, &str); 5] = [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"), ("", "")];
 
+/// Whether it is a word of the language.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// A property's name in expressions; `None`: it has none.
 pub(crate) fn escape(name: &str) -> Option<String> {
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod conversion;
 mod create;
 mod delete;
 mod faults;

@@ -1,0 +1,195 @@
+//! CustomResourceDefinitions over their life: names, status, deletion. What others' definitions say and do never harms one.
+
+use crate::support::{Answer, Server};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+fn definition(group: &str, plural: &str, kind: &str) -> Value {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+/// The words of these tests.
+struct Definitions(Server);
+
+impl Definitions {
+    async fn new() -> Self {
+        Self(Server::new().await)
+    }
+
+    async fn create(&self, definition: &Value) -> Answer {
+        let made = self.0.post(DEFINITIONS, definition).await;
+        assert_eq!(made.code, 201, "{}", made.text());
+        made
+    }
+
+    async fn patch(&self, path: &str, body: &Value) -> Answer {
+        self.0.send("PATCH", path, &[("content-type", "application/merge-patch+json")], body.to_string()).await
+    }
+
+    async fn delete(&self, path: &str, options: &Value) -> Answer {
+        self.0.send("DELETE", path, &[], options.to_string()).await
+    }
+
+    /// Waits until a definition's condition has a status and a reason.
+    async fn condition(&self, name: &str, kind: &str, status: &str, reason: &str) -> Value {
+        self.until(&format!("{DEFINITIONS}/{name}"), |found| {
+            let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|condition| condition["type"] == kind && condition["status"] == status && condition["reason"] == reason)
+        })
+        .await
+    }
+
+    async fn until(&self, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let looking = async {
+            loop {
+                let found = self.0.get(path).await.json();
+                if fits(&found) {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        match tokio::time::timeout(Duration::from_secs(20), looking).await {
+            Ok(found) => found,
+            Err(_) => panic!("{path} is not so within 20 s: {}", self.0.get(path).await.text()),
+        }
+    }
+
+    async fn gone(&self, path: &str) {
+        self.until(path, |found| found["code"] == 404).await;
+    }
+}
+
+fn objects(group: &str, plural: &str) -> String {
+    format!("/apis/{group}/v1/namespaces/default/{plural}")
+}
+
+fn managers(object: &Value, subresource: &str) -> Vec<Value> {
+    let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    entries.into_iter().filter(|entry| entry["manager"] == "test" && entry["subresource"].as_str().unwrap_or_default() == subresource).collect()
+}
+
+#[tokio::test]
+async fn a_definition_is_served_when_its_create_is_answered() {
+    let server = Definitions::new().await;
+    for number in 0..20 {
+        server.create(&definition("a.example.com", &format!("things{number}"), &format!("Thing{number}"))).await;
+        let path = objects("a.example.com", &format!("things{number}"));
+        let made = server.0.post(&path, &json!({"apiVersion": "a.example.com/v1", "kind": format!("Thing{number}"), "metadata": {"name": "a"}})).await;
+        assert_eq!(made.code, 201, "{}", made.text());
+    }
+}
+
+#[tokio::test]
+async fn two_definitions_with_the_same_names_take_turns() {
+    let server = Definitions::new().await;
+    let group = "b.example.com";
+    let mut first = definition(group, "things", "Thing");
+    first["spec"]["names"]["shortNames"] = json!(["th"]);
+    let mut second = definition(group, "others", "Thing");
+    second["spec"]["names"]["shortNames"] = json!(["th"]);
+    second["spec"]["names"]["singular"] = json!("other");
+    server.create(&first).await;
+    server.condition("things.b.example.com", "NamesAccepted", "True", "NoConflicts").await;
+    server.create(&second).await;
+    let loser = server.condition("others.b.example.com", "NamesAccepted", "False", "ListKindConflict").await;
+    assert_eq!(loser["status"]["acceptedNames"], json!({"plural": "others", "singular": "other", "kind": ""}));
+    assert_eq!(server.0.get(&objects(group, "others")).await.code, 404, "it is not established");
+    // The loser changes nothing for the winner, not even when it goes on asking.
+    let patched = server.patch(&format!("{DEFINITIONS}/others.b.example.com"), &json!({"spec": {"names": {"categories": ["all"]}}})).await;
+    assert_eq!(patched.code, 200, "{}", patched.text());
+    assert_eq!(server.0.get(&objects(group, "things")).await.code, 200);
+    let winner = server.condition("things.b.example.com", "NamesAccepted", "True", "NoConflicts").await;
+    assert_eq!(winner["metadata"]["generation"], 1);
+    server.delete(&format!("{DEFINITIONS}/things.b.example.com"), &json!({})).await;
+    server.gone(&format!("{DEFINITIONS}/things.b.example.com")).await;
+    let heir = server.condition("others.b.example.com", "NamesAccepted", "True", "NoConflicts").await;
+    assert_eq!(heir["status"]["acceptedNames"]["shortNames"], json!(["th"]));
+    server.condition("others.b.example.com", "Established", "True", "InitialNamesAccepted").await;
+    assert_eq!(server.0.get(&objects(group, "others")).await.code, 200);
+}
+
+#[tokio::test]
+async fn a_delete_marks_and_then_removes() {
+    let server = Definitions::new().await;
+    let group = "c.example.com";
+    server.create(&definition(group, "things", "Thing")).await;
+    let held = json!({"apiVersion": "c.example.com/v1", "kind": "Thing", "metadata": {"name": "held", "finalizers": ["e.example.com/x"]}});
+    assert_eq!(server.0.post(&objects(group, "things"), &held).await.code, 201);
+    let path = format!("{DEFINITIONS}/things.c.example.com");
+    let before = server.condition("things.c.example.com", "Established", "True", "InitialNamesAccepted").await;
+    // Only the definition's own finalizer is set, whatever propagation is asked for, and there is no grace period.
+    let dry = server.delete(&path, &json!({"propagationPolicy": "Foreground", "dryRun": ["All"]})).await.json();
+    let marked = server.delete(&path, &json!({"propagationPolicy": "Foreground"})).await.json();
+    for answer in [dry, marked] {
+        assert_eq!(answer["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]), "{answer}");
+        assert_eq!((answer["metadata"].get("deletionGracePeriodSeconds"), &answer["metadata"]["generation"]), (None, &json!(1)));
+        assert_eq!(answer["metadata"]["managedFields"], before["metadata"]["managedFields"], "nobody wrote this");
+    }
+    server.condition("things.c.example.com", "Terminating", "True", "InstanceDeletionInProgress").await;
+    let refused = server.0.post(&objects(group, "things"), &json!({"apiVersion": "c.example.com/v1", "kind": "Thing", "metadata": {"name": "b"}})).await;
+    assert_eq!((refused.code, refused.reason()), (403, "Forbidden".to_owned()), "{}", refused.text());
+    assert_eq!(server.delete(&path, &json!({})).await.json()["metadata"]["deletionGracePeriodSeconds"], 0, "the second delete is as any object's");
+    let released = server.patch(&format!("{}/held", objects(group, "things")), &json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(released.code, 200, "{}", released.text());
+    server.gone(&path).await;
+    assert_eq!(server.0.get(&objects(group, "things")).await.code, 404);
+}
+
+#[tokio::test]
+async fn the_status_has_managers_and_keeps_a_stored_version() {
+    let server = Definitions::new().await;
+    server.create(&definition("d.example.com", "things", "Thing")).await;
+    server.condition("things.d.example.com", "Established", "True", "InitialNamesAccepted").await;
+    let status = format!("{DEFINITIONS}/things.d.example.com/status");
+    let emptied = server.patch(&status, &json!({"status": {"storedVersions": []}})).await.json();
+    assert_eq!(emptied["status"]["storedVersions"], json!(["v1"]));
+    assert_eq!(managers(&emptied, "status"), Vec::<Value>::new(), "nothing changed");
+    let labeled = server.patch(&status, &json!({"metadata": {"labels": {"x": "y"}}, "spec": {"scope": "Cluster"}})).await.json();
+    assert_eq!((&labeled["metadata"]["labels"], &labeled["spec"]["scope"]), (&json!({"x": "y"}), &json!("Namespaced")));
+    let fields: Vec<Value> = managers(&labeled, "status").into_iter().map(|entry| entry["fieldsV1"].clone()).collect();
+    assert_eq!(fields, [json!({"f:metadata": {"f:labels": {".": {}, "f:x": {}}}})]);
+}
+
+#[tokio::test]
+async fn the_last_stored_version_may_go_when_the_status_says_so() {
+    let server = Definitions::new().await;
+    let mut two = definition("e.example.com", "things", "Thing");
+    let mut v2 = two["spec"]["versions"][0].clone();
+    v2["name"] = json!("v2");
+    v2["storage"] = json!(false);
+    two["spec"]["versions"].as_array_mut().unwrap().push(v2.clone());
+    server.create(&two).await;
+    let path = format!("{DEFINITIONS}/things.e.example.com");
+    let v1 = two["spec"]["versions"][0].clone();
+    let with = |v1_stored: bool| {
+        let (mut one, mut other) = (v1.clone(), v2.clone());
+        one["storage"] = json!(v1_stored);
+        other["storage"] = json!(!v1_stored);
+        json!({"spec": {"versions": [one, other]}})
+    };
+    let moved = server.patch(&path, &with(false)).await.json();
+    assert_eq!(moved["status"]["storedVersions"], json!(["v1", "v2"]));
+    let mut only = v2.clone();
+    only["storage"] = json!(true);
+    let early = server.patch(&path, &json!({"spec": {"versions": [only]}})).await;
+    assert_eq!((early.code, &early.json()["details"]["causes"][0]["field"]), (422, &json!("status.storedVersions[0]")));
+    assert_eq!(server.patch(&format!("{path}/status"), &json!({"status": {"storedVersions": ["v2"]}})).await.code, 200);
+    let trimmed = server.patch(&path, &json!({"spec": {"versions": [only]}})).await;
+    assert_eq!(trimmed.code, 200, "{}", trimmed.text());
+    assert_eq!(server.0.get(&objects("e.example.com", "things")).await.code, 404);
+    assert_eq!(server.0.get("/apis/e.example.com/v2/namespaces/default/things").await.code, 200);
+}

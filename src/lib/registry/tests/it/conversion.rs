@@ -1,0 +1,341 @@
+//! Objects that somebody else converts: once for all who ask, and never to anybody's loss.
+
+use crate::support::*;
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::{Body, DeleteOptions, ListOptions, Object, Target, Watch, WatchItem, WatchOptions, WriteOptions};
+use ferrokube_resource::conversion::{Converted, Converter};
+use ferrokube_resource::{Definition, Hooks, Scope, Verbs, Version};
+use ferrokube_schema::apply::ResetFields;
+use ferrokube_schema::custom::{Loading, from_json_schema};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+const GROUP: &str = "convert.example.com";
+
+/// `spec.size` of v1 is `spec.amount` of v2. It works while there are permits, and can be made to fail.
+#[derive(Debug)]
+struct Scales {
+    /// Of each call, the number of its objects.
+    calls: Mutex<Vec<usize>>,
+    begun: AtomicUsize,
+    gate: Semaphore,
+    fails: AtomicBool,
+}
+
+impl Scales {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { calls: Mutex::default(), begun: AtomicUsize::new(0), gate: Semaphore::new(Semaphore::MAX_PERMITS), fails: AtomicBool::new(false) })
+    }
+
+    fn calls(&self) -> Vec<usize> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    fn close(&self) {
+        self.gate.forget_permits(Semaphore::MAX_PERMITS);
+    }
+
+    fn open(&self) {
+        self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+
+    fn fail(&self, fails: bool) {
+        self.fails.store(fails, Ordering::SeqCst);
+    }
+}
+
+fn converted(api_version: &str, mut object: Document) -> Document {
+    object.set(&["apiVersion"], api_version);
+    let (from, to) = if api_version.ends_with("v2") { ("size", "amount") } else { ("amount", "size") };
+    if let Some(value) = object.remove(&["spec", from]) {
+        object.set(&["spec", to], value);
+    }
+    object
+}
+
+#[derive(Debug)]
+struct Converting(Arc<Scales>);
+
+impl Hooks for Converting {
+    fn counts_generation(&self) -> bool {
+        true
+    }
+
+    fn converter(&self) -> Option<&dyn Converter> {
+        Some(self)
+    }
+}
+
+impl Converter for Converting {
+    fn convert(&self, api_version: String, objects: Vec<Document>) -> Converted<'_> {
+        Box::pin(async move {
+            self.0.begun.fetch_add(1, Ordering::SeqCst);
+            let _permit = self.0.gate.acquire().await.unwrap();
+            self.0.calls.lock().unwrap().push(objects.len());
+            if self.0.fails.load(Ordering::SeqCst) {
+                return Err(Failure::internal("the converter is broken"));
+            }
+            Ok(objects.into_iter().map(|object| converted(&api_version, object)).collect())
+        })
+    }
+}
+
+fn version(name: &str, field: &str) -> Version {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {(field): {"type": "integer"}, "text": {"type": "string"}}}}});
+    Version {
+        name: name.to_owned(),
+        served: true,
+        deprecation: None,
+        schema: Arc::new(from_json_schema(&schema, &Loading::default()).unwrap()),
+        subresources: Vec::new(),
+        reset: ResetFields::default(),
+        columns: Arc::new([]),
+        selectable: Vec::new(),
+        message: None,
+    }
+}
+
+/// Things, which are stored in v1.
+fn serve(server: &Server, plural: &str, hooks: Arc<dyn Hooks>) {
+    server.registry.catalog().put(Arc::new(Definition {
+        group: GROUP.to_owned(),
+        plural: plural.to_owned(),
+        singular: "thing".to_owned(),
+        kind: "Thing".to_owned(),
+        list_kind: "ThingList".to_owned(),
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        scope: Scope::Namespaced,
+        verbs: Verbs::ALL,
+        versions: vec![version("v1", "size"), version("v2", "amount")],
+        storage_version: 0,
+        storage_prefix: Some(format!("{GROUP}/{plural}")),
+        custom: true,
+        epoch: 1,
+        since: 0,
+        hooks,
+    }));
+}
+
+/// A server with things, and who converts them.
+fn start() -> (Things, Arc<Scales>) {
+    let (server, scales) = (Server::new(), Scales::new());
+    serve(&server, "things", Arc::new(Converting(scales.clone())));
+    (Things { server, plural: "things" }, scales)
+}
+
+/// The words of these tests.
+#[derive(Clone)]
+struct Things {
+    server: Server,
+    plural: &'static str,
+}
+
+fn thing(version: &str, name: &str, spec: Value) -> Body {
+    body(json!({"apiVersion": format!("{GROUP}/{version}"), "kind": "Thing", "metadata": {"name": name}, "spec": spec}))
+}
+
+impl Things {
+    fn target(&self, version: &str, name: &str) -> Target {
+        let served = self.server.registry.catalog().find(GROUP, version, self.plural).unwrap();
+        Target { served, namespace: Some("ns".to_owned()), name: (!name.is_empty()).then(|| name.to_owned()), subresource: String::new() }
+    }
+
+    async fn create(&self, version: &str, name: &str, spec: Value) -> Result<Document, Failure> {
+        let target = self.target(version, "");
+        let written = self.server.registry.create(&context(), &target, thing(version, name, spec), &WriteOptions::default()).await?;
+        Ok(document(written.object, &target))
+    }
+
+    /// As the server's handler does.
+    async fn get(&self, version: &str, name: &str) -> Result<Document, Failure> {
+        let target = self.target(version, name);
+        let object = self.server.registry.get(&context(), &target, "").await?;
+        let Object::Stored(entry) = object else { return Ok(document(object, &target)) };
+        let entry = self.server.registry.entry_in_version(&target.served, entry).await?;
+        Ok(document(Object::Stored(entry), &target))
+    }
+
+    async fn list(&self, version: &str) -> Result<usize, Failure> {
+        let target = self.target(version, "");
+        let page = self.server.registry.list(&target, &ListOptions::default()).await?;
+        Ok(self.server.registry.in_version(&target.served, page.items).await?.len())
+    }
+
+    async fn watch(&self, version: &str) -> Watch {
+        let list = ListOptions { resource_version: "0".to_owned(), ..ListOptions::default() };
+        let options = WatchOptions { list, timeout: Duration::from_secs(600), ..WatchOptions::default() };
+        self.server.registry.watch(&self.target(version, ""), options).await.unwrap()
+    }
+}
+
+/// Lets every task go on until it waits for something.
+async fn settle() {
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn one_conversion_serves_all_who_wait_for_it() {
+    let (things, scales) = start();
+    things.create("v1", "a", json!({"size": 3})).await.unwrap();
+    assert_eq!(scales.calls(), [0; 0], "the stored version needs none");
+    scales.close();
+    let readers: Vec<_> = (0..50)
+        .map(|_| {
+            let things = things.clone();
+            tokio::spawn(async move { things.get("v2", "a").await })
+        })
+        .collect();
+    settle().await;
+    assert_eq!(scales.begun.load(Ordering::SeqCst), 1);
+    scales.open();
+    for reader in readers {
+        assert_eq!(soon(reader).await.unwrap().unwrap().get(&["spec", "amount"]), Some(&json!(3)));
+    }
+    assert_eq!(things.list("v2").await.unwrap(), 1);
+    assert_eq!(scales.calls(), [1], "and all who come later");
+}
+
+#[tokio::test]
+async fn lists_that_overlap_convert_each_object_once() {
+    let (things, scales) = start();
+    for name in ["a", "b", "c"] {
+        things.create("v1", name, json!({"size": 1})).await.unwrap();
+    }
+    scales.close();
+    let one = tokio::spawn({
+        let things = things.clone();
+        async move { things.get("v2", "b").await.map(drop) }
+    });
+    settle().await;
+    let lists: Vec<_> = (0..8)
+        .map(|_| {
+            let things = things.clone();
+            tokio::spawn(async move { things.list("v2").await })
+        })
+        .collect();
+    settle().await;
+    scales.open();
+    soon(one).await.unwrap().unwrap();
+    for list in lists {
+        assert_eq!(soon(list).await.unwrap().unwrap(), 3);
+    }
+    let mut calls = scales.calls();
+    calls.sort_unstable();
+    assert_eq!(calls, [1, 2]);
+}
+
+#[tokio::test]
+async fn who_waits_goes_on_when_the_first_hangs_up() {
+    let (things, scales) = start();
+    things.create("v1", "a", json!({"size": 3})).await.unwrap();
+    scales.close();
+    let reader = || {
+        let things = things.clone();
+        tokio::spawn(async move { things.get("v2", "a").await })
+    };
+    let first = reader();
+    settle().await;
+    let others = [reader(), reader()];
+    settle().await;
+    first.abort();
+    assert!(soon(first).await.is_err_and(|error| error.is_cancelled()));
+    settle().await;
+    assert_eq!(scales.begun.load(Ordering::SeqCst), 2, "one of the others asks");
+    scales.open();
+    for other in others {
+        soon(other).await.unwrap().unwrap();
+    }
+    assert_eq!(scales.calls(), [1]);
+}
+
+#[tokio::test]
+async fn a_failure_is_told_to_all_who_wait_and_to_nobody_later() {
+    let (things, scales) = start();
+    things.create("v1", "a", json!({"size": 3})).await.unwrap();
+    scales.close();
+    scales.fail(true);
+    let readers: Vec<_> = (0..10)
+        .map(|_| {
+            let things = things.clone();
+            tokio::spawn(async move { things.get("v2", "a").await })
+        })
+        .collect();
+    settle().await;
+    scales.open();
+    for reader in readers {
+        assert_eq!(soon(reader).await.unwrap().unwrap_err().code, 500);
+    }
+    assert_eq!(scales.calls(), [1]);
+    scales.fail(false);
+    assert_eq!(things.get("v2", "a").await.unwrap().get(&["spec", "amount"]), Some(&json!(3)));
+}
+
+/// A conversion that fails loses nothing, changes nothing, and is nobody else's business.
+#[tokio::test]
+async fn fault_26_a_conversion_that_fails_harms_no_object() {
+    let (things, scales) = start();
+    let sound = Scales::new();
+    serve(&things.server, "others", Arc::new(Converting(sound)));
+    let others = Things { plural: "others", ..things.clone() };
+    others.create("v1", "a", json!({"size": 1})).await.unwrap();
+    let before = things.create("v1", "a", json!({"size": 3})).await.unwrap();
+    let revision = things.server.registry.store().revision();
+    scales.fail(true);
+    let registry = &things.server.registry;
+    for name in ["a", "b"] {
+        assert_eq!(things.create("v2", name, json!({"amount": 1})).await.unwrap_err().code, 500, "{name}");
+    }
+    let target = things.target("v2", "a");
+    let patch = merge(json!({"spec": {"amount": 9}}));
+    assert_eq!(registry.patch(&context(), &target, patch, &WriteOptions::default()).await.unwrap_err().code, 500);
+    let mut whole = thing("v2", "a", json!({"amount": 9}));
+    whole.document.set(&["metadata", "resourceVersion"], before.meta("resourceVersion"));
+    assert_eq!(registry.update(&context(), &target, whole, &WriteOptions::default()).await.unwrap_err().code, 500);
+    assert_eq!(things.list("v2").await.unwrap_err().code, 500);
+    assert_eq!(registry.store().revision(), revision, "nothing was written");
+    assert_eq!(things.get("v1", "a").await.unwrap(), before);
+    assert_eq!(others.get("v2", "a").await.unwrap().get(&["spec", "amount"]), Some(&json!(1)));
+    // Events come in the stored version; what shows them converts or ends the watch.
+    let mut watch = things.watch("v2").await;
+    let items = soon(watch.next()).await.unwrap();
+    assert!(matches!(&items[..], [WatchItem::Added(entry)] if entry.key.name() == "a"), "{items:?}");
+    // Nothing of the object is shown of a delete that removes it.
+    let deleted = registry.delete(&context(), &target, &DeleteOptions::default()).await;
+    deleted.unwrap();
+    assert_eq!(things.get("v1", "a").await.unwrap_err().code, 404);
+}
+
+/// Two writers in two versions, of one object: no write is lost, whoever converts in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn writers_in_both_versions_lose_nothing() {
+    let (things, _) = start();
+    things.create("v1", "a", json!({"size": 0})).await.unwrap();
+    let writers: Vec<_> = (0..16)
+        .map(|n| {
+            let things = things.clone();
+            let version = if n % 2 == 0 { "v1" } else { "v2" };
+            tokio::spawn(async move {
+                let patch = || merge(json!({"metadata": {"labels": {format!("l{n}"): "x"}}}));
+                loop {
+                    let outcome = things.server.registry.patch(&context(), &things.target(version, "a"), patch(), &WriteOptions::default()).await;
+                    match outcome {
+                        Ok(_) => return,
+                        Err(failure) => assert_eq!(failure.code, 409, "{failure:?}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        soon(writer).await.unwrap();
+    }
+    let object = things.get("v2", "a").await.unwrap();
+    assert_eq!(object.get(&["metadata", "labels"]).and_then(Value::as_object).unwrap().len(), 16);
+    assert_eq!(object.get(&["spec"]), Some(&json!({"amount": 0})));
+}
