@@ -17,7 +17,7 @@ use kube::{Api, Client};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// Between two looks at discovery.
@@ -28,6 +28,10 @@ const RETRY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
 /// And so many times as long as the last look took, so that many definitions that come one after the other do not have all resources described for each.
 const PAUSES: u32 = 20;
+/// So many watches are begun at once: a thousand definitions would have requests wait for as many beginnings.
+const BEGINNING: usize = 2;
+/// A watch that has not begun after so long makes room for others.
+const BEGIN: Duration = Duration::from_secs(2);
 /// Collections that nobody owns and that come and go by the thousand.
 const IGNORED: [&str; 2] = ["events", "events.events.k8s.io"];
 
@@ -51,11 +55,12 @@ pub(crate) struct Monitor {
     sinks: Vec<Arc<dyn Sink>>,
     known: Mutex<Arc<Discovered>>,
     wanted: Notify,
+    beginning: Semaphore,
 }
 
 impl Monitor {
     pub(crate) fn new(client: Client, sinks: Vec<Arc<dyn Sink>>) -> Self {
-        Self { client, sinks, known: Mutex::default(), wanted: Notify::new() }
+        Self { client, sinks, known: Mutex::default(), wanted: Notify::new(), beginning: Semaphore::new(BEGINNING) }
     }
 
     /// What discovery said last.
@@ -140,7 +145,20 @@ impl Monitor {
     async fn watch(self: Arc<Self>, resource: DiscoveredResource) {
         let api: Api<Observed> = Api::all_with(self.client.clone(), &resource.resource);
         let mut events = std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
-        while let Some(event) = events.next().await {
+        let mut turn = self.beginning.acquire().await.ok();
+        loop {
+            let next = if turn.is_some() { tokio::time::timeout(BEGIN, events.next()).await } else { Ok(events.next().await) };
+            let event = match next {
+                Ok(Some(event)) => event,
+                Ok(None) => return,
+                Err(_) => {
+                    turn = None;
+                    continue;
+                }
+            };
+            if matches!(event, Ok(Event::InitDone) | Err(_)) {
+                turn = None;
+            }
             match event {
                 Ok(Event::Init) => self.sinks.iter().for_each(|sink| sink.list_begins(&resource)),
                 Ok(Event::InitDone) => self.sinks.iter().for_each(|sink| sink.list_ends(&resource)),
