@@ -84,7 +84,8 @@ impl Converter for Converting {
 }
 
 fn version(name: &str, field: &str) -> Version {
-    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {(field): {"type": "integer"}, "text": {"type": "string"}}}}});
+    let schema =
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {(field): {"type": "integer"}, "text": {"type": "string"}}}}});
     Version {
         name: name.to_owned(),
         served: true,
