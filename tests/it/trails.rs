@@ -100,7 +100,7 @@ async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_lo
     made(&admin, "/api/v1/namespaces/default/serviceaccounts", account).await;
     let subject = json!({"kind": "ServiceAccount", "name": "robot", "namespace": "default"});
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"});
-    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robot"}, "subjects": [subject], "roleRef": role});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robot"}, "subjects": [&subject], "roleRef": role});
     made(&admin, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
     let token = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &json!({"spec": {}})).await.unwrap();
     let robot = cluster.with_token(token.body["status"]["token"].as_str().unwrap()).unwrap();
@@ -126,6 +126,17 @@ async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_lo
     let event = event.expect("the request is audited");
     assert_eq!(audited(&event, "link"), format!("{trace}-{span}"));
     assert_eq!(audited(&event, "refused-initial-trace-id"), trace);
+
+    // With the role that every cluster has for this, its word counts.
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:trace-propagator"});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robot-traces"}, "subjects": [subject], "roleRef": role});
+    made(&admin, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
+    wait_until("it is believed", BOUND, async || {
+        admin.delete(&format!("{CONFIGMAPS}/forged")).await.unwrap();
+        let made = robot.send(request.try_clone().unwrap()).await.unwrap().body;
+        if (id(&made, "trace-id"), id(&made, "initial-trace-id")) == (trace, trace) { Ok(()) } else { Err(made.to_string()) }
+    })
+    .await;
 }
 
 /// A process with a log of its own; killed when it is dropped.

@@ -120,15 +120,20 @@ impl Line {
         if audit_id.is_empty() || verb.is_empty() || uri.is_empty() {
             return None;
         }
-        let took = Duration::from_micros(self.field("took_us").parse().unwrap_or(0));
         Some(Request {
             verb: verb.to_owned(),
             uri: uri.to_owned(),
             user: self.field("user").to_owned(),
             code: self.field("http.response.status_code").parse().unwrap_or(0),
             audit_id: audit_id.to_owned(),
-            received: self.time.and_then(|time| time.checked_sub(took).ok()),
+            received: self.began(),
         })
+    }
+
+    /// When what it tells of began: its own time, less what it says that took.
+    pub fn began(&self) -> Option<Timestamp> {
+        let took = Duration::from_micros(self.field("took_us").parse().unwrap_or(0));
+        self.time.and_then(|time| time.checked_sub(took).ok())
     }
 
     /// Puts a field where it belongs.

@@ -40,9 +40,10 @@ fn trace_text(out: &mut String, trace: &Trace) {
 
 fn action_text(out: &mut String, action: &Action, begin: Option<Timestamp>) {
     let what = action.request.as_ref().map_or_else(String::new, |request| format!("{} {} by {} -> {}", request.verb, request.uri, request.user, request.code));
+    let what = if what.is_empty() { what } else { format!("  {what}") };
     let _ = writeln!(
         out,
-        "  {:>12}  {} span {}  {:.3} ms  {}",
+        "  {:>12}  {} span {}  {:.3} ms{}",
         offset(begin, action.begins()),
         safe(&action.component),
         safe(&action.span_id),

@@ -129,6 +129,7 @@ impl Action {
             self.note(request.received);
             self.request = Some(request);
         }
+        self.note(line.began());
         self.note(line.time);
         if line.request.is_none() {
             self.lines.push(line);
@@ -183,5 +184,17 @@ mod tests {
         let request = trace.actions[0].request.as_ref().unwrap();
         assert_eq!((request.user.as_str(), request.code, trace.actions[0].millis()), ("alice", 201, 1.0));
         assert!(lines("11.000").traces[0].behind.is_empty(), "later is no proof of anything");
+    }
+
+    #[test]
+    fn a_reconcile_lasts_as_long_as_it_says() {
+        let line = format!("2026-11-21T03:00:10.500Z DEBUG x: reconciled key=shop took_us=27204 trace_id={TRACE} span_id=1111111111111111");
+        let story = Story::new(Vec::new(), vec![entry("serviceaccount", &line)], 0, Vec::new(), 0);
+        let action = &story.traces[0].actions[0];
+        assert_eq!((action.millis(), action.begins().unwrap().to_string().as_str()), (27.204, "2026-11-21T03:00:10.472796Z"));
+        for took in ["-1", "x", "99999999999999999999", "9999999999999999999"] {
+            let story = Story::new(Vec::new(), vec![entry("x", &line.replace("27204", took))], 0, Vec::new(), 0);
+            assert_eq!(story.traces[0].actions[0].millis(), 0.0, "{took}");
+        }
     }
 }
