@@ -52,9 +52,9 @@ pub enum DecodeError {
     TooManyAliases(usize),
 }
 
-/// A float as Go's round trip leaves it where no type is known (YAML, custom objects): `1.0` is written as `1`, and the next reader sees an integer (so
-/// `-0.0` is 0). The JSON reader keeps the difference, since a typed integer refuses `1.0`. `None` for infinities and NaN, which JSON cannot say.
-pub(crate) fn float(float: f64) -> Option<Number> {
+/// A float as Go's round trip leaves it where no type is known (YAML, stored custom objects): `1.0` is written as `1`, and the next reader sees an integer
+/// (so `-0.0` is 0). The JSON reader keeps the difference, since a typed integer refuses `1.0`, and rules of custom objects see a double. `None` for infinities and NaN, which JSON cannot say.
+pub fn float(float: f64) -> Option<Number> {
     if float.fract() == 0.0 && float.abs() < 9e18 { Some((float as i64).into()) } else { Number::from_f64(float) }
 }
 
@@ -97,8 +97,16 @@ pub fn read_value(body: &[u8]) -> Result<Value, DecodeError> {
 /// As [`read`], without `NotObject`.
 pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
     match std::str::from_utf8(body) {
-        Ok(text) => reader::parse(text),
-        Err(_) => reader::parse(&text::replace_invalid(body)),
+        Ok(text) => reader::parse(text, false),
+        Err(_) => reader::parse(&text::replace_invalid(body), false),
+    }
+}
+
+/// The same for JSON that is given as YAML: floats without a fraction are integers (see [`round_trip_floats`]).
+pub(crate) fn read_as_yaml(body: &[u8]) -> Result<DecodedValue, DecodeError> {
+    match std::str::from_utf8(body) {
+        Ok(text) => reader::parse(text, true),
+        Err(_) => reader::parse(&text::replace_invalid(body), true),
     }
 }
 

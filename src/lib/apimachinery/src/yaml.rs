@@ -22,7 +22,7 @@ pub fn read(body: &[u8]) -> Result<Decoded, DecodeError> {
 pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
     // JSON is YAML, most apply patches are JSON, and its reader is far faster.
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
-        match json::read_any(body) {
+        match json::read_as_yaml(body) {
             Err(DecodeError::Syntax(_)) => {}
             read => return read,
         }

@@ -60,6 +60,13 @@ impl<'a, 'm> Machine<'a, 'm> {
             Code::Call(..) | Code::And(_) | Code::Or(_) | Code::List(_) | Code::Map(_) | Code::Loop(_) => {}
             _ => self.meter.spend(1)?,
         }
+        match self.step(code)? {
+            Value::Misfit => Err("a number is no integer, as its schema has it".into()),
+            value => Ok(value),
+        }
+    }
+
+    fn step(&mut self, code: &'a Code) -> Answer<'a> {
         match code {
             Code::Constant(value) => Ok(value.clone()),
             Code::Variable(place) => self.variables.get(*place).cloned().ok_or_else(|| "no such variable".into()),

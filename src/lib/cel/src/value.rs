@@ -42,6 +42,8 @@ pub enum Value<'a> {
     Type(&'static str),
     /// A value of one of the libraries: an address, a quantity, ...
     Library(Arc<Library>),
+    /// A number of the object that is no integer where its schema has one (`1.0` is a double until it is stored): to look at it is an error.
+    Misfit,
 }
 
 /// A text of the object or the expression, or one that was made.
@@ -284,6 +286,7 @@ impl<'a> Value<'a> {
             Self::Optional(_) => "optional_type",
             Self::Type(_) => "type",
             Self::Library(value) => value.type_name(),
+            Self::Misfit => "error",
         }
     }
 
@@ -298,7 +301,7 @@ impl<'a> Value<'a> {
             Self::Duration(nanos) => *nanos == 0,
             Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) => self.size() == 0,
             Self::Optional(value) => value.is_none(),
-            Self::Timestamp(_) | Self::Type(_) | Self::Library(_) => false,
+            Self::Timestamp(_) | Self::Type(_) | Self::Library(_) | Self::Misfit => false,
         }
     }
 }

@@ -72,10 +72,22 @@ impl Shape {
         Ok(object)
     }
 
+    /// The same for the outcome of an apply, which was never decoded: of a custom object nulls stay for validation, and nothing is unknown in it.
+    ///
+    /// # Errors
+    /// [`Misfit`].
+    pub(crate) fn fit_applied(&self, object: Document) -> Result<Document, Misfit> {
+        let mut object = self.check_type(object).map_err(Misfit::Refused)?;
+        object = self.check_types(object)?;
+        validate::prune_unknown(&self.schema, &mut object);
+        Ok(object)
+    }
+
     /// JSON types of everything, or of a custom object's metadata only: the rest of it is validated (422) instead of decoded (400).
     pub(crate) fn check_types(&self, mut object: Document) -> Result<Document, Misfit> {
         if self.custom {
-            object.fields_mut().values_mut().for_each(json::round_trip_floats);
+            // Metadata is typed, though leniently; other floats without a fraction are doubles until the object is stored.
+            object.get_mut(&["metadata"]).into_iter().for_each(json::round_trip_floats);
             if let (Some(property), Some(metadata)) = (self.schema.properties.get("metadata"), object.get(&["metadata"])) {
                 validate::check_types(&property.schema, metadata).map_err(Misfit::Types)?;
             }

@@ -7,9 +7,9 @@ use serde_json::map::Entry;
 /// So many repeats are looked at until [`MAX_DUPLICATES`] different ones are found.
 const MAX_REPEATS: usize = 64;
 
-/// Reads exactly one value.
-pub(super) fn parse(text: &str) -> Result<DecodedValue, DecodeError> {
-    let mut reader = Reader { text, bytes: text.as_bytes(), at: 0, repeats: Vec::new() };
+/// Reads exactly one value. `rounds`: floats without a fraction are integers.
+pub(super) fn parse(text: &str, rounds: bool) -> Result<DecodedValue, DecodeError> {
+    let mut reader = Reader { text, bytes: text.as_bytes(), at: 0, rounds, repeats: Vec::new() };
     let mut value = Value::Null;
     reader.document(&mut value).map_err(|fault| *fault)?;
     Ok(DecodedValue { value, duplicates: reader.duplicates() })
@@ -29,6 +29,7 @@ struct Reader<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
+    rounds: bool,
     /// Paths of repeated keys, innermost segment first; each container adds its segment when it is left.
     repeats: Vec<Vec<Segment>>,
 }
@@ -191,7 +192,8 @@ impl Reader<'_> {
                 return Ok(integer.into());
             }
         }
-        text.parse().ok().and_then(Number::from_f64).ok_or_else(|| self.syntax("a number that is out of range"))
+        let number = if self.rounds { super::float } else { Number::from_f64 };
+        text.parse().ok().and_then(number).ok_or_else(|| self.syntax("a number that is out of range"))
     }
 
     /// Walks over a number; says whether it is an integer.

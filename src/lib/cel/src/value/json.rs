@@ -121,10 +121,7 @@ pub(crate) fn view<'a>(value: &'a Json, shape: Shape<'a>) -> Value<'a> {
         Json::Number(number) => match (shape, number.as_i64()) {
             (Shape::Node(schema, _), _) if schema.kind == Kind::Number => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
             (_, Some(whole)) => Value::Int(whole),
-            #[allow(clippy::cast_possible_truncation, reason = "a whole number within bounds")]
-            (Shape::Node(schema, _), None) if schema.kind == Kind::Integer => {
-                number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 9e18).map_or(Value::Null, |number| Value::Int(number as i64))
-            }
+            (Shape::Node(schema, _), None) if matches!(schema.kind, Kind::Integer | Kind::IntOrString) => Value::Misfit,
             (_, None) => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
         },
         Json::String(text) => string(text, shape),

@@ -297,6 +297,9 @@ fn push_document(document: &Document, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes);
 }
 
+/// From here on a whole number may not be a float.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// A custom column's value as its type, which is no date, shows it; another type of value is null.
 fn cell(kind: &str, value: &Value) -> Value {
     match (kind, value) {
@@ -305,7 +308,12 @@ fn cell(kind: &str, value: &Value) -> Value {
             let whole = number.as_i64().or_else(|| number.as_f64().map(|number| number as i64));
             whole.map(Value::from).unwrap_or_default()
         }
-        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => value.clone(),
+        // Beyond 2^53 not every whole number is one.
+        ("number", Value::Number(number)) => {
+            let float = number.as_f64().filter(|float| float.abs() >= EXACT);
+            float.map_or_else(|| value.clone(), |float| json_codec::float(float).map_or(Value::Null, Value::Number))
+        }
+        ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => value.clone(),
         // As upstream prints numbers: a whole one without a fraction.
         ("string", Value::Number(number)) if number.as_i64().is_none() => {
             let float = number.as_f64().unwrap_or_default();

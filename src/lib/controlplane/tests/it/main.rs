@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod chain;
+mod custom;
 mod definitions;
 mod discovery;
 mod health;

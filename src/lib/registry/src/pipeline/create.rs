@@ -129,7 +129,7 @@ impl Job<'_> {
         self.definition().set_defaults(self.target.served.version, &mut object);
         meta::dedup_owners(&mut object, self.context);
         let target = Target { name: Some(object.name().to_owned()), ..self.target.clone() };
-        Draft { target, old: None, object, stored: None, ids: None }
+        Draft { target, old: None, object, stored: None, ids: None, applied: false }
     }
 
     /// Commits a new object unless its name is taken. Another key's guard is computed again.

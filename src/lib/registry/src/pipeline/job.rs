@@ -13,6 +13,7 @@ use crate::meta;
 use crate::noop;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldReason;
+use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::rfc3339_seconds;
 use ferrokube_resource::{Change, Definition};
@@ -59,6 +60,8 @@ pub(super) struct Draft {
     pub(super) stored: Option<Document>,
     /// The ids that it is given and does not show yet.
     pub(super) ids: Option<Ids>,
+    /// Whether it is the outcome of an apply, which was never decoded.
+    pub(super) applied: bool,
 }
 
 impl Draft {
@@ -170,7 +173,11 @@ impl<'a> Job<'a> {
     /// Remote mutating admission. What it answers must still be an object of this kind.
     pub(super) async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
-        let object = std::mem::take(&mut draft.object);
+        let mut object = std::mem::take(&mut draft.object);
+        if self.definition().custom {
+            // A webhook reads what is written, as everybody does.
+            object.fields_mut().values_mut().for_each(json::round_trip_floats);
+        }
         let changed = self.registry.admission().mutate_remote(attributes, object).await?;
         let fitting = self.shape.fit(changed, &Strictness::ignore(self.context));
         draft.object = fitting.map_err(|misfit| match misfit {
@@ -207,11 +214,23 @@ impl<'a> Job<'a> {
         let attributes = self.attributes(&draft.target, if old.is_some() { Operation::Update } else { Operation::Create }, old.as_ref());
         let ids = self.registry.admission().stamp(&attributes, object);
         self.check(&change, object)?;
+        self.settle(object, draft.applied);
         draft.ids = ids;
         if self.options.dry_run {
             draft.show_ids();
         }
         Ok(())
+    }
+
+    /// A custom object as it will be read again: numbers have no needless fraction, and what an apply made null is gone where nothing refused it.
+    fn settle(&self, object: &mut Document, applied: bool) {
+        if !self.definition().custom {
+            return;
+        }
+        object.fields_mut().values_mut().for_each(json::round_trip_floats);
+        if applied {
+            validate::prune(&self.shape.schema, object);
+        }
     }
 
     fn check_creatable(&self, object: &Document) -> Result<(), Failure> {

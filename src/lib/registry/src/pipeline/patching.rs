@@ -2,7 +2,7 @@
 
 use super::job::Job;
 use super::{Body, Patch};
-use crate::decode::{Misfit, Strictness};
+use crate::decode::Misfit;
 use crate::failure::invalid;
 use crate::ids::keep_ids;
 use crate::meta;
@@ -95,11 +95,12 @@ impl Job<'_> {
             }
             Patch::Apply(_) => unreachable!("answered above"),
         };
-        self.fit_result(object, &strictness)
+        self.check_version_of_result(&object)?;
+        self.body_shape.fit(object, &strictness).map_err(|misfit| self.result_refused(misfit))
     }
 
-    /// A patched object must still be one of the kind: 422 about the patch when not.
-    fn fit_result(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, Failure> {
+    /// A patched custom object is still in its version.
+    fn check_version_of_result(&self, object: &Document) -> Result<(), Failure> {
         let shape = &self.body_shape;
         if shape.custom && object.api_version() != shape.gvk.api_version() && !object.api_version().is_empty() {
             let error = invalid("apiVersion", object.api_version(), format!("must be {}", shape.gvk.api_version()));
@@ -107,18 +108,21 @@ impl Job<'_> {
             let group = object.api_version().rsplit_once('/').map_or("", |(group, _)| group);
             return Err(Failure::invalid(group, &shape.gvk.kind, object.name(), &[error]));
         }
-        shape.fit(object, strictness).map_err(|misfit| {
-            let why = match misfit {
-                Misfit::Refused(failure) if shape.custom => return failure,
-                Misfit::Refused(failure) => failure.message,
-                Misfit::Types(why) => why,
-                Misfit::Strict(why) => format!("strict decoding error: {why}"),
-            };
-            let error = FieldError { message: format!("Invalid value: {why}"), ..invalid("patch", "", "") };
-            let cause = Cause { reason: FieldReason::Invalid.as_str().to_owned(), message: error.message.clone(), field: error.field };
-            let details = Details { causes: vec![cause], ..Details::default() };
-            Failure::new(Reason::Invalid, format!(" \"\" is invalid: patch: {}", error.message)).with_details(details)
-        })
+        Ok(())
+    }
+
+    /// A patched object must still be one of the kind: 422 about the patch when not.
+    fn result_refused(&self, misfit: Misfit) -> Failure {
+        let why = match misfit {
+            Misfit::Refused(failure) if self.body_shape.custom => return failure,
+            Misfit::Refused(failure) => failure.message,
+            Misfit::Types(why) => why,
+            Misfit::Strict(why) => format!("strict decoding error: {why}"),
+        };
+        let error = FieldError { message: format!("Invalid value: {why}"), ..invalid("patch", "", "") };
+        let cause = Cause { reason: FieldReason::Invalid.as_str().to_owned(), message: error.message.clone(), field: error.field };
+        let details = Details { causes: vec![cause], ..Details::default() };
+        Failure::new(Reason::Invalid, format!(" \"\" is invalid: patch: {}", error.message)).with_details(details)
     }
 
     fn applied(&self, live: Option<&Document>, body: &Body) -> Result<Document, Failure> {
@@ -136,7 +140,7 @@ impl Job<'_> {
         let manager = self.manager(apply::Operation::Apply);
         let merged = apply::apply(&self.body_shape.schema, self.reset, live, applied.as_ref().unwrap_or(&body.document), &manager, self.options.force);
         let object = merged.map_err(apply_refused)?;
-        self.fit_result(object, &Strictness::ignore(self.context))
+        self.body_shape.fit_applied(object).map_err(|misfit| self.result_refused(misfit))
     }
 }
 

@@ -158,7 +158,7 @@ impl Job<'_> {
         if !input.is_apply() || self.projection.is_some() {
             self.track(Some(&old), &mut object);
         }
-        Ok(Draft { target: self.target.clone(), old: Some(old), object, stored: None, ids: None })
+        Ok(Draft { target: self.target.clone(), old: Some(old), object, stored: None, ids: None, applied: input.is_apply() })
     }
 
     /// The same when there is no object yet.
@@ -174,7 +174,7 @@ impl Job<'_> {
             return Err(self.uid_differs(object.uid(), ""));
         }
         object.remove(&["metadata", "resourceVersion"]);
-        Ok(if input.is_apply() { self.draft_untracked(object) } else { self.draft_new(object) })
+        Ok(if input.is_apply() { Draft { applied: true, ..self.draft_untracked(object) } } else { self.draft_new(object) })
     }
 
     fn uid_differs(&self, given: &str, stored: &str) -> Failure {

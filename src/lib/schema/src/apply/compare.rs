@@ -92,7 +92,7 @@ fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
         return true;
     }
     let Some(schema) = schema.filter(|schema| schema.native) else {
-        return false;
+        return same_but_for_floats(old, new);
     };
     match (old, new) {
         (Value::Object(left), Value::Object(right)) => {
@@ -104,6 +104,20 @@ fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
         }
         (Value::Array(left), Value::Array(right)) => {
             left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(schema.items.as_deref(), left, right))
+        }
+        _ => false,
+    }
+}
+
+/// Whether two values of a custom object are the same but for how numbers are written: `1.0` is `1`.
+fn same_but_for_floats(old: &Value, new: &Value) -> bool {
+    match (old, new) {
+        (Value::Number(old), Value::Number(new)) => (old.is_f64() || new.is_f64()) && old.as_f64() == new.as_f64(),
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len() && left.iter().all(|(name, left)| right.get(name).is_some_and(|right| left == right || same_but_for_floats(left, right)))
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| left == right || same_but_for_floats(left, right))
         }
         _ => false,
     }

@@ -23,8 +23,24 @@ pub(crate) fn item(list: &Schema, value: &Value) -> Result<String, String> {
         _ => match value {
             Value::Object(_) | Value::Array(_) => Err("an item of a set must be a scalar".to_owned()),
             Value::Null => Err("an item of a set must not be null".to_owned()),
-            scalar => Ok(format!("v:{scalar}")),
+            scalar => Ok(format!("v:{}", Scalar(scalar))),
         },
+    }
+}
+
+/// A value as it will be once it is stored: `1.0` names the item `1`.
+struct Scalar<'a>(&'a Value);
+
+impl std::fmt::Display for Scalar<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Value::Number(number) if number.is_f64() => {
+                let mut rounded = self.0.clone();
+                json::round_trip_floats(&mut rounded);
+                rounded.fmt(f)
+            }
+            other => other.fmt(f),
+        }
     }
 }
 
@@ -41,7 +57,7 @@ fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String
     let mut element = String::from("k:{");
     for (number, (key, value)) in parts.into_iter().enumerate() {
         let comma = if number == 0 { "" } else { "," };
-        let _ = write!(element, "{comma}\"{key}\":{value}");
+        let _ = write!(element, "{comma}\"{key}\":{}", Scalar(value));
     }
     element.push('}');
     Ok(element)

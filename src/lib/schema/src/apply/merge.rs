@@ -37,7 +37,7 @@ fn values(schema: Option<&Schema>, live: &mut Value, applied: &Value, skip: &Ski
     match (&mut *live, applied, typed) {
         (Value::Object(own), Value::Object(map), _) if granular && !own.is_empty() => maps(schema, own, map, skip, depth),
         // Null for something that merges leaves it as it is.
-        (Value::Object(own), Value::Null, Some(schema)) if granular && schema.kind == Kind::Object && !own.is_empty() => {}
+        (Value::Object(own), Value::Null, _) if granular && typed.is_none_or(|schema| schema.kind == Kind::Object) && !own.is_empty() => {}
         (Value::Array(own), Value::Null, Some(schema)) if schema.list_type != ListType::Atomic && !own.is_empty() => {}
         (Value::Array(own), Value::Array(items), Some(schema)) if schema.list_type != ListType::Atomic => {
             *own = lists(schema, std::mem::take(own), items, depth);

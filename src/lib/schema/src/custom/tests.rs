@@ -86,7 +86,11 @@ fn nulls_stay_only_where_they_may() {
     );
     let mut object = document(json!({"spec": {"n": null, "s": null, "d": null}}));
     default(&schema, &mut object);
-    assert_eq!(object.get(&["spec"]), Some(&json!({"n": null, "d": "x"})));
+    assert_eq!(object.get(&["spec"]), Some(&json!({"n": null, "s": null, "d": "x"})));
+    let found: Vec<_> = validate(&schema, &object).into_iter().map(|error| (error.reason, error.field)).collect();
+    assert_eq!(found, one(FieldReason::TypeInvalid, "spec.s"), "what an apply leaves");
+    assert!(prune(&schema, &mut object).is_empty());
+    assert_eq!(object.get(&["spec"]), Some(&json!({"n": null, "d": "x"})), "what a body leaves");
     assert_eq!(validate(&schema, &object), []);
 }
 

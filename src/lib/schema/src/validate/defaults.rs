@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::{Document, Map, Value};
 
 /// Sets absent fields to their defaults, deeply, also inside lists and maps; null of a non-nullable field with a default is replaced.
 ///
-/// In custom objects a null of a non-nullable field without a default is removed, as upstream does. Nulls of native objects are left to their encoding.
+/// Other nulls are left: of custom objects to [`super::prune`] and validation, of native ones to their encoding.
 pub fn default(schema: &Schema, object: &mut Document) {
     if !schema.native || schema.has_defaults() {
         fields(schema, object.fields_mut(), 0);
@@ -52,22 +52,14 @@ fn fields(schema: &Schema, map: &mut Map<String, Value>, depth: usize) {
             Some(value) => replace_null(&property.schema, value),
         }
     }
-    if schema.native {
-        for (name, child) in map.iter_mut() {
-            if let Some(node) = schema.child(name) {
-                value(node, child, depth + 1);
+    for (name, child) in map.iter_mut() {
+        if let Some(node) = schema.child(name) {
+            if !schema.native {
+                replace_null(node, child);
             }
+            value(node, child, depth + 1);
         }
-        return;
     }
-    map.retain(|name, child| {
-        let Some(node) = schema.child(name) else {
-            return true;
-        };
-        replace_null(node, child);
-        value(node, child, depth + 1);
-        node.native || node.nullable || !child.is_null()
-    });
 }
 
 #[cfg(test)]
@@ -93,7 +85,7 @@ mod tests {
     fn defaults_go_deep_and_nulls_follow_nullable() {
         let mut object = document(json!({"list": [{}, {"protocol": "UDP"}, {"protocol": null}], "map": {"a": {}}, "plain": null, "nullable": null}));
         default(&custom(), &mut object);
-        let expected = json!({"list": [{"protocol": "TCP"}, {"protocol": "UDP"}, {"protocol": "TCP"}], "map": {"a": {"protocol": "TCP"}}, "nullable": null});
+        let expected = json!({"list": [{"protocol": "TCP"}, {"protocol": "UDP"}, {"protocol": "TCP"}], "map": {"a": {"protocol": "TCP"}}, "plain": null, "nullable": null});
         assert_eq!(object.into_value(), expected);
         let mut empty = Document::new();
         default(&custom(), &mut empty);

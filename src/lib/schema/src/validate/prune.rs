@@ -8,38 +8,86 @@ use ferrokube_apimachinery::document::{Document, Map, Value};
 const MAX_NAMED: usize = 100;
 
 /// Removes fields that the schema does not know and returns their paths (`spec.foo`, `items[0].bar`), in order, at most 100. `kind`, `apiVersion` and `metadata` of the top are always known; metadata's own fields follow the ObjectMeta schema.
+///
+/// Of custom objects it also removes, unnamed, what is null and may not be, where no default takes its place: as upstream does whenever it decodes one.
 pub fn prune(schema: &Schema, object: &mut Document) -> Vec<String> {
-    let mut unknown = Vec::new();
-    fields(schema, object.fields_mut(), &Path::ROOT, &mut unknown);
-    unknown
+    let mut walk = Walk { unknown: Vec::new(), drops_nulls: true };
+    walk.fields(schema, object.fields_mut(), &Path::ROOT);
+    walk.unknown
+}
+
+/// The same, but nulls stay: of what is not decoded (the outcome of an apply).
+pub fn prune_unknown(schema: &Schema, object: &mut Document) -> Vec<String> {
+    let mut walk = Walk { unknown: Vec::new(), drops_nulls: false };
+    walk.fields(schema, object.fields_mut(), &Path::ROOT);
+    walk.unknown
 }
 
 /// Prunes a value that is part of no object, such as a default.
 pub(crate) fn prune_value(schema: &Schema, value: &mut Value) -> Vec<String> {
-    let (mut unknown, root) = (Vec::new(), Path::ROOT);
+    let (mut walk, root) = (Walk { unknown: Vec::new(), drops_nulls: false }, Path::ROOT);
     // Below the root: type names of the value itself are no exception.
-    self::value(schema, value, &root.field("default"), &mut unknown);
-    unknown
+    walk.value(schema, value, &root.field("default"));
+    walk.unknown
 }
 
-fn value(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
-    if path.depth() > MAX_WALK {
-        return;
-    }
-    match value {
-        Value::Object(map) => fields(schema, map, path, unknown),
-        Value::Array(items) => {
-            // Items of what is not known are not known either.
-            let known = schema.items.as_deref().or_else(|| is_hollow(schema).then_some(schema));
-            let Some(node) = known.filter(|node| may_prune(node)) else {
-                return;
-            };
-            for (index, item) in items.iter_mut().enumerate() {
-                self::value(node, item, &path.index(index), unknown);
-            }
+/// One walk over a value.
+struct Walk {
+    unknown: Vec<String>,
+    drops_nulls: bool,
+}
+
+impl Walk {
+    fn value(&mut self, schema: &Schema, value: &mut Value, path: &Path<'_>) {
+        if path.depth() > MAX_WALK {
+            return;
         }
-        _ => {}
+        match value {
+            Value::Object(map) => self.fields(schema, map, path),
+            Value::Array(items) => {
+                // Items of what is not known are not known either.
+                let known = schema.items.as_deref().or_else(|| is_hollow(schema).then_some(schema));
+                let Some(node) = known.filter(|node| may_prune(node)) else {
+                    return;
+                };
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.value(node, item, &path.index(index));
+                }
+            }
+            _ => {}
+        }
     }
+
+    fn fields(&mut self, schema: &Schema, map: &mut Map<String, Value>, path: &Path<'_>) {
+        if let Some(node) = schema.additional.as_deref().filter(|_| schema.properties.is_empty()) {
+            if self.drops_nulls && is_needed(node) && map.values().any(Value::is_null) {
+                map.retain(|_, child| !child.is_null());
+            }
+            if may_prune(node) {
+                map.iter_mut().for_each(|(name, child)| self.value(node, child, &path.field(name)));
+            }
+            return;
+        }
+        let type_meta = path.depth() == 0 || schema.embedded;
+        map.retain(|name, child| {
+            if let Some(node) = schema.child(name) {
+                if may_prune(node) {
+                    self.value(node, child, &path.field(name));
+                }
+                return !(self.drops_nulls && child.is_null() && is_needed(node));
+            }
+            let known = schema.preserve_unknown || (type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
+            if !known && self.unknown.len() < MAX_NAMED {
+                self.unknown.push(path.field(name).to_string());
+            }
+            known
+        });
+    }
+}
+
+/// Whether null is no value of a custom object's field, and nothing takes its place.
+fn is_needed(schema: &Schema) -> bool {
+    !schema.native && !schema.nullable && schema.default.is_none()
 }
 
 /// Scalars have nothing to prune: most maps and lists need no walk.
@@ -52,32 +100,10 @@ fn is_hollow(schema: &Schema) -> bool {
     schema.kind == Kind::Any && !schema.native && !schema.preserve_unknown
 }
 
-fn fields(schema: &Schema, map: &mut Map<String, Value>, path: &Path<'_>, unknown: &mut Vec<String>) {
-    if let Some(node) = schema.additional.as_deref().filter(|_| schema.properties.is_empty()) {
-        if may_prune(node) {
-            map.iter_mut().for_each(|(name, child)| value(node, child, &path.field(name), unknown));
-        }
-        return;
-    }
-    let type_meta = path.depth() == 0 || schema.embedded;
-    map.retain(|name, child| {
-        if let Some(node) = schema.child(name) {
-            if may_prune(node) {
-                value(node, child, &path.field(name), unknown);
-            }
-            return true;
-        }
-        let known = schema.preserve_unknown || (type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
-        if !known && unknown.len() < MAX_NAMED {
-            unknown.push(path.field(name).to_string());
-        }
-        known
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Property;
     use crate::testing::{core, document};
     use ferrokube_apimachinery::document::json;
 
@@ -96,6 +122,36 @@ mod tests {
         let mut object = document(json!({"metadata": {"managedFields": [{"fieldsV1": {"f:x": {}}}], "labels": {"any": "1"}}}));
         assert!(prune(&core("ConfigMap"), &mut object).is_empty());
         assert_eq!(object.get(&["metadata", "labels", "any"]), Some(&json!("1")));
+    }
+
+    #[test]
+    fn nulls_that_may_not_be_are_dropped_where_an_object_is_decoded() {
+        let node = |nullable, default: Option<Value>| Property::new(Schema { kind: Kind::String, nullable, default, ..Schema::default() }, false);
+        let inner = Schema { kind: Kind::Object, properties: [("plain".into(), node(false, None))].into(), ..Schema::default() };
+        let map = |nullable| Schema {
+            kind: Kind::Object,
+            additional: Some(Schema { kind: Kind::String, nullable, ..Schema::default() }.into()),
+            ..Schema::default()
+        };
+        let list = Schema { kind: Kind::Array, items: Some(inner.clone().into()), ..Schema::default() };
+        let properties = [
+            ("plain".into(), node(false, None)),
+            ("nullable".into(), node(true, None)),
+            ("defaulted".into(), node(false, Some(json!("d")))),
+            ("map".into(), Property::new(map(false), false)),
+            ("open".into(), Property::new(map(true), false)),
+            ("list".into(), Property::new(list, false)),
+        ];
+        let schema = Schema { kind: Kind::Object, properties: properties.into(), ..Schema::default() };
+        let given =
+            json!({"plain": null, "nullable": null, "defaulted": null, "map": {"a": null, "b": "1"}, "open": {"a": null}, "list": [null, {"plain": null}]});
+        let mut object = document(given.clone());
+        assert!(prune(&schema, &mut object).is_empty(), "a null is no unknown field");
+        let expected = json!({"nullable": null, "defaulted": null, "map": {"b": "1"}, "open": {"a": null}, "list": [null, {}]});
+        assert_eq!(object.into_value(), expected);
+        let mut object = document(given.clone());
+        prune_unknown(&schema, &mut object);
+        assert_eq!(object.into_value(), given);
     }
 
     #[test]

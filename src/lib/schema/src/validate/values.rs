@@ -271,6 +271,9 @@ impl Sink {
     }
 }
 
+/// A float is an integer for JSON up to here.
+const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
+
 /// Whether a number is one of an integer format, which is `int64` where it is none.
 fn in_range(format: &str, number: &Number, value: f64) -> bool {
     let whole = number.as_i64().or_else(|| (value.fract() == 0.0 && value.abs() < 9.2e18).then_some(value as i64));
@@ -289,7 +292,7 @@ fn is_multiple(value: f64, step: f64) -> bool {
 
 fn fits(kind: Kind, value: &Value) -> bool {
     match (kind, value) {
-        (Kind::Integer, Value::Number(number)) => number.as_f64().is_some_and(|number| number.fract() == 0.0),
+        (Kind::Integer, Value::Number(number)) => number.is_i64() || number.as_f64().is_some_and(|number| number.fract() == 0.0 && number.abs() <= MAX_EXACT),
         (Kind::Any, _)
         | (Kind::Object, Value::Object(_))
         | (Kind::Array, Value::Array(_))

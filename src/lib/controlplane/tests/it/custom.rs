@@ -1,0 +1,125 @@
+//! Custom objects, as a real server answers about them.
+
+use crate::support::{Answer, Server};
+use serde_json::{Value, json};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+
+/// A server of things, whose one version is made of these parts.
+pub(crate) async fn things(version: Value) -> Server {
+    let server = Server::new().await;
+    let mut whole = json!({"name": "v1", "served": true, "storage": true});
+    whole.as_object_mut().unwrap().extend(version.as_object().unwrap().clone());
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"}, "versions": [whole]}});
+    let answer = server.post(DEFINITIONS, &definition).await;
+    assert_eq!(answer.code, 201, "{}", answer.text());
+    server
+}
+
+/// The schema of things with these fields in their spec and status.
+fn of_spec(properties: &Value) -> Value {
+    let fields = json!({"type": "object", "properties": properties});
+    json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": fields, "status": fields}}})
+}
+
+fn thing(name: &str, spec: &str) -> String {
+    format!(r#"{{"apiVersion":"example.com/v1","kind":"Thing","metadata":{{"name":"{name}"}},"spec":{spec}}}"#)
+}
+
+impl Server {
+    async fn patch(&self, path: &str, kind: &str, body: impl Into<String>) -> Answer {
+        self.send("PATCH", path, &[("content-type", kind)], body.into()).await
+    }
+
+    async fn merge(&self, name: &str, body: &str) -> Answer {
+        self.patch(&format!("{THINGS}/{name}"), "application/merge-patch+json", body).await
+    }
+
+    async fn apply(&self, name: &str, manager: &str, spec: &str) -> Answer {
+        self.patch(&format!("{THINGS}/{name}?fieldManager={manager}"), "application/apply-patch+yaml", thing(name, spec)).await
+    }
+}
+
+/// Reason and field of each cause.
+fn causes(answer: &Answer) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = answer.json()["details"]["causes"].as_array().cloned().unwrap_or_default();
+    all.iter().map(|cause| (text(&cause["reason"]), text(&cause["field"]))).collect()
+}
+
+fn cause(reason: &str, field: &str) -> (String, String) {
+    (reason.to_owned(), field.to_owned())
+}
+
+#[tokio::test]
+async fn nulls_are_dropped_from_bodies_and_refused_from_applies() {
+    let properties = json!({"a": {"type": "integer"}, "n": {"type": "integer", "nullable": true}, "d": {"type": "integer", "default": 7},
+        "m": {"type": "object", "additionalProperties": {"type": "integer"}}, "any": {"x-kubernetes-preserve-unknown-fields": true}});
+    let server = things(json!({"schema": of_spec(&properties), "subresources": {"status": {}}})).await;
+    let nulls = r#"{"a":null,"n":null,"d":null,"m":{"x":null}}"#;
+    let created = server.send("POST", THINGS, &[], thing("a", nulls)).await;
+    assert_eq!((created.code, &created.json()["spec"]), (201, &json!({"n": null, "d": 7, "m": {}})));
+    let operation = r#"[{"op":"add","path":"/spec/a","value":null}]"#;
+    let patched = server.patch(&format!("{THINGS}/a"), "application/json-patch+json", operation).await;
+    assert_eq!((patched.code, &patched.json()["metadata"]["generation"]), (200, &json!(1)));
+
+    let refused = server.apply("b", "m", nulls).await;
+    assert_eq!((refused.code, causes(&refused)), (422, vec![cause("FieldValueTypeInvalid", "spec.a"), cause("FieldValueTypeInvalid", "spec.m.x")]));
+    assert_eq!(server.get(&format!("{THINGS}/b")).await.code, 404);
+    let fits = server.apply("b", "m", r#"{"n":null,"d":null,"any":null}"#).await;
+    assert_eq!((fits.code, &fits.json()["spec"]), (201, &json!({"n": null, "d": 7})), "what has no type may be null, and is not kept");
+    let fields = &fits.json()["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
+    assert_eq!(fields, &json!({"f:any": {}, "f:d": {}, "f:n": {}}));
+    let again = server.apply("b", "m", r#"{"n":null,"d":null,"any":null}"#).await;
+    assert_eq!(again.json()["metadata"]["generation"], 2, "it was not there");
+    let status = r#"{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"b"},"status":{"a":null}}"#;
+    let refused = server.patch(&format!("{THINGS}/b/status?fieldManager=m"), "application/apply-patch+yaml", status).await;
+    assert_eq!(causes(&refused), [cause("FieldValueTypeInvalid", "status.a")]);
+
+    server.send("POST", THINGS, &[], thing("c", r#"{"any":{"a":1}}"#)).await;
+    let kept = server.apply("c", "m", r#"{"any":null}"#).await;
+    assert_eq!((kept.code, &kept.json()["spec"]["any"]), (200, &json!({"a": 1})), "null for what merges changes nothing");
+}
+
+#[tokio::test]
+async fn whole_numbers_with_a_fraction_are_doubles_until_they_are_stored() {
+    let rule = json!([{"rule": "self >= 0"}]);
+    let set = json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}});
+    let properties = json!({"plain": {"type": "integer"}, "ruled": {"type": "integer", "x-kubernetes-validations": rule}, "set": set,
+        "text": {"x-kubernetes-int-or-string": true, "x-kubernetes-validations": [{"rule": "type(self) == int"}]},
+        "number": {"type": "number", "x-kubernetes-validations": [{"rule": "self >= 0.0 && type(self) == double"}]}});
+    let scale = json!({"specReplicasPath": ".spec.plain", "statusReplicasPath": ".status.plain"});
+    let server = things(json!({"schema": of_spec(&properties), "subresources": {"status": {}, "scale": scale}})).await;
+    for (spec, expected) in [
+        (r#"{"ruled":1.0}"#, vec![cause("FieldValueInvalid", "spec.ruled")]),
+        (r#"{"text":1.0}"#, vec![cause("FieldValueInvalid", "spec.text")]),
+        (r#"{"plain":1.0}"#, vec![cause("FieldValueInvalid", ".spec.plain")]),
+        (r#"{"ruled":1e19}"#, vec![cause("FieldValueTypeInvalid", "spec.ruled"), cause("FieldValueInvalid", "<nil>")]),
+    ] {
+        let refused = server.send("POST", THINGS, &[], thing("a", spec)).await;
+        let mut found = causes(&refused);
+        found.retain(|cause| expected.contains(cause));
+        found.dedup();
+        assert_eq!((refused.code, found.len()), (422, expected.len()), "{spec}: {}", refused.text());
+    }
+    let yaml = server.send("POST", THINGS, &[("content-type", "application/yaml")], thing("y", r#"{"ruled":1.0}"#)).await;
+    assert_eq!(yaml.code, 201, "YAML has no such difference: {}", yaml.text());
+
+    let created = server.send("POST", THINGS, &[], thing("a", r#"{"number":1.0,"set":[1,1.0]}"#)).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    assert!(created.text().contains(r#""spec":{"number":1,"set":[1,1]}"#), "{}", created.text());
+    let put = server.merge("a", r#"{"spec":{"number":1.0}}"#).await.json();
+    assert_eq!(put["metadata"]["generation"], 2, "it was an integer");
+    assert_eq!(put["metadata"]["managedFields"].as_array().unwrap().len(), 1, "but is the same number");
+    let test = r#"[{"op":"test","path":"/spec/number","value":1.0}]"#;
+    assert_eq!(server.patch(&format!("{THINGS}/a"), "application/json-patch+json", test).await.code, 422, "a test compares what is written");
+
+    let applied = server.apply("b", "m", r#"{"ruled":1.0,"set":[1.0]}"#).await;
+    let fields = &applied.json()["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
+    assert_eq!((applied.code, fields), (201, &json!({"f:ruled": {}, "f:set": {"v:1": {}}})), "what is applied is YAML");
+    assert_eq!(server.apply("b", "other", r#"{"ruled":1,"set":[1]}"#).await.code, 200);
+    let refused = server.apply("b", "m", r#"{"set":[1,1.0]}"#).await;
+    assert_eq!((refused.code, refused.reason().as_str()), (500, ""), "an item is applied twice: {}", refused.text());
+}
