@@ -167,8 +167,9 @@ async fn get(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Resul
         return Err(Failure::bad_request("the export parameter, deprecated since v1.14, is no longer supported").into());
     }
     let mut object = shared.registry.get(exchange.context(), target, exchange.query.text("resourceVersion")).await?;
-    // A custom object passes for a list in upstream until it is written.
-    accepted.fit(Views::Single).map_err(|failure| if target.served.definition.custom { Failure::bare(500, failure.message) } else { failure })?;
+    // A custom object passes for a list in upstream until it is written; what a subresource shows as another kind does not.
+    let untyped = target.served.definition.custom && target.subresource != "scale";
+    accepted.fit(Views::Single).map_err(|failure| if untyped { Failure::bare(500, failure.message) } else { failure })?;
     if let Object::Stored(entry) = object {
         object = Object::Stored(if is_partial(accepted) { entry } else { shared.registry.entry_in_version(&target.served, entry).await? });
     }
@@ -245,7 +246,7 @@ fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, object: &O
             Object::Computed(document) => document.meta("resourceVersion").to_owned(),
         };
         let meta = if revision.is_empty() { "{}".to_owned() } else { format!("{{\"resourceVersion\":\"{revision}\"}}") };
-        let bytes = Table::new(&target.served, version, include, exchange.now).write(&meta, true, object);
+        let bytes = Table::of_subresource((&target.served, &target.subresource), version, include, exchange.now).write(&meta, true, object);
         if exchange.audit.wants(Level::RequestResponse) {
             exchange.audit.response = Some(Bytes::copy_from_slice(&bytes));
         }

@@ -6,6 +6,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_resource::{Definition, Version};
 use ferrokube_schema::Schema;
+use ferrokube_schema::apply::Replicas;
 use ferrokube_storage::Entry;
 use imbl::{HashMap, OrdMap};
 use std::future::Future;
@@ -86,6 +87,11 @@ pub trait Virtual: Send + Sync {
     /// As [`Self::project`].
     fn project_for_update(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
         self.project(target, object)
+    }
+
+    /// Where the objects have what a projection shows as replicas, for managedFields; `None`: those of the object stay as they are.
+    fn replicas(&self) -> Option<&Replicas> {
+        None
     }
 
     /// Writes a changed projection back into the stored object.

@@ -78,6 +78,8 @@ pub struct Subresource {
     pub verbs: Verbs,
     /// Fields that a write through it does not change or own.
     pub reset: ResetFields,
+    /// Printer columns of its own; `None`: the resource's.
+    pub columns: Option<Arc<[Column]>>,
 }
 
 /// A printer column.

@@ -185,7 +185,7 @@ impl Row {
 
     fn subresource(&self, part: &Part) -> Subresource {
         let (group, version, kind) = part.kind.unwrap_or((self.group, self.version, self.kind));
-        Subresource { name: part.name, kind: GroupVersionKind::new(group, version, kind), verbs: part.verbs, reset: reset(part.reset) }
+        Subresource { name: part.name, kind: GroupVersionKind::new(group, version, kind), verbs: part.verbs, reset: reset(part.reset), columns: None }
     }
 }
 

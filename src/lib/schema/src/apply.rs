@@ -11,6 +11,7 @@ mod fields;
 mod managers;
 mod merge;
 mod prune;
+mod scale;
 mod set;
 mod skip;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use crate::validate;
 use compare::{Difference, compare};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use managers::Entry;
+pub use scale::Replicas;
 use set::{Fields, intersects, is_subset, subtract, unite};
 use skip::{Skip, Skipped};
 
@@ -42,6 +44,15 @@ pub struct Manager {
     pub time: String,
     /// Whether the trace annotations are the server's: then nobody owns them.
     pub ids_are_servers: bool,
+    /// The other versions of a custom resource; `None`: entries of any version are believed.
+    pub versions: Option<Vec<String>>,
+}
+
+impl Manager {
+    /// Whether an entry is of a version that there is.
+    fn knows(&self, entry: &Entry) -> bool {
+        entry.api_version == self.api_version || self.versions.as_ref().is_none_or(|versions| versions.contains(&entry.api_version))
+    }
 }
 
 /// The operation of a managedFields entry.
@@ -72,11 +83,15 @@ pub struct ResetFields {
 }
 
 /// After a create, update or patch: rewrites `new.metadata.managedFields` from the stored ones (`old`) and what this write changed. Tolerates garbage
-/// in the given managedFields as upstream does (an empty list resets, a list with anything undecodable is ignored).
+/// in the given managedFields as upstream does (an empty list resets, a list with anything undecodable is ignored, an entry of a version that a custom
+/// resource has not ends tracking).
 pub fn track_update(schema: &Schema, reset: &ResetFields, old: Option<&Document>, new: &mut Document, manager: &Manager) {
     let mut entries = managers::given_or_stored(schema, old, new, !manager.subresource.is_empty());
     // Objects that nobody tracks stay so until the first apply.
     if old.is_some() && entries.is_empty() {
+        return;
+    }
+    if !entries.iter().all(|entry| manager.knows(entry)) {
         return;
     }
     let skipped = Skipped::of(reset, manager.ids_are_servers);
@@ -136,6 +151,8 @@ pub fn apply(
     let skip = skipped.root();
     let mut object = live.cloned().unwrap_or_default();
     let mut entries = managers::take(&mut object);
+    // Upstream cannot even apply while one is of a version that is gone.
+    entries.retain(|entry| manager.knows(entry));
     if live.is_some() && entries.is_empty() {
         let before = Manager { name: BEFORE_FIRST_APPLY.to_owned(), operation: Operation::Update, ..manager.clone() };
         record(&mut entries, compare(schema, &Map::new(), object.fields(), &skip), &before);

@@ -53,7 +53,15 @@ fn pairs() -> Vec<String> {
 
 fn manager(operation: Operation) -> Manager {
     let text = str::to_owned;
-    Manager { name: text("m"), operation, api_version: text("v1"), subresource: String::new(), time: text("2026-01-02T00:00:00Z"), ids_are_servers: true }
+    Manager {
+        name: text("m"),
+        operation,
+        api_version: text("v1"),
+        subresource: String::new(),
+        time: text("2026-01-02T00:00:00Z"),
+        ids_are_servers: true,
+        versions: None,
+    }
 }
 
 #[test]

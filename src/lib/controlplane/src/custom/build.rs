@@ -3,7 +3,7 @@
 use super::hooks::CustomHooks;
 use super::names::Names;
 use super::rules::VersionRules;
-use super::scale::{Paths, Scale};
+use super::scale::{self, Paths, Scale};
 use super::webhook::Webhook;
 use super::{group, plural, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -48,8 +48,9 @@ pub(super) fn definition(object: &Document, names: &Names, metadata: Option<Arc<
     let making = Making { object, names, metadata: metadata.clone() };
     let listed = object.list(&["spec", "versions"]);
     let versions = listed.iter().enumerate().map(|(index, version)| making.version(index, version)).collect::<Result<Vec<_>, _>>()?;
-    let paths: Vec<Option<Paths>> = listed.iter().map(Paths::of).collect();
-    let scale = paths.iter().any(Option::is_some).then(|| Scale::new(paths, metadata));
+    let paths = |version: &Value| (format!("{}/{}", group(object), text(version, "name")), Paths::of(version));
+    let paths: Vec<(String, Option<Paths>)> = listed.iter().map(paths).collect();
+    let scale = paths.iter().any(|(_, paths)| paths.is_some()).then(|| Scale::new(paths, metadata));
     Ok(Built { definition: Arc::new(making.definition(versions, since)?), scale })
 }
 
@@ -143,12 +144,18 @@ impl Making<'_> {
             let kind = GroupVersionKind::new(group(self.object), made.name.as_str(), self.names.kind.as_str());
             let others = made.schema.properties.keys().filter(|field| !matches!(&***field, "status" | "kind" | "apiVersion"));
             let reset = ResetFields { paths: others.map(|field| field.to_string()).collect() };
-            made.subresources.push(Subresource { name: "status", kind, verbs: Verbs::GET_PATCH_UPDATE, reset });
+            made.subresources.push(Subresource { name: "status", kind, verbs: Verbs::GET_PATCH_UPDATE, reset, columns: None });
             made.reset = ResetFields { paths: vec!["status".to_owned()] };
         }
         if has("scale") {
             let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
-            made.subresources.push(Subresource { name: "scale", kind, verbs: Verbs::GET_PATCH_UPDATE, reset: ResetFields::default() });
+            made.subresources.push(Subresource {
+                name: "scale",
+                kind,
+                verbs: Verbs::GET_PATCH_UPDATE,
+                reset: ResetFields::default(),
+                columns: Some(scale::columns()),
+            });
         }
     }
 }

@@ -6,7 +6,9 @@ use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::context::RequestContext;
 use ferrokube_registry::{Target, Virtual};
+use ferrokube_resource::Column;
 use ferrokube_schema::Schema;
+use ferrokube_schema::apply::Replicas;
 use ferrokube_schema::custom::{Loading, from_json_schema};
 use std::sync::Arc;
 
@@ -32,6 +34,25 @@ impl Paths {
         let selector = found(object, &self.selector).filter(|value| !value.is_string()).map(|_| fault(&self.selector, "must be a string"));
         wanted.into_iter().chain(replicas_fault(object, &self.actual)).chain(selector).collect()
     }
+}
+
+/// The printer columns of a scale.
+pub(super) fn columns() -> Arc<[Column]> {
+    let column = |name: &str, kind: &str, description: &str, path: &str| Column {
+        name: name.into(),
+        kind: kind.into(),
+        format: if path.is_empty() { "name".into() } else { "".into() },
+        description: description.into(),
+        priority: 0,
+        json_path: path.into(),
+    };
+    [
+        column("Name", "string", "Unique within its namespace or cluster.", ""),
+        column("Desired", "integer", "How many replicas are wanted.", ".spec.replicas"),
+        column("Available", "integer", "How many replicas there are.", ".status.replicas"),
+        column("Age", "date", "When the object was created.", ".metadata.creationTimestamp"),
+    ]
+    .into()
 }
 
 fn fault(path: &[String], why: &str) -> FieldError {
@@ -72,11 +93,13 @@ fn find<'a>(object: &'a Document, path: &[String]) -> Option<&'a Value> {
 pub(super) struct Scale {
     /// By index of the version.
     paths: Vec<Option<Paths>>,
+    replicas: Replicas,
     schema: Arc<Schema>,
 }
 
 impl Scale {
-    pub(super) fn new(paths: Vec<Option<Paths>>, metadata: Option<Arc<Schema>>) -> Self {
+    /// Of versions, each with its `apiVersion`.
+    pub(super) fn new(versions: Vec<(String, Option<Paths>)>, metadata: Option<Arc<Schema>>) -> Self {
         let count = json!({"type": "integer", "format": "int32"});
         let schema = json!({"type": "object", "properties": {
             "spec": {"type": "object", "properties": {"replicas": count}},
@@ -84,7 +107,8 @@ impl Scale {
         }});
         let loading = Loading { path: "", name: Some("io.k8s.api.autoscaling.v1.Scale".into()), metadata };
         let schema = from_json_schema(&schema, &loading).expect("a literal that is structural");
-        Self { paths, schema: Arc::new(schema) }
+        let replicas = Replicas::new(versions.iter().map(|(version, paths)| (version.clone(), paths.as_ref().map(|paths| paths.wanted.clone()))));
+        Self { paths: versions.into_iter().map(|(_, paths)| paths).collect(), replicas, schema: Arc::new(schema) }
     }
 
     fn paths(&self, target: &Target) -> Result<&Paths, Failure> {
@@ -104,6 +128,10 @@ impl Virtual for Scale {
 
     fn is_projection(&self) -> bool {
         true
+    }
+
+    fn replicas(&self) -> Option<&Replicas> {
+        Some(&self.replicas)
     }
 
     fn project(&self, target: &Target, object: &Document) -> Result<Document, Failure> {

@@ -77,6 +77,7 @@ pub(crate) struct Table {
     version: &'static str,
     include: Include,
     now: SystemTime,
+    columns: Arc<[Column]>,
     /// One for each column.
     cells: Vec<Cells>,
     /// What the hooks wrote for the present row.
@@ -88,8 +89,18 @@ pub(crate) struct Table {
 impl Table {
     /// For objects of a resource; `version` is the Table's own (`v1`).
     pub(crate) fn new(served: &Served, version: &'static str, include: Include, now: SystemTime) -> Self {
-        let cells = served.version().columns.iter().map(Cells::of).collect();
-        Self { served: served.clone(), version, include, now, cells, row: Row::at(now), draft: Draft::default() }
+        Self::with(served, &served.version().columns, (version, include), now)
+    }
+
+    /// For what a subresource shows of an object.
+    pub(crate) fn of_subresource((served, name): (&Served, &str), version: &'static str, include: Include, now: SystemTime) -> Self {
+        let own = served.version().subresources.iter().find(|subresource| subresource.name == name).and_then(|subresource| subresource.columns.as_ref());
+        Self::with(served, own.unwrap_or(&served.version().columns), (version, include), now)
+    }
+
+    fn with(served: &Served, columns: &Arc<[Column]>, (version, include): (&'static str, Include), now: SystemTime) -> Self {
+        let cells = columns.iter().map(Cells::of).collect();
+        Self { served: served.clone(), version, include, now, columns: Arc::clone(columns), cells, row: Row::at(now), draft: Draft::default() }
     }
 
     /// The whole Table as JSON, with a newline. `list_meta` is JSON; without columns their definitions are null (later events of a watch).
@@ -151,7 +162,7 @@ impl Table {
                 "priority": column.priority,
             })
         };
-        Value::Array(self.served.version().columns.iter().map(column).collect())
+        Value::Array(self.columns.iter().map(column).collect())
     }
 
     fn write_entry(&mut self, entry: &Entry, is_direct: bool) {
@@ -189,7 +200,7 @@ impl Table {
         let parsed = self.cells.iter().any(|cells| matches!(cells, Cells::Path(_))).then(|| object.document().into_value());
         self.draft.bytes.extend_from_slice(b"{\"cells\":");
         let mut before = b'[';
-        for (column, cells) in self.served.version().columns.iter().zip(&self.cells) {
+        for (column, cells) in self.columns.iter().zip(&self.cells) {
             self.draft.bytes.push(std::mem::replace(&mut before, b','));
             match cells {
                 Cells::Computed => push_computed(computed.next(), &mut self.draft),

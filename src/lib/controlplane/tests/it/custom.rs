@@ -83,6 +83,72 @@ async fn nulls_are_dropped_from_bodies_and_refused_from_applies() {
     assert_eq!((kept.code, &kept.json()["spec"]["any"]), (200, &json!({"a": 1})), "null for what merges changes nothing");
 }
 
+/// Manager, operation, subresource, whether there is a time, and the fields below `spec`, of each entry.
+fn managers(object: &Value) -> Vec<String> {
+    let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or("-").to_owned();
+    let line = |entry: &Value| {
+        let words = ["manager", "operation", "subresource"].map(|field| text(entry, field)).join(" ");
+        format!("{words} {} {}", entry["time"].is_string(), entry["fieldsV1"]["f:spec"])
+    };
+    object["metadata"]["managedFields"].as_array().map(|entries| entries.iter().map(line).collect()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_scale_is_printed_and_managed_as_one() {
+    let count = json!({"type": "integer"});
+    let scale = json!({"specReplicasPath": ".spec.r", "statusReplicasPath": ".status.r"});
+    let server = things(json!({"schema": of_spec(&json!({"r": count, "x": count})), "subresources": {"status": {}, "scale": scale}})).await;
+    let path = &format!("{THINGS}/a/scale");
+    server.send("POST", THINGS, &[], thing("a", r#"{"r":3,"x":1}"#)).await;
+    let table = server.get_as(path, "application/json;as=Table;v=v1;g=meta.k8s.io").await.json();
+    let columns: Vec<&Value> = table["columnDefinitions"].as_array().unwrap().iter().map(|column| &column["name"]).collect();
+    assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
+    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..3], [json!("a"), json!(3), json!(0)]);
+    assert_eq!(server.get_as(path, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").await.code, 406);
+
+    let by = |manager: &str, count: i64| {
+        let (server, path) = (server.clone(), format!("{path}?fieldManager={manager}"));
+        async move { server.patch(&path, "application/merge-patch+json", format!(r#"{{"spec":{{"replicas":{count}}}}}"#)).await }
+    };
+    let scaled = by("autoscaler", 4).await;
+    assert_eq!((scaled.code, &scaled.json()["metadata"]["managedFields"]), (200, &Value::Null));
+    let object = server.get(&format!("{THINGS}/a")).await.json();
+    assert_eq!(managers(&object), [r#"autoscaler Update scale false {"f:r":{}}"#, r#"test Update - true {".":{},"f:x":{}}"#]);
+    let same = by("somebody", 4).await;
+    assert_eq!(same.json()["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"], "nothing to own");
+
+    let applied = |count: i64| format!(r#"{{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{{"name":"a"}},"spec":{{"replicas":{count}}}}}"#);
+    let apply = |query: &str, count: i64| {
+        let (server, path) = (server.clone(), format!("{path}?fieldManager=applier{query}"));
+        async move { server.patch(&path, "application/apply-patch+yaml", applied(count)).await }
+    };
+    let refused = apply("", 5).await;
+    assert_eq!((refused.code, causes(&refused)), (409, vec![cause("FieldManagerConflict", ".spec.replicas")]));
+    assert_eq!(apply("&force=true", 5).await.code, 200);
+    let object = server.get(&format!("{THINGS}/a")).await.json();
+    assert_eq!(managers(&object), [r#"applier Apply scale false {"f:r":{}}"#, r#"test Update - true {".":{},"f:x":{}}"#]);
+    let refused = server.apply("a", "m", r#"{"r":9}"#).await;
+    assert_eq!(causes(&refused), [cause("FieldManagerConflict", ".spec.r")]);
+}
+
+#[tokio::test]
+async fn entries_of_a_version_that_is_gone_end_tracking() {
+    let count = json!({"type": "integer"});
+    let server = things(json!({"schema": of_spec(&json!({"a": count, "b": count}))})).await;
+    server.send("POST", THINGS, &[], thing("a", r#"{"a":1}"#)).await;
+    let entry =
+        |version: &str| json!({"manager": "old", "operation": "Update", "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:a": {}}}});
+    let given = |version: &str| json!({"metadata": {"managedFields": [entry(version)]}}).to_string();
+    assert_eq!(managers(&server.merge("a", &given("example.com/v1")).await.json()), [r#"old Update - false {"f:a":{}}"#]);
+    for version in ["example.com/v0", "other.io/v1", "v1"] {
+        let updated = server.merge("a", &given(version)).await.json();
+        assert_eq!(updated["metadata"]["managedFields"], Value::Null, "{version}");
+        assert_eq!(server.merge("a", r#"{"spec":{"b":2}}"#).await.json()["metadata"]["managedFields"], Value::Null);
+    }
+    let applied = server.apply("a", "m", r#"{"b":2}"#).await.json();
+    assert_eq!(managers(&applied), [r#"m Apply - false {"f:b":{}}"#, r#"before-first-apply Update - true {".":{},"f:a":{},"f:b":{}}"#]);
+}
+
 #[tokio::test]
 async fn whole_numbers_with_a_fraction_are_doubles_until_they_are_stored() {
     let rule = json!([{"rule": "self >= 0"}]);

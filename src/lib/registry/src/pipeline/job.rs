@@ -143,16 +143,22 @@ impl<'a> Job<'a> {
         Manager {
             name: if given.is_empty() { from_user_agent(&self.context.user_agent) } else { given.to_owned() },
             operation,
-            api_version: self.shape.gvk.api_version(),
+            api_version: self.body_shape.gvk.api_version(),
             subresource: self.target.subresource.clone(),
             time: rfc3339_seconds(self.context.now),
             ids_are_servers: self.registry.admission().owns_ids(),
+            versions: self.body_shape.custom.then(|| self.other_versions()),
         }
+    }
+
+    fn other_versions(&self) -> Vec<String> {
+        let definition = self.definition();
+        (0..definition.versions.len()).filter(|version| *version != self.target.served.version).map(|version| definition.gvk(version).api_version()).collect()
     }
 
     /// Rewrites managedFields after everything but an apply.
     pub(super) fn track(&self, old: Option<&Document>, object: &mut Document) {
-        apply::track_update(&self.shape.schema, self.reset, old, object, &self.manager(apply::Operation::Update));
+        apply::track_update(&self.body_shape.schema, self.reset, old, object, &self.manager(apply::Operation::Update));
     }
 
     /// Has the object converted into the form in which it is stored, where somebody else does that.

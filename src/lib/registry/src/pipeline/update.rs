@@ -6,12 +6,14 @@ use super::patching::Input;
 use super::turn::Plan;
 use super::{Body, Object, Patch, Registry, WriteOptions, Written, key, view};
 use crate::admission::Operation;
+use crate::catalog::Virtual;
 use crate::context::{RequestContext, Target};
 use crate::failure::modified;
 use crate::ids::keep_ids;
 use crate::meta;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_schema::apply::Replicas;
 use ferrokube_storage::{Entry, Key};
 use std::sync::Arc;
 
@@ -133,18 +135,7 @@ impl Job<'_> {
             return Err(self.uid_differs(object.uid(), old.uid()));
         }
         let mut object = match &self.projection {
-            Some(behaviour) => {
-                let mut shown = behaviour.project_for_update(self.target, &old)?;
-                shown.set(&["metadata", "resourceVersion"], old.meta("resourceVersion"));
-                let revised = self.revise(Some(&shown), input)?;
-                let mut object = old.clone();
-                // A projection without a version is about the present one.
-                if !revised.meta("resourceVersion").is_empty() {
-                    object.set(&["metadata", "resourceVersion"], revised.meta("resourceVersion"));
-                }
-                behaviour.inject(self.target, &revised, &mut object)?;
-                object
-            }
+            Some(behaviour) => self.draft_projected(&**behaviour, &old, input)?,
             None => self.revise(Some(&old), input)?,
         };
         if self.registry.admission().owns_ids() {
@@ -155,10 +146,31 @@ impl Job<'_> {
         }
         meta::dedup_owners(&mut object, self.context);
         self.keep_reset(Some(&old), &mut object);
-        if !input.is_apply() || self.projection.is_some() {
+        if !input.is_apply() && self.projection.is_none() {
             self.track(Some(&old), &mut object);
         }
         Ok(Draft { target: self.target.clone(), old: Some(old), object, stored: None, ids: None, applied: input.is_apply() })
+    }
+
+    /// The object with a projection that was changed, which has managedFields of its own.
+    fn draft_projected(&self, behaviour: &dyn Virtual, old: &Document, input: &Input) -> Result<Document, Failure> {
+        let mut shown = behaviour.project_for_update(self.target, old)?;
+        shown.set(&["metadata", "resourceVersion"], old.meta("resourceVersion"));
+        let replicas = behaviour.replicas();
+        replicas.inspect(|replicas| replicas.show(old, &mut shown));
+        let mut revised = self.revise(Some(&shown), input)?;
+        if !input.is_apply() {
+            replicas.inspect(|_| Replicas::normalize(&mut revised));
+            self.track(Some(&shown), &mut revised);
+        }
+        let mut object = old.clone();
+        // A projection without a version is about the present one.
+        if !revised.meta("resourceVersion").is_empty() {
+            object.set(&["metadata", "resourceVersion"], revised.meta("resourceVersion"));
+        }
+        behaviour.inject(self.target, &revised, &mut object)?;
+        replicas.inspect(|replicas| replicas.inject(&revised, &mut object, &self.shape.gvk.api_version()));
+        Ok(object)
     }
 
     /// The same when there is no object yet.

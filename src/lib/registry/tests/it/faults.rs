@@ -85,6 +85,7 @@ async fn a_subresource_may_show_a_part_as_another_kind() {
         kind: ferrokube_apimachinery::gvk::GroupVersionKind::new("test", "v1", "Count"),
         verbs: ferrokube_resource::Verbs::GET_PATCH_UPDATE,
         reset: Default::default(),
+        columns: None,
     });
     server.registry.catalog().put(Arc::new(definition));
     server.registry.catalog().put_virtual("", "configmaps", "count", Arc::new(Count));

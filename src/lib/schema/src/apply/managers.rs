@@ -160,6 +160,11 @@ fn read_all(list: Vec<Value>, trusted: bool) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
+/// The entries of an object of ours.
+pub(super) fn stored(object: &Document) -> Vec<Entry> {
+    stored_entries(object.get(&PATH))
+}
+
 /// Takes the entries out of an object of ours.
 pub(super) fn take(object: &mut Document) -> Vec<Entry> {
     match object.remove(&PATH) {
