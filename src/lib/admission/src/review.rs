@@ -123,4 +123,6 @@ fn operations(before: &Document, after: &Document) -> Vec<Value> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -5,6 +5,8 @@
 
 mod files;
 mod finder;
+#[cfg(test)]
+mod fuzz;
 pub mod line;
 pub mod page;
 pub mod render;

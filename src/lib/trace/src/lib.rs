@@ -6,6 +6,8 @@ pub mod annotation;
 pub mod carrier;
 pub mod context;
 pub mod export;
+#[cfg(test)]
+mod fuzz;
 pub mod id;
 pub mod interop;
 pub mod log;
