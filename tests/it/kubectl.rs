@@ -1,5 +1,7 @@
 //! The real kubectl, oldest and newest that is installed: create, apply, patch, label, list, watch, edit, wait, delete.
 
+mod custom;
+
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Cluster, Kubectl, kubectls, wait_until};
 use std::fs;
@@ -98,12 +100,20 @@ async fn watches_and_waits(session: &Session<'_>) {
     session.check(&["delete", "configmaps,secrets", "--all"], "deleted");
 }
 
+/// Of those that are installed; one, if it is both.
+fn oldest_and_newest() -> Vec<Kubectl> {
+    let mut found = kubectls();
+    assert!(!found.is_empty(), "a kubectl is installed");
+    let newest = found.pop().filter(|newest| found.first().is_some_and(|oldest| oldest.version != newest.version) || found.is_empty());
+    found.truncate(1);
+    found.extend(newest);
+    found
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_oldest_and_the_newest_kubectl_drive_it() {
-    let found = kubectls();
-    let (Some(oldest), Some(newest)) = (found.first(), found.last()) else { return };
     let cluster = Cluster::start(FERROKUBE).unwrap();
-    for kubectl in if oldest.version == newest.version { vec![oldest] } else { vec![oldest, newest] } {
+    for kubectl in &oldest_and_newest() {
         let session = Session { cluster: &cluster, kubectl, namespace: format!("with-{}", kubectl.version.replace('.', "-")) };
         writes(&session);
         reads(&session);
