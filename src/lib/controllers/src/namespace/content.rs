@@ -4,8 +4,10 @@ use crate::monitor::qualified;
 use crate::rest::{self, Ask, code, is_absent};
 use ferrokube_client::DiscoveredResource;
 use http::Method;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::discovery::ApiResource;
 use kube::{Client, Error};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -13,6 +15,24 @@ use std::fmt::Write as _;
 const PAGE: usize = 500;
 /// How many names are kept for deletions one by one; what is beyond waits for the next pass.
 const MAX_NAMES: usize = 10_000;
+
+/// The namespace that is emptied: this one, and none that is made under its name after it is gone.
+///
+/// A manager that lost its leadership while it was paused goes on where it was. So only what was seen is deleted, each object as it was seen, and only after the
+/// namespace was found to be the same still: then all that was seen was in it.
+#[derive(Clone, Copy)]
+pub(super) struct Doomed<'a> {
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+}
+
+impl Doomed<'_> {
+    async fn is_there(&self, client: &Client) -> Result<bool, Error> {
+        let namespaces = ApiResource::erase::<Namespace>(&());
+        let ask = Ask { view: rest::View::Metadata, body: None };
+        Ok(rest::get(client, &namespaces, None, self.name, ask).await?.is_some_and(|found| found["metadata"]["uid"] == self.uid))
+    }
+}
 
 /// What one pass found.
 #[derive(Default)]
@@ -70,7 +90,7 @@ pub(super) fn is_content(resource: &DiscoveredResource) -> bool {
 }
 
 /// Deletes what the namespace has of these resources, pods first (so that policies outlive what they protect: KEP-5080), and counts what stays.
-pub(super) async fn clear(client: &Client, namespace: &str, resources: &[DiscoveredResource], findings: &mut Findings) {
+pub(super) async fn clear(client: &Client, namespace: Doomed<'_>, resources: &[DiscoveredResource], findings: &mut Findings) {
     let is_pods = |found: &&DiscoveredResource| found.resource.plural == "pods" && found.resource.group.is_empty();
     let (pods, others): (Vec<_>, Vec<_>) = resources.iter().filter(|found| is_content(found)).partition(is_pods);
     for resource in pods {
@@ -85,32 +105,42 @@ pub(super) async fn clear(client: &Client, namespace: &str, resources: &[Discove
 }
 
 /// Deletes the objects of one resource that are not being deleted yet, and counts what is left.
-async fn empty(client: &Client, namespace: &str, resource: &DiscoveredResource) -> Result<Census, Error> {
-    let path = rest::path(&resource.resource, Some(namespace), "");
+async fn empty(client: &Client, namespace: Doomed<'_>, resource: &DiscoveredResource) -> Result<Census, Error> {
+    let path = rest::path(&resource.resource, Some(namespace.name), "");
     let census = Census::take(client, &path).await?;
-    if census.untouched.is_empty() {
+    // What is left of a namespace that is gone is for the next pass, which finds that it is.
+    if census.untouched.is_empty() || !namespace.is_there(client).await? {
         return Ok(census);
     }
     // A collection's deletion touches every object, so it is for the first time only.
     let first = census.untouched.len() as u64 == census.left.min(MAX_NAMES as u64);
-    let together = first && resource.has_verbs(&["deletecollection"]) && {
-        match rest::send(client, Method::DELETE, &path, Ask { view: rest::View::MetadataList, body: None }).await {
-            Err(error) if code(&error) == 405 => false,
-            other => other.map(|_| true)?,
-        }
-    };
+    let together = first && resource.has_verbs(&["deletecollection"]) && delete_all(client, &path, &census.revision).await?;
     if !together {
-        delete_each(client, namespace, resource, &census.untouched).await?;
+        delete_each(client, namespace.name, resource, &census.untouched).await?;
     }
     Census::take(client, &path).await
 }
 
+/// Deletes a collection as it was at a revision; false when the server does not.
+async fn delete_all(client: &Client, path: &str, revision: &str) -> Result<bool, Error> {
+    let path = format!("{path}?resourceVersion={revision}&resourceVersionMatch=Exact");
+    // With a body: without one the version would be a precondition of every object.
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
+    match rest::send(client, Method::DELETE, &path, Ask { view: rest::View::MetadataList, body: Some(&options) }).await {
+        Err(error) if code(&error) == 405 => Ok(false),
+        other => other.map(|_| true),
+    }
+}
+
 /// One that is refused does not save the others; the first refusal is told.
-async fn delete_each(client: &Client, namespace: &str, resource: &DiscoveredResource, names: &[String]) -> Result<(), Error> {
+async fn delete_each(client: &Client, namespace: &str, resource: &DiscoveredResource, seen: &[(String, String)]) -> Result<(), Error> {
     let mut refused = Ok(());
-    for name in names {
+    for (name, uid) in seen {
         let path = rest::path(&resource.resource, Some(namespace), name);
-        match rest::send(client, Method::DELETE, &path, Ask { view: rest::View::Metadata, body: None }).await {
+        let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
+        match rest::send(client, Method::DELETE, &path, Ask { view: rest::View::Metadata, body: Some(&options) }).await {
+            // Another has the name by now.
+            Err(error) if code(&error) == 409 => {}
             Err(error) if !is_absent(&error, &resource.resource, name) && refused.is_ok() => refused = Err(error),
             _ => {}
         }
@@ -124,8 +154,10 @@ struct Census {
     left: u64,
     /// By finalizer.
     finalizers: BTreeMap<String, u64>,
-    /// The names of those that are not being deleted, up to [`MAX_NAMES`].
-    untouched: Vec<String>,
+    /// Names and uids of those that are not being deleted, up to [`MAX_NAMES`].
+    untouched: Vec<(String, String)>,
+    /// What it was counted at.
+    revision: String,
 }
 
 impl Census {
@@ -138,7 +170,10 @@ impl Census {
             list["items"].as_array().into_iter().flatten().for_each(|item| census.count(&item["metadata"]));
             match list["metadata"]["continue"].as_str() {
                 Some(token) if !token.is_empty() => page = format!("{path}?limit={PAGE}&continue={}", escaped(token)),
-                _ => return Ok(census),
+                _ => {
+                    list["metadata"]["resourceVersion"].as_str().unwrap_or_default().clone_into(&mut census.revision);
+                    return Ok(census);
+                }
             }
         }
     }
@@ -149,7 +184,8 @@ impl Census {
             *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
         }
         if metadata["deletionTimestamp"].is_null() && self.untouched.len() < MAX_NAMES {
-            self.untouched.extend(metadata["name"].as_str().map(str::to_owned));
+            let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
+            self.untouched.push((text("name"), text("uid")));
         }
     }
 }
@@ -169,14 +205,54 @@ fn escaped(token: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
     use kube::core::{GroupVersionKind, Status};
-    use kube::discovery::ApiResource;
-    use serde_json::json;
+    use std::sync::{Arc, Mutex};
+
+    fn gears(verbs: &[&str]) -> DiscoveredResource {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), "gears");
+        DiscoveredResource { resource, namespaced: true, verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect() }
+    }
+
+    /// What is sent to a server that has one gear in a namespace with this uid: methods, paths and bodies.
+    async fn sent(verbs: &[&str], uid: &'static str) -> Vec<String> {
+        let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = sent.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let seen = seen.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect_bytes().await.expect("a body in memory");
+                seen.lock().expect("lock").push(format!("{} {} {}", head.method, head.uri, String::from_utf8_lossy(&body)));
+                let answer = match head.uri.path() {
+                    "/api/v1/namespaces/n" => json!({"metadata": {"name": "n", "uid": uid}}),
+                    _ => json!({"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a", "uid": "u-a"}}]}),
+                };
+                Ok::<_, std::io::Error>(Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        let client = Client::new(server, "default");
+        empty(&client, Doomed { name: "n", uid: "u-n" }, &gears(verbs)).await.expect("answered");
+        let deletes = sent.lock().expect("lock").iter().filter(|request| request.starts_with("DELETE")).cloned().collect();
+        deletes
+    }
+
+    #[tokio::test]
+    async fn fault_31_only_what_was_in_this_very_namespace_is_deleted() {
+        let path = "/apis/ex.com/v1/namespaces/n/gears";
+        let options = r#"{"apiVersion":"v1","kind":"DeleteOptions""#;
+        let want = format!("DELETE {path}?resourceVersion=7&resourceVersionMatch=Exact {options}}}");
+        assert_eq!(sent(&["list", "delete", "deletecollection"], "u-n").await, [want]);
+        let want = format!(r#"DELETE {path}/a {options},"preconditions":{{"uid":"u-a"}}}}"#);
+        assert_eq!(sent(&["list", "delete"], "u-n").await, [want]);
+        // It was made anew since this pass began: what is in it belongs to the new one.
+        assert!(sent(&["list", "delete", "deletecollection"], "another").await.is_empty());
+    }
 
     #[test]
     fn a_resource_that_is_not_found_is_not_empty() {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), "gears");
-        let gears = DiscoveredResource { resource, namespaced: true, verbs: Vec::new() };
+        let gears = gears(&[]);
         let mut findings = Findings::default();
         findings.add(&gears, Ok(Census::default()));
         assert!(findings.is_empty());
@@ -196,9 +272,9 @@ mod tests {
     #[test]
     fn what_is_being_deleted_is_counted_and_left_alone() {
         let mut census = Census::default();
-        census.count(&json!({"name": "a", "finalizers": ["x/y"]}));
+        census.count(&json!({"name": "a", "uid": "u", "finalizers": ["x/y"]}));
         census.count(&json!({"name": "b", "finalizers": ["x/y", "z"], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
-        assert_eq!((census.left, census.untouched), (2, vec!["a".to_owned()]));
+        assert_eq!((census.left, census.untouched), (2, vec![("a".to_owned(), "u".to_owned())]));
         assert_eq!(census.finalizers, BTreeMap::from([("x/y".to_owned(), 2), ("z".to_owned(), 1)]));
         assert_eq!(escaped("aZ0-_.=/+"), "aZ0-_.%3D%2F%2B");
     }

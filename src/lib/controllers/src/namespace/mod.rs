@@ -13,7 +13,7 @@ use crate::monitor::{Observed, Sink};
 use crate::queue::{Next, Queue};
 use crate::rest::{self, Ask, code};
 use crate::watching;
-use content::Findings;
+use content::{Doomed, Findings};
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
@@ -110,17 +110,19 @@ impl Namespaces {
             self.terminating().remove(name);
             return Ok(Next::Done);
         };
-        let held = self.begin(name, namespace["metadata"]["uid"].as_str().unwrap_or_default());
+        let uid = namespace["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let doomed = Doomed { name, uid: &uid };
+        let held = self.begin(name, &uid);
         let mut findings = Findings::default();
         if !held.is_empty() {
-            content::clear(client, name, &held, &mut findings).await;
+            content::clear(client, doomed, &held, &mut findings).await;
         }
         if findings.is_empty() {
             let discovered = Discovered::query(client).await?;
             if !discovered.unavailable.is_empty() {
                 findings.discovery = Some(format!("cannot tell what is in {}", discovered.unavailable.join(", ")));
             }
-            content::clear(client, name, &discovered.resources, &mut findings).await;
+            content::clear(client, doomed, &discovered.resources, &mut findings).await;
             if findings.is_empty() {
                 // What is served in another version than was asked, or only now, was not looked at.
                 let unchanged = contents(&discovered) == contents(&Discovered::query(client).await?);

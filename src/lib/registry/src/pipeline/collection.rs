@@ -12,7 +12,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 const CONCURRENCY: usize = 128;
 
 impl Registry {
-    /// DELETE of a collection: object by object, bounded concurrency; the answer lists what was there.
+    /// DELETE of a collection: object by object, bounded concurrency; the answer lists what was there. What is made under one of the names meanwhile stays.
     ///
     /// # Errors
     /// Of the list, or the first object that cannot be deleted (others may be gone then).
@@ -25,10 +25,10 @@ impl Registry {
     ) -> Result<ListPage, Failure> {
         check_delete(options)?;
         let page = self.list(target, select).await?;
-        let targets: Vec<Target> = page.items.iter().map(|entry| named(target, entry.key.namespace(), entry.key.name())).collect();
+        let targets: Vec<_> = page.items.iter().map(|entry| (named(target, entry.key.namespace(), entry.key.name()), entry.create_revision)).collect();
         stream::iter(targets)
-            .map(|target| async move {
-                match self.delete(context, &target, options).await {
+            .map(|(target, created)| async move {
+                match self.delete_created(context, &target, options, Some(created)).await {
                     Err(failure) if failure.reason != Some(Reason::NotFound) => Err(failure),
                     _ => Ok(()),
                 }

@@ -15,7 +15,7 @@ use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::parse_rfc3339;
 use ferrokube_resource::Definition;
-use ferrokube_storage::{Entry, Guard, Key, Put, Txn, Write};
+use ferrokube_storage::{Entry, Guard, Key, Put, Revision, Txn, Write};
 use ferrokube_trace::annotation::{INITIAL_TRACE_ID, Ids};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,6 +58,8 @@ struct Deletion<'a> {
     context: &'a RequestContext,
     target: &'a Target,
     options: &'a DeleteOptions,
+    /// The revision that created the very object that is meant; `None`: whichever has the name.
+    created: Option<Revision>,
 }
 
 impl Registry {
@@ -66,22 +68,32 @@ impl Registry {
     /// # Errors
     /// As the client sees it.
     pub async fn delete(&self, context: &RequestContext, target: &Target, options: &DeleteOptions) -> Result<Deleted, Failure> {
+        self.delete_created(context, target, options, None).await
+    }
+
+    /// The same of an object that was seen before: one that was made anew under its name since then is another, and stays.
+    pub(super) async fn delete_created(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &DeleteOptions,
+        created: Option<Revision>,
+    ) -> Result<Deleted, Failure> {
         check_delete(options)?;
         if self.converts(target) {
             // A deletion changes metadata only: it works on the object as it is stored, whether or not anybody can convert it.
             let stored = Target { served: target.served.stored(), ..target.clone() };
-            let deleted = self.delete_stored(context, &stored, options).await?;
+            let deleted = self.delete_stored(Deletion { registry: self, context, target: &stored, options, created }).await?;
             return self.deleted_in_version(&target.served, deleted).await;
         }
-        self.delete_stored(context, target, options).await
+        self.delete_stored(Deletion { registry: self, context, target, options, created }).await
     }
 
-    async fn delete_stored(&self, context: &RequestContext, target: &Target, options: &DeleteOptions) -> Result<Deleted, Failure> {
-        let deletion = Deletion { registry: self, context, target, options };
+    async fn delete_stored(&self, deletion: Deletion<'_>) -> Result<Deleted, Failure> {
         if self.admission().is_remote(&deletion.attributes(None)) {
             return deletion.run_remote().await;
         }
-        self.in_turn(target, |key, head| {
+        self.in_turn(deletion.target, |key, head| {
             let (head, object) = deletion.read(head)?;
             let effects = deletion.admit(&object)?;
             deletion.plan(key, head, object, effects)
@@ -120,7 +132,8 @@ impl Deletion<'_> {
     fn read<'b>(&self, head: Option<&'b Arc<Entry>>) -> Result<(&'b Arc<Entry>, Document), Failure> {
         let resource = self.definition().group_resource();
         let name = self.target.name.as_deref().unwrap_or_default();
-        let head = head.ok_or_else(|| Failure::not_found(&resource, name))?;
+        let is_meant = |head: &&Arc<Entry>| self.created.is_none_or(|created| created == head.create_revision);
+        let head = head.filter(is_meant).ok_or_else(|| Failure::not_found(&resource, name))?;
         let object = view(head, &self.target.served);
         // Upstream names the kind in this conflict, and the resource only where the kind deletes by itself (namespaces).
         let by_kind = GroupResource::new(resource.group.as_str(), self.definition().kind.as_str());

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
-use ferrokube_registry::{DeleteOptions, Deleted, ListOptions, WatchItem, WatchOptions};
+use ferrokube_registry::{DeleteOptions, Deleted, ListOptions, VersionMatch, WatchItem, WatchOptions};
 use std::time::Duration;
 
 fn policy(policy: &str) -> DeleteOptions {
@@ -141,6 +141,24 @@ async fn a_collection_is_deleted_object_by_object() {
     assert_eq!(names(&delete(&default, &ListOptions::default()).await), ["c", "d"]);
     assert_eq!(names(&server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap()), ["d"]);
     assert!(server.get(CONFIGMAPS, "d").await.unwrap().is_terminating());
+}
+
+/// What a deposed controller deletes late is what it saw, not what has the name by now.
+#[tokio::test]
+async fn fault_31_a_collection_of_an_older_revision_is_deleted_as_it_was() {
+    let server = Server::new();
+    for name in ["kept", "again"] {
+        server.post(CONFIGMAPS, configmap(name, "old")).await.unwrap();
+    }
+    let seen = server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap().revision.to_string();
+    server.delete(CONFIGMAPS, "again").await.unwrap();
+    server.post(CONFIGMAPS, configmap("again", "new")).await.unwrap();
+    server.post(CONFIGMAPS, configmap("later", "new")).await.unwrap();
+    let select = ListOptions { resource_version: seen, version_match: VersionMatch::Exact, ..ListOptions::default() };
+    let target = server.target(CONFIGMAPS, "");
+    let deleted = server.registry.delete_collection(&context(), &target, &DeleteOptions::default(), &select).await.unwrap();
+    assert_eq!(names(&deleted), ["again", "kept"]);
+    assert_eq!(names(&server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap()), ["again", "later"]);
 }
 
 #[tokio::test]
