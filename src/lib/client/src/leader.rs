@@ -106,7 +106,7 @@ impl Elector {
                 Ok(Ok(false)) => {}
                 // Once, not every time: it may be long until there is a server.
                 Ok(Err(error)) if !told => {
-                    tracing::warn!(error = %error, "cannot try for the leader lease, goes on trying");
+                    tracing::warn!(error = %error, cause = last_cause(&error), "cannot try for the leader lease, goes on trying");
                     told = true;
                 }
                 Ok(Err(error)) => tracing::debug!(error = %error, "cannot try for the leader lease"),
@@ -125,7 +125,7 @@ impl Elector {
             match tokio::time::timeout(left, self.attempt()).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
                 Ok(Ok(false)) => return self.lost(),
-                Ok(Err(error)) => tracing::warn!(error = %error, "cannot renew the leader lease"),
+                Ok(Err(error)) => tracing::warn!(error = %error, cause = last_cause(&error), "cannot renew the leader lease"),
                 Err(_) => return self.lost(),
             }
             if renewed.elapsed() >= self.timing.deadline {
@@ -204,6 +204,15 @@ impl Elector {
             ..LeaseSpec::default()
         }
     }
+}
+
+/// What is behind an error: a client's own words leave it out.
+fn last_cause(error: &kube::Error) -> String {
+    let mut last: &dyn std::error::Error = error;
+    while let Some(inner) = last.source() {
+        last = inner;
+    }
+    last.to_string()
 }
 
 #[cfg(test)]
