@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// And so many times as long as the last look took, so that many definitions that come one after the other do not have all resources described for each.
 const PAUSES: u32 = 20;
 /// So many watches are begun at once: a thousand definitions would have requests wait for as many beginnings.
-const BEGINNING: usize = 2;
+const BEGINNING: usize = 8;
 /// A watch that has not begun after so long makes room for others.
 const BEGIN: Duration = Duration::from_secs(2);
 /// Collections that nobody owns and that come and go by the thousand.
