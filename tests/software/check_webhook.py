@@ -29,6 +29,7 @@ class Webhook:
         self.misbehave = None
         self.reviews = []
         self.headers = []
+        self.elsewhere = []
         self.release = threading.Event()
         outer = self
 
@@ -39,10 +40,12 @@ class Webhook:
                 pass
 
             def do_GET(self):
-                outer.reviews.append("redirected")
-                self.send_error(200)
+                outer.elsewhere.append(self.path)
+                self.send_error(404)
 
             def do_POST(self):
+                if self.path != "/convert":
+                    outer.elsewhere.append(self.path)
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 outer.reviews.append(body)
                 outer.headers.append(dict(self.headers))
@@ -75,7 +78,7 @@ class Webhook:
         answer = self.convert(review)
         code, headers = 200, {}
         if how == "redirect":
-            code, headers = 307, {"Location": self.url}
+            code, headers = 307, {"Location": self.url.replace("/convert", "/elsewhere")}
         elif how == "status":
             code = 500
         elif how == "hang":
@@ -167,6 +170,9 @@ def lies(cluster, webhook):
     def fewer(answer):
         answer["response"]["convertedObjects"] = []
 
+    def more(answer):
+        answer["response"]["convertedObjects"].append(first(answer))
+
     def failure(answer):
         answer["response"]["result"] = {"status": "Failure", "message": "cannot convert"}
 
@@ -176,17 +182,22 @@ def lies(cluster, webhook):
     def review(answer):
         answer["response"]["uid"] = "other"
 
-    for number, lie in enumerate([uid, name, fewer, failure, version, review, "status", "garbage", "redirect", "endless"]):
+    for number, lie in enumerate([uid, name, fewer, more, failure, version, review, "status", "garbage", "redirect", "endless"]):
         cluster.request("POST", v1, thing(f"lie{number}", "v1", {"size": 1}))
         webhook.misbehave = lie
+        before = len(webhook.reviews)
         code, answer = cluster.request("GET", f"{v2}/lie{number}")
+        assert len(webhook.reviews) == before + 1, "it is asked once, and not again"
         assert code == 500 and answer["kind"] == "Status", (lie, code, answer)
         assert "secret" not in json.dumps(answer), answer
         code, answer = cluster.request("PATCH", f"{v2}/lie{number}", {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
         assert code == 500, (lie, code, answer)
         webhook.misbehave = None
-        assert cluster.request("GET", f"{v1}/lie{number}")[1]["metadata"].get("labels") is None
-    assert "redirected" not in webhook.reviews
+        stored = cluster.request("GET", f"{v1}/lie{number}")[1]
+        assert "labels" not in stored["metadata"] and stored["spec"] == {"size": 1}, stored
+        code, shown = cluster.request("GET", f"{v2}/lie{number}")
+        assert code == 200 and shown["spec"]["amount"]["value"] == 1, "nothing of the lie is kept"
+    assert not webhook.elsewhere, "redirects are not followed"
 
     def metadata(answer):
         first(answer)["metadata"].update(finalizers=["e/x"], ownerReferences=[], labels={"c": "d"}, resourceVersion="1", generation=99)

@@ -22,6 +22,10 @@ pub(crate) const GROUP_VERSION: &str = "storagemigration.k8s.io/v1beta1";
 const PAGE: usize = 500;
 /// So many of them are written at once.
 const CONCURRENCY: usize = 8;
+/// What ended conditions say of how it went.
+const IN_PROGRESS: &str = "StorageVersionMigrationInProgress";
+const SUCCEEDED: &str = "StorageVersionMigrationSucceeded";
+const FAILED: &str = "StorageVersionMigrationFailed";
 /// A resource that cannot be found may still be on its way.
 const UNKNOWN: Duration = Duration::from_secs(60);
 
@@ -67,15 +71,45 @@ async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
         if age(&migration) < UNKNOWN {
             return Ok(Next::After(Duration::from_secs(5)));
         }
-        return finish(&client, &migration, ("Failed", "ResourceNotFound", "no such resource is served")).await;
+        return finish(&client, &migration, ("Failed", FAILED, "no such resource is served")).await;
     };
     if !resource.has_verbs(&["list", "patch"]) {
-        return finish(&client, &migration, ("Failed", "NotMigratable", "the resource cannot be listed and patched")).await;
+        return finish(&client, &migration, ("Failed", FAILED, "the resource cannot be listed and patched")).await;
     }
-    report(&client, &migration, &[("Running", "True", "Migrating", "objects are being written")]).await?;
-    let count = write_all(&client, &resource).await?;
-    tracing::info!(k8s.name = name, resource = plural, count, "objects were migrated");
-    finish(&client, &migration, ("Succeeded", "StorageVersionMigrationSucceeded", "all objects were written")).await
+    begin(&client, &migration, &resource).await?;
+    match write_all(&client, &resource).await {
+        Ok(count) => {
+            tracing::info!(k8s.name = name, resource = plural, count, "objects were migrated");
+            finish(&client, &migration, ("Succeeded", SUCCEEDED, "all objects were written")).await
+        }
+        // The same write would be refused again: somebody has to look at the object.
+        Err(error) if is_refusal(&error) => {
+            let why = format!("an object cannot be written as it is: the server answers {}", code(&error));
+            finish(&client, &migration, ("Failed", FAILED, &why)).await
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the server will answer a request so whenever it is asked.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(code(error), 400 | 403 | 405 | 413 | 415 | 422)
+}
+
+/// Says that it runs, and at which revision of the resource it began.
+async fn begin(client: &Client, migration: &Value, resource: &DiscoveredResource) -> Result<(), kube::Error> {
+    if migration["status"]["resourceVersion"].as_str().unwrap_or_default().is_empty() {
+        let page = rest::path(&resource.resource, None, "") + "?limit=1";
+        let page = rest::send(client, Method::GET, &page, Ask { view: rest::View::MetadataList, body: None }).await?;
+        let body = json!({"status": {"resourceVersion": page["metadata"]["resourceVersion"]}});
+        write_status(client, migration, &body).await?;
+    }
+    report(client, migration, &[("Running", "True", IN_PROGRESS, "objects are being written")]).await
+}
+
+async fn write_status(client: &Client, migration: &Value, body: &Value) -> Result<(), kube::Error> {
+    let name = migration["metadata"]["name"].as_str().unwrap_or_default();
+    rest::send(client, Method::PATCH, &format!("{}/status", path(name)), Ask { view: rest::View::Whole, body: Some(body) }).await.map(drop)
 }
 
 /// Since the migration was asked for.
@@ -136,7 +170,5 @@ async fn report(client: &Client, migration: &Value, changes: &[(&str, &str, &str
             .iter()
             .map(|(kind, status, reason, message)| json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message})),
     );
-    let name = migration["metadata"]["name"].as_str().unwrap_or_default();
-    let body = json!({"status": {"conditions": conditions}});
-    rest::send(client, Method::PATCH, &format!("{}/status", path(name)), Ask { view: rest::View::Whole, body: Some(&body) }).await.map(drop)
+    write_status(client, migration, &json!({"status": {"conditions": conditions}})).await
 }

@@ -16,6 +16,8 @@ mod definitions;
 mod events;
 #[path = "kinds/leases.rs"]
 mod leases;
+#[path = "kinds/migrations.rs"]
+mod migrations;
 #[path = "kinds/rbac.rs"]
 mod rbac;
 #[path = "kinds/scopes.rs"]

@@ -42,6 +42,9 @@ impl Hooks for StorageVersionMigration {
         if change.old.is_some_and(|old| old.get(&["spec", "resource"]) != object.get(&["spec", "resource"])) {
             errors.push(invalid("spec.resource", "Invalid value: field is immutable"));
         }
+        if let (Some(old), "status") = (change.old, change.subresource) {
+            errors.extend(status(old, object));
+        }
         errors
     }
 
@@ -55,4 +58,36 @@ impl Hooks for StorageVersionMigration {
         let whole = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
         vec![Value::from(object.name()), Value::from(whole), Value::from(cells::age(object, now))]
     }
+}
+
+/// A migration begins at one revision and ends once, in one way.
+fn status(old: &Document, object: &Document) -> Vec<FieldError> {
+    const REVISION: [&str; 2] = ["status", "resourceVersion"];
+    const CONDITIONS: &str = "status.conditions";
+    let mut errors = Vec::new();
+    let [before, revision] = [old, object].map(|object| object.str(&REVISION).unwrap_or_default());
+    if !revision.is_empty() && !revision.parse::<i64>().is_ok_and(|revision| revision >= 0) {
+        errors.push(invalid(REVISION.join("."), format!("Invalid value: {revision:?}: should be a number that is not negative")));
+    }
+    if !before.is_empty() && before != revision {
+        errors.push(invalid(REVISION.join("."), format!("Invalid value: {revision:?}: field is immutable")));
+    }
+    let [succeeded, failed, running] = ["Succeeded", "Failed", "Running"].map(|kind| is_true(object, kind));
+    if succeeded && failed {
+        errors.push(invalid(CONDITIONS, "Invalid value: it cannot both have succeeded and have failed"));
+    }
+    if running && (succeeded || failed) {
+        errors.push(invalid(CONDITIONS, "Invalid value: it cannot run when it has ended"));
+    }
+    for kind in ["Succeeded", "Failed"] {
+        if is_true(old, kind) && !is_true(object, kind) {
+            errors.push(invalid(CONDITIONS, format!("Invalid value: {kind} cannot be taken back")));
+        }
+    }
+    errors
+}
+
+fn is_true(object: &Document, kind: &str) -> bool {
+    let text = |condition: &Value, field: &str| condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    object.list(&["status", "conditions"]).iter().any(|condition| text(condition, "type") == kind && text(condition, "status") == "True")
 }
