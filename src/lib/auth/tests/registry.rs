@@ -18,6 +18,10 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 struct Checked(OnceLock<EscalationCheck>);
 
 impl Admission for Checked {
+    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
+        Ok(())
+    }
+
     fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
         self.0.get().map_or(Ok(()), |check| check.check_admission(attributes, object))
     }

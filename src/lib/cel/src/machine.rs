@@ -18,6 +18,13 @@ pub enum Failure {
     Failed(String),
 }
 
+impl Failure {
+    /// Of [`Value::Misfit`].
+    pub(crate) fn misfit() -> Self {
+        "a number is no integer, as its schema has it".into()
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -61,7 +68,7 @@ impl<'a, 'm> Machine<'a, 'm> {
             _ => self.meter.spend(1)?,
         }
         match self.step(code)? {
-            Value::Misfit => Err("a number is no integer, as its schema has it".into()),
+            Value::Misfit => Err(Failure::misfit()),
             value => Ok(value),
         }
     }

@@ -302,7 +302,7 @@ async fn create(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Re
     let bytes = read_body(shared, exchange).await?;
     let options = options::write(&exchange.query, WriteKind::Create)?;
     let body = decode::object(shared, target, form, &bytes)?;
-    if exchange.info.access().is_some_and(|access| access.name.is_empty()) {
+    if exchange.audit.wants(Level::Metadata) && exchange.info.access().is_some_and(|access| access.name.is_empty()) {
         exchange.audit.name = body.document.name().into();
     }
     audited::request(exchange, form, bytes, &body.document);

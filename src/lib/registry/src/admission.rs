@@ -75,7 +75,8 @@ pub struct Stamps {
 /// What a remote step may answer.
 pub type RemoteFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
-/// The ordered admission steps of a server. Local steps are synchronous and run inside the key's turn; remote ones run outside it. By default there is none.
+/// The ordered admission steps of a server. Local steps are synchronous and run inside the key's turn; remote ones run outside it. By default there are no
+/// remote ones.
 pub trait Admission: Send + Sync {
     /// Whether a remote step (webhook) takes part in this write; then the pipeline works outside the turn and commits by compare-and-swap.
     /// Asked before the stored object is read: `old` is `None`, and an update or apply that may create asks for both operations.
@@ -87,9 +88,7 @@ pub trait Admission: Send + Sync {
     ///
     /// # Errors
     /// The refusal, as the client sees it.
-    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
-        Ok(())
-    }
+    fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure>;
 
     /// Remote mutating steps, in order. Called only after [`Self::is_remote`], never for a delete. May run again when the object changed meanwhile.
     fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
@@ -123,9 +122,7 @@ pub trait Admission: Send + Sync {
     ///
     /// # Errors
     /// The refusal.
-    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
-        Ok(())
-    }
+    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure>;
 
     /// Remote validating steps, in parallel; for a delete also the mutating webhooks that match it.
     fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
@@ -137,4 +134,12 @@ pub trait Admission: Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Open;
 
-impl Admission for Open {}
+impl Admission for Open {
+    fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+        Ok(())
+    }
+}

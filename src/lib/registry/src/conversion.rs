@@ -225,9 +225,10 @@ impl Registry {
     }
 }
 
-/// What was converted is pruned and defaulted as if it had been stored so.
+/// What was converted is pruned, defaulted and has its numbers written as if it had been stored so.
 fn complete(served: &Served, object: &mut Document) {
     let schema = &served.version().schema;
+    object.fields_mut().values_mut().for_each(json::round_trip_floats);
     validate::prune(schema, object);
     validate::default(schema, object);
 }

@@ -1,4 +1,5 @@
-//! The state of a resource: entries by key, how many each namespace has, and how much was taken out of it. Immutable where it is shared, cheap to clone.
+//! The state of a resource: entries by key, how many each namespace has, what they take, and how much was taken out. Immutable where it is shared, cheap to
+//! clone.
 
 use crate::entry::Entry;
 use crate::key::Key;
@@ -14,7 +15,9 @@ const ENTRY_OVERHEAD: u64 = 256;
 pub(crate) struct Map {
     entries: OrdMap<Key, Arc<Entry>>,
     namespaces: HashMap<Arc<str>, usize>,
-    /// Bytes of all entries that were ever replaced or removed. Of two states of a resource, the earlier one keeps no more than the difference from being freed.
+    /// Of all entries.
+    bytes: u64,
+    /// Of all entries that were ever replaced or removed.
     replaced_bytes: u64,
 }
 
@@ -26,8 +29,9 @@ impl Map {
 
     /// Puts an entry there; gives back what it replaces.
     pub(crate) fn insert(&mut self, key: Key, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        self.bytes += cost(&entry);
         let before = self.entries.insert(key.clone(), entry);
-        self.replaced_bytes += before.as_deref().map_or(0, cost);
+        self.replaced(before.as_deref());
         if let (None, Some(namespace)) = (&before, key.namespace()) {
             match self.namespaces.get_mut(namespace) {
                 Some(count) => *count += 1,
@@ -40,7 +44,7 @@ impl Map {
     /// Takes an entry away.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Entry>> {
         let before = self.entries.remove(key);
-        self.replaced_bytes += before.as_deref().map_or(0, cost);
+        self.replaced(before.as_deref());
         if let (Some(_), Some(namespace)) = (&before, key.namespace()) {
             match self.namespaces.get_mut(namespace) {
                 Some(count) if *count > 1 => *count -= 1,
@@ -60,8 +64,19 @@ impl Map {
         self.replaced_bytes = replaced_bytes;
     }
 
-    /// How many bytes this state may keep from being freed that are not in a later one.
-    pub(crate) fn kept_from(&self, later: &Self) -> u64 {
+    fn replaced(&mut self, before: Option<&Entry>) {
+        let bytes = before.map_or(0, cost);
+        self.bytes -= bytes;
+        self.replaced_bytes += bytes;
+    }
+
+    /// What its entries take, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The bytes of all entries that were replaced or removed until a later state: those of this one, and those that came and went between.
+    pub(crate) fn replaced_until(&self, later: &Self) -> u64 {
         later.replaced_bytes.saturating_sub(self.replaced_bytes)
     }
 
@@ -121,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_state_keeps_is_known() {
+    fn what_was_replaced_is_known() {
         let prefix = Prefix::new("configmaps").unwrap();
         let key = |name| prefix.key(Some("n"), name).unwrap();
         let entry = |key: &Key, length: usize| {
@@ -133,16 +148,17 @@ mod tests {
         map.insert(one.clone(), entry(&one, 1000));
         let earlier = map.clone();
         map.insert(other.clone(), entry(&other, 5000));
-        assert_eq!(earlier.kept_from(&map), 0, "nothing that it has was replaced");
+        assert_eq!((earlier.replaced_until(&map), map.bytes()), (0, 6000 + 2 * ENTRY_OVERHEAD));
         let before = map.insert(one.clone(), entry(&one, 70));
-        assert_eq!(earlier.kept_from(&map), 1000 + ENTRY_OVERHEAD);
+        assert_eq!(earlier.replaced_until(&map), 1000 + ENTRY_OVERHEAD);
         map.remove(&one);
-        assert_eq!(earlier.kept_from(&map), 1070 + 2 * ENTRY_OVERHEAD);
+        assert_eq!(earlier.replaced_until(&map), 1070 + 2 * ENTRY_OVERHEAD);
         let last = map.clone();
         map.undo(&one, Some(entry(&one, 70)));
         map.undo(&one, before);
         map.undo(&other, None);
         assert_eq!((map.len(), map.get(one.as_str()).unwrap().bytes.len()), (1, 1000));
-        assert_eq!((earlier.kept_from(&map), map.kept_from(&last)), (0, 1070 + 2 * ENTRY_OVERHEAD), "as if it had been kept");
+        assert_eq!((earlier.replaced_until(&map), map.replaced_until(&last)), (0, 1070 + 2 * ENTRY_OVERHEAD), "as if it had been kept");
+        assert_eq!(map.bytes(), 1000 + ENTRY_OVERHEAD);
     }
 }

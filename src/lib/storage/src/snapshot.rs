@@ -39,9 +39,15 @@ impl Snapshot {
         }
     }
 
-    /// How many bytes it keeps from being freed, at most, which a later state of the same resource no longer has.
-    pub fn kept_from(&self, later: &Self) -> u64 {
-        self.map.kept_from(&later.map)
+    /// What its entries take in memory, about, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.map.bytes()
+    }
+
+    /// The bytes of all entries of the resource that were replaced or deleted until a later state: of those that this one has, and of those that came and
+    /// went between. It keeps no more than that from being freed, and no more than [`Self::bytes`].
+    pub fn replaced_until(&self, later: &Self) -> u64 {
+        self.map.replaced_until(&later.map)
     }
 
     /// One entry, by what follows the prefix.

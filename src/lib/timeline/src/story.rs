@@ -55,6 +55,8 @@ pub struct Action {
     pub begins: Option<Timestamp>,
     /// When it ended, as far as the lines say.
     pub ends: Option<Timestamp>,
+    /// The time of its first line.
+    shown: Option<Timestamp>,
     /// Its lines, by time.
     pub lines: Vec<Line>,
     /// What its component's clock is behind; to be added to its times.
@@ -92,13 +94,14 @@ impl Story {
     }
 }
 
-/// Nothing of a trace happens before the request that began it: components that say so have clocks that are behind, and are moved so that they begin with it.
+/// Nothing of a trace is told before the request that began it: components that do so have clocks that are behind, and are moved so that they begin with it.
+/// How long something took, as a line has it, is no reason to.
 fn adjust_clocks(actions: &mut [Action]) -> Vec<(String, SignedDuration)> {
     let requests = actions.iter().filter(|action| action.request.is_some());
     let Some((start, server)) = requests.filter_map(|action| Some((action.begins?, action.component.clone()))).min() else { return Vec::new() };
     let mut behind: BTreeMap<String, SignedDuration> = BTreeMap::new();
     for action in actions.iter().filter(|action| action.component != server) {
-        if let Some(early) = action.begins.map(|begins| start.duration_since(begins)).filter(SignedDuration::is_positive) {
+        if let Some(early) = action.shown.map(|shown| start.duration_since(shown)).filter(SignedDuration::is_positive) {
             let known = behind.entry(action.component.clone()).or_default();
             *known = early.max(*known);
         }
@@ -131,6 +134,7 @@ impl Action {
         }
         self.note(line.began());
         self.note(line.time);
+        self.shown = self.shown.into_iter().chain(line.time).min();
         if line.request.is_none() {
             self.lines.push(line);
         }
@@ -184,6 +188,8 @@ mod tests {
         let request = trace.actions[0].request.as_ref().unwrap();
         assert_eq!((request.user.as_str(), request.code, trace.actions[0].millis()), ("alice", 201, 1.0));
         assert!(lines("11.000").traces[0].behind.is_empty(), "later is no proof of anything");
+        let odd = lines("11.000Z ERROR kubelet: slow took_us=1000000000000000 at=");
+        assert!(odd.traces[0].behind.is_empty(), "nor is how long a line says that something took");
     }
 
     #[test]

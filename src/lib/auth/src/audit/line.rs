@@ -13,6 +13,11 @@ const MAX_URI: usize = 8_192;
 /// Longest recorded message of an outcome.
 const MAX_MESSAGE: usize = 4_096;
 
+/// Longest recorded name; what the server stores is shorter.
+const MAX_NAME: usize = 1_024;
+/// Longer details of an outcome are left out.
+const MAX_DETAILS: usize = 16_384;
+
 /// The annotation of events whose objects were too large.
 pub const TRUNCATED: &str = "audit.k8s.io/truncated";
 
@@ -108,7 +113,7 @@ fn object_ref(out: &mut Vec<u8>, object: &ObjectRef<'_>) {
     for (name, text) in [
         ("resource", object.resource),
         ("namespace", object.namespace),
-        ("name", object.name),
+        ("name", cut(object.name, MAX_NAME)),
         ("uid", object.uid),
         ("apiGroup", object.group),
         ("apiVersion", object.version),
@@ -127,8 +132,12 @@ fn outcome(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
     optional(out, "message", cut(outcome.message, MAX_MESSAGE));
     optional(out, "reason", outcome.reason);
     if let Some(details) = outcome.details {
+        let start = out.len();
         key(out, "details");
         json::append(out, details);
+        if out.len() - start > MAX_DETAILS {
+            out.truncate(start);
+        }
     }
     key(out, "code");
     out.extend_from_slice(outcome.code.to_string().as_bytes());
@@ -327,6 +336,19 @@ mod tests {
         let want = serde_json::json!({"metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden", "details": details, "code": 403});
         assert_eq!(line["responseStatus"], want);
         assert_eq!(line["authenticationMetadata"], serde_json::json!({"impersonationConstraint": "impersonate:user-info"}));
+    }
+
+    #[test]
+    fn fault_55_what_a_client_says_makes_no_line_long() {
+        let long = "n".repeat(3_000_000);
+        let details: &'static Value = Box::leak(Box::new(serde_json::json!({"name": long, "kind": "configmaps"})));
+        let line = line(metadata(), |event| {
+            event.object = Some(ObjectRef { resource: "configmaps", name: details["name"].as_str().expect("a name"), ..ObjectRef::default() });
+            event.outcome = Some(Outcome { code: 422, message: details["name"].as_str().expect("a name"), details: Some(details), ..Outcome::default() });
+        });
+        assert_eq!(line["objectRef"]["name"].as_str().expect("a name").len(), MAX_NAME);
+        assert_eq!(line["responseStatus"]["code"], 422);
+        assert!(line["responseStatus"].get("details").is_none() && line.to_string().len() < 8_192);
     }
 
     #[test]

@@ -252,12 +252,17 @@ fn differs<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 fn within<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
         [item, Value::List(list)] => {
+            // An item that cannot be looked at matters only if no other is the one.
+            let mut failure = None;
             for known in list.iter() {
-                if equal(meter, &known, item)? {
-                    return Ok(Value::Bool(true));
+                match equal(meter, &known, item) {
+                    Ok(true) => return Ok(Value::Bool(true)),
+                    Ok(false) => {}
+                    Err(error @ Failure::Budget) => return Err(error),
+                    Err(error) => failure = failure.or(Some(error)),
                 }
             }
-            Ok(Value::Bool(false))
+            failure.map_or(Ok(Value::Bool(false)), Err)
         }
         [key, Value::Map(map)] => Ok(Value::Bool(Key::of(key).is_some_and(|key| map.get(&key).is_some()))),
         _ => no_overload(),
@@ -268,6 +273,7 @@ fn within<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 pub(crate) fn equal(meter: &mut Meter, one: &Value<'_>, other: &Value<'_>) -> Result<bool, Failure> {
     meter.spend(traversal(one.size().min(other.size())))?;
     Ok(match (one, other) {
+        (Value::Misfit, _) | (_, Value::Misfit) => return Err(Failure::misfit()),
         (Value::Null, Value::Null) => true,
         (Value::List(one), Value::List(other)) => return equal_lists(meter, one, other),
         (Value::Map(one), Value::Map(other)) => return equal_maps(meter, one, other),

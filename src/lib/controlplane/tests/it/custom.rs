@@ -154,6 +154,8 @@ async fn whole_numbers_with_a_fraction_are_doubles_until_they_are_stored() {
     let rule = json!([{"rule": "self >= 0"}]);
     let set = json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}});
     let properties = json!({"plain": {"type": "integer"}, "ruled": {"type": "integer", "x-kubernetes-validations": rule}, "set": set,
+        "lists": {"type": "object", "properties": {"ports": {"type": "array", "items": {"type": "integer"}}, "others": {"type": "array", "items": {"type": "integer"}}},
+            "x-kubernetes-validations": [{"rule": "!(22 in self.ports)"}, {"rule": "!has(self.others) || self.ports != self.others"}]},
         "text": {"x-kubernetes-int-or-string": true, "x-kubernetes-validations": [{"rule": "type(self) == int"}]},
         "number": {"type": "number", "x-kubernetes-validations": [{"rule": "self >= 0.0 && type(self) == double"}]}});
     let scale = json!({"specReplicasPath": ".spec.plain", "statusReplicasPath": ".status.plain"});
@@ -161,6 +163,9 @@ async fn whole_numbers_with_a_fraction_are_doubles_until_they_are_stored() {
     for (spec, expected) in [
         (r#"{"ruled":1.0}"#, vec![cause("FieldValueInvalid", "spec.ruled")]),
         (r#"{"text":1.0}"#, vec![cause("FieldValueInvalid", "spec.text")]),
+        (r#"{"lists":{"ports":[22]}}"#, vec![cause("FieldValueInvalid", "spec.lists")]),
+        (r#"{"lists":{"ports":[80,22.0]}}"#, vec![cause("FieldValueInvalid", "spec.lists")]),
+        (r#"{"lists":{"ports":[80.0],"others":[80]}}"#, vec![cause("FieldValueInvalid", "spec.lists")]),
         (r#"{"plain":1.0}"#, vec![cause("FieldValueInvalid", ".spec.plain")]),
         (r#"{"ruled":1e19}"#, vec![cause("FieldValueTypeInvalid", "spec.ruled"), cause("FieldValueInvalid", "<nil>")]),
     ] {

@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Decision, Identity, Unauthenticated};
 use ferrokube_controlplane::{Builder, ControlPlane};
-use ferrokube_registry::{Admission, Attributes, Catalog, Registry, RequestContext, UserInfo};
+use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Registry, RequestContext, UserInfo};
 use ferrokube_serve::Response;
 use ferrokube_storage::{Config, Store};
 use http::{HeaderMap, Request};
@@ -29,6 +29,10 @@ impl Admission for Open {
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
         self.saw(attributes.context);
         assert_ne!(object.name(), "panic", "a write that panics");
+        Ok(())
+    }
+
+    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
         Ok(())
     }
 }

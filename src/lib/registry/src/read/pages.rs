@@ -1,9 +1,11 @@
 //! The states that paged lists go on from. The history in memory is bounded by bytes and under heavy writes reaches back a few seconds, but a client may take
 //! minutes for its pages: the state of a list is therefore held from its first page to its last.
 //!
-//! A state shares everything that did not change since with the present one, so that holding it costs what was overwritten. The store counts that.
+//! A state shares everything that did not change since with the present one, so that holding it costs what was overwritten; the store counts how much that
+//! may be.
 
 use ferrokube_storage::{Prefix, Revision, Snapshot, Store};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -92,23 +94,31 @@ impl Pages {
         drop(dropped);
     }
 
-    /// Drops what was not used for long, and the oldest while all of them hold more than `most` bytes.
+    /// Drops what was not used for long, and while all of them hold more than `most` bytes the oldest of those that hold any.
     fn tidy(&self, store: &Store, most: u64) {
         let mut held = self.lock();
-        let mut dropped = Vec::new();
-        while held.first().is_some_and(|oldest| oldest.used.elapsed() > KEPT || bytes(&held, store) > most) {
-            dropped.push(held.remove(0));
+        let idle = held.iter().take_while(|state| state.used.elapsed() > KEPT).count();
+        let mut dropped: Vec<Held> = held.drain(..idle).collect();
+        let mut kept = bytes(&held, store);
+        while kept.values().sum::<u64>() > most {
+            let Some(oldest) = held.iter().position(|state| kept[&state.prefix] > 0) else { break };
+            dropped.push(held.remove(oldest));
+            kept = bytes(&held, store);
         }
         drop(held);
         drop(dropped);
     }
 }
 
-/// What states keep from being freed, at most. What a later state of a resource keeps, an earlier one keeps, too.
-fn bytes(held: &[Held], store: &Store) -> u64 {
-    let is_earliest =
-        |state: &&Held| !held.iter().any(|other| other.prefix.as_str() == state.prefix.as_str() && other.snapshot.revision < state.snapshot.revision);
-    held.iter().filter(is_earliest).map(|state| state.snapshot.kept_from(&store.snapshot(&state.prefix))).sum()
+/// What the states of each resource keep from being freed, at most: what was overwritten since the earliest of them, or all that they have.
+fn bytes(held: &[Held], store: &Store) -> HashMap<Prefix, u64> {
+    let mut kept: HashMap<Prefix, (u64, u64)> = HashMap::new();
+    for Held { prefix, snapshot, .. } in held {
+        let (overwritten, all) = kept.entry(prefix.clone()).or_default();
+        *overwritten = snapshot.replaced_until(&store.snapshot(prefix)).max(*overwritten);
+        *all += snapshot.bytes();
+    }
+    kept.into_iter().map(|(prefix, (overwritten, all))| (prefix, overwritten.min(all))).collect()
 }
 
 impl crate::Registry {
@@ -191,13 +201,19 @@ mod tests {
             pages.hold(&busy, &store.snapshot(&busy), Place::First);
             write(String::new()).await;
         }
-        let kept = bytes(&pages.lock(), &store);
+        let kept = bytes(&pages.lock(), &store).values().sum::<u64>();
         assert!((100_000..105_000).contains(&kept), "what all three hold is counted once: {kept}");
         pages.tidy(&store, kept);
         assert_eq!(count(&pages), 4);
         pages.tidy(&store, kept - 1);
-        assert_eq!(count(&pages), 2, "the oldest went, until the large value was free");
+        assert_eq!(count(&pages), 3, "the oldest went that held anything, and with it the large value");
+        for _ in 0..100 {
+            write(String::new()).await;
+        }
+        let kept = bytes(&pages.lock(), &store);
+        assert!(kept[&busy] < 1000 && kept[&other] == 0, "what came and went meanwhile is nobody's: {kept:?}");
         pages.tidy(&store, 0);
-        assert_eq!(count(&pages), 0);
+        assert_eq!(count(&pages), 1);
+        assert!(pages.find(&other, Revision(0)).is_some(), "it holds nothing");
     }
 }

@@ -51,7 +51,9 @@ fn converted(api_version: &str, mut object: Document) -> Document {
     object.set(&["apiVersion"], api_version);
     let (from, to) = if api_version.ends_with("v2") { ("size", "amount") } else { ("amount", "size") };
     if let Some(value) = object.remove(&["spec", from]) {
-        object.set(&["spec", to], value);
+        let is_float = object.str(&["spec", "text"]) == Some("floats");
+        let float = value.as_f64().filter(|_| is_float).map(Value::from);
+        object.set(&["spec", to], float.unwrap_or(value));
     }
     object
 }
@@ -177,6 +179,17 @@ impl Things {
 async fn settle() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
+    }
+}
+
+/// `3.0` is what many languages write when their numbers went through JSON.
+#[tokio::test]
+async fn a_whole_number_that_a_conversion_answers_as_a_float_is_an_integer() {
+    let (things, _) = start();
+    for (written, read, field) in [("v2", "v1", "size"), ("v1", "v2", "amount")] {
+        let given = if written == "v1" { "size" } else { "amount" };
+        things.create(written, written, json!({(given): 3, "text": "floats"})).await.unwrap();
+        assert_eq!(things.get(read, written).await.unwrap().get(&["spec", field]), Some(&json!(3)), "written in {written}");
     }
 }
 

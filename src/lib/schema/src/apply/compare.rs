@@ -112,14 +112,12 @@ fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
 /// Whether two values of a custom object are the same but for how numbers are written: `1.0` is `1`.
 fn same_but_for_floats(old: &Value, new: &Value) -> bool {
     match (old, new) {
-        (Value::Number(old), Value::Number(new)) => (old.is_f64() || new.is_f64()) && old.as_f64() == new.as_f64(),
+        (Value::Number(old), Value::Number(new)) if old.is_f64() || new.is_f64() => old.as_f64() == new.as_f64(),
         (Value::Object(left), Value::Object(right)) => {
-            left.len() == right.len() && left.iter().all(|(name, left)| right.get(name).is_some_and(|right| left == right || same_but_for_floats(left, right)))
+            left.len() == right.len() && left.iter().all(|(name, left)| right.get(name).is_some_and(|right| same_but_for_floats(left, right)))
         }
-        (Value::Array(left), Value::Array(right)) => {
-            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| left == right || same_but_for_floats(left, right))
-        }
-        _ => false,
+        (Value::Array(left), Value::Array(right)) => left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same_but_for_floats(left, right)),
+        (old, new) => old == new,
     }
 }
 
