@@ -193,3 +193,52 @@ async fn the_last_stored_version_may_go_when_the_status_says_so() {
     assert_eq!(server.0.get(&objects("e.example.com", "things")).await.code, 404);
     assert_eq!(server.0.get("/apis/e.example.com/v2/namespaces/default/things").await.code, 200);
 }
+
+/// Fault 42, as clients meet it: what is too much is refused, what is much is served, and others do not notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_42_large_definitions_are_bounded_and_bother_nobody() {
+    let server = Definitions::new().await;
+    let group = "f.example.com";
+    server.create(&definition(group, "others", "Other")).await;
+    let other = |name: &str| json!({"apiVersion": "f.example.com/v1", "kind": "Other", "metadata": {"name": name}, "spec": {"size": 1}});
+    assert_eq!(server.0.post(&objects(group, "others"), &other("before")).await.code, 201);
+
+    let mut many = definition(group, "many", "Many");
+    let versions: Vec<Value> = (1..=500)
+        .map(|number| {
+            let mut version = many["spec"]["versions"][0].clone();
+            version["name"] = json!(format!("v{number}"));
+            version["storage"] = json!(number == 1);
+            version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][format!("field{number}")] = json!({"type": "string"});
+            version
+        })
+        .collect();
+    many["spec"]["versions"] = json!(versions);
+    server.create(&many).await;
+    let path = |version: &str| format!("/apis/{group}/{version}/namespaces/default/many");
+    let object = json!({"apiVersion": "f.example.com/v250", "kind": "Many", "metadata": {"name": "a"}, "spec": {"size": 1, "field250": "x", "field251": "y"}});
+    let made = server.0.post(&path("v250"), &object).await;
+    assert_eq!(made.code, 201, "{}", made.text());
+    assert_eq!(server.0.get(&format!("{}/a", path("v500"))).await.json()["apiVersion"], "f.example.com/v500");
+
+    let root = |schema: Value| {
+        let mut bomb = definition(group, "bombs", "Bomb");
+        bomb["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = schema;
+        bomb
+    };
+    let nested = (0..500).fold(json!({"type": "string"}), |inner, _| json!({"type": "object", "properties": {"a": inner}}));
+    let bombs = [
+        (root(json!({"type": "object", "description": "x".repeat(10 << 20)})), 413),
+        (root(nested), 400),
+        (root(json!({"$ref": "#/properties/spec"})), 422),
+        (root(json!({"type": "string", "pattern": "((a{1000}){1000}){1000}"})), 422),
+        (root(json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": "self.all(a, self.all(b, self.all(c, a == b)))"}]})), 422),
+    ];
+    for (index, (bomb, code)) in bombs.iter().enumerate() {
+        let answer = server.0.post(DEFINITIONS, bomb).await;
+        assert_eq!(answer.code, *code, "bomb {index}: {:.500}", answer.text());
+        assert_eq!(server.0.get(&format!("{DEFINITIONS}/bombs.{group}")).await.code, 404, "bomb {index}");
+    }
+    assert_eq!(server.0.post(&objects(group, "others"), &other("after")).await.code, 201);
+    assert_eq!(server.0.get(&objects(group, "others")).await.json()["items"].as_array().unwrap().len(), 2);
+}

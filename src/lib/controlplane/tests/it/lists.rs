@@ -46,6 +46,16 @@ async fn fault_24_all_forms_of_a_list_agree() {
     let yaml = server.get_as(CONFIGMAPS, "application/yaml").await;
     let read = ferrokube_apimachinery::yaml::read(&yaml.bytes).unwrap().document.into_value();
     assert_eq!(read, json);
+    // Of the forms that leave something out: the same objects in the same versions.
+    let whole: Vec<&Value> = json["items"].as_array().unwrap().iter().map(|item| &item["metadata"]).collect();
+    let partial = server.get_as(CONFIGMAPS, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").await.json();
+    assert_eq!(partial["items"].as_array().unwrap().iter().map(|item| &item["metadata"]).collect::<Vec<_>>(), whole);
+    let table = server.get_as(CONFIGMAPS, "application/json;as=Table;v=v1;g=meta.k8s.io").await.json();
+    assert_eq!(table["rows"].as_array().unwrap().iter().map(|row| &row["object"]["metadata"]).collect::<Vec<_>>(), whole);
+    assert_eq!([&partial["metadata"], &table["metadata"]], [&json["metadata"]; 2]);
+    let one = server.get_as(&format!("{CONFIGMAPS}/b"), "application/yaml").await;
+    let one = ferrokube_apimachinery::yaml::read(&one.bytes).unwrap().document.into_value();
+    assert_eq!(one["metadata"], *whole[1]);
 }
 
 #[tokio::test]
