@@ -232,7 +232,12 @@ async fn fault_42_large_definitions_are_bounded_and_bother_nobody() {
         (root(nested), 400),
         (root(json!({"$ref": "#/properties/spec"})), 422),
         (root(json!({"type": "string", "pattern": "((a{1000}){1000}){1000}"})), 422),
-        (root(json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": "self.all(a, self.all(b, self.all(c, a == b)))"}]})), 422),
+        (
+            root(
+                json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": "self.all(a, self.all(b, self.all(c, a == b)))"}]}),
+            ),
+            422,
+        ),
     ];
     for (index, (bomb, code)) in bombs.iter().enumerate() {
         let answer = server.0.post(DEFINITIONS, bomb).await;
