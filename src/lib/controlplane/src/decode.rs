@@ -122,7 +122,10 @@ pub(crate) fn patch_kind(exchange: &Exchange, served: &Served) -> Result<PatchKi
 pub(crate) fn patch(kind: PatchKind, bytes: &[u8]) -> Result<Patch, Failure> {
     let body = |decoded: Decoded| Body { document: decoded.document, duplicates: decoded.duplicates, lenient: false };
     Ok(match kind {
-        PatchKind::Json => Patch::Json(json::read_value(bytes).map_err(unreadable)?),
+        PatchKind::Json => {
+            let read = json::read_any(bytes).map_err(unreadable)?;
+            Patch::Json(read.value, read.duplicates)
+        }
         PatchKind::Merge => Patch::Merge(body(json::read(bytes).map_err(unreadable)?)),
         PatchKind::Strategic => Patch::Strategic(body(json::read(bytes).map_err(unreadable)?)),
         PatchKind::Apply => Patch::Apply(body(yaml::read(bytes).map_err(unreadable)?)),

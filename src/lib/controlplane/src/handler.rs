@@ -82,7 +82,10 @@ async fn dispatch(shared: &Arc<Shared>, exchange: &mut Exchange, path: &str) -> 
             shared.discovery.resources(shared, exchange, "", version)
         }
         ["apis", group, version] => {
-            get_only()?;
+            // Those of custom resources are answered whatever the method.
+            if shared.discovery.is_native(shared, group) {
+                get_only()?;
+            }
             shared.discovery.resources(shared, exchange, group, version)
         }
         ["version"] => {

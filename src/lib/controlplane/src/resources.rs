@@ -49,12 +49,26 @@ async fn dispatch(shared: &Arc<Shared>, exchange: &mut Exchange, info: &Resource
     let Some(served) = shared.registry.catalog().find(&info.group, &info.version, &info.resource) else {
         return Err(unknown(shared, info));
     };
-    let action = route(exchange, info, &served)?;
+    let action = if served.definition.custom {
+        // Whatever comes of it: upstream's handler of custom resources routes by itself, and warns first.
+        warn_of_deprecation(exchange, &served);
+        route(exchange, info, &served)?
+    } else {
+        let action = route(exchange, info, &served)?;
+        warn_of_deprecation(exchange, &served);
+        action
+    };
+    let mut target = target(info, served);
+    if action == Action::Create && target.subresource.is_empty() {
+        target.name = None;
+    }
+    act(shared, exchange, &target, action).await
+}
+
+fn warn_of_deprecation(exchange: &mut Exchange, served: &Served) {
     if let Some(warning) = &served.version().deprecation {
         exchange.context().warn(warning.as_str());
     }
-    let target = target(info, served);
-    act(shared, exchange, &target, action).await
 }
 
 /// What an action gives. Boxed: one small future for each, and the compiler proves that each may move between threads by itself.
@@ -96,11 +110,14 @@ fn route(exchange: &Exchange, info: &ResourceInfo, served: &Served) -> Result<Ac
     let refuse = || if definition.custom { custom_not_allowed(info) } else { method_not_allowed() };
     let missing = || if definition.custom { Stop::from(status::not_found()) } else { no_such_resource().into() };
     // A namespaced route never reaches a cluster-scoped object, nor the other way round (fault 50).
-    if info.segments > 3 || (!namespaced && info.in_namespace) || (namespaced && !info.in_namespace && info.segments > 1) {
+    if (info.segments > 3 && !definition.custom) || (!namespaced && info.in_namespace) || (namespaced && !info.in_namespace && info.segments > 1) {
         return Err(missing());
     }
-    let method = &exchange.head.method;
-    if info.segments == 3 {
+    let method = match &exchange.head.method {
+        &Method::HEAD if definition.custom && exchange.info.verb != "watch" => &Method::GET,
+        method => method,
+    };
+    if info.segments >= 3 {
         let Some(subresource) = served.version().subresources.iter().find(|subresource| subresource.name == info.subresource) else {
             return Err(if definition.custom { Failure::not_found(&definition.group_resource(), &info.name).into() } else { missing() });
         };
@@ -120,6 +137,13 @@ fn route(exchange: &Exchange, info: &ResourceInfo, served: &Served) -> Result<Ac
         (&Method::PUT, 2) => (Action::Update, Verbs::UPDATE),
         (&Method::PATCH, 2) => (Action::Patch, Verbs::PATCH),
         (&Method::DELETE, 2) => (Action::Delete, Verbs::DELETE),
+        // Only natives have routes for each method: the handler of custom resources sees what is missing.
+        (&Method::POST, 2) if definition.custom => (Action::Create, Verbs::CREATE),
+        (&Method::PUT, 1) if definition.custom && !across => return Err(Failure::bad_request("name must be provided").into()),
+        (&Method::PATCH, 1) if definition.custom && !across => {
+            decode::patch_kind(exchange, served)?;
+            return Err(Failure::bad_request("name must be provided").into());
+        }
         // Upstream's router does not know such a path of a custom resource at all.
         _ if definition.custom && across => return Err(missing()),
         _ => return Err(if has_path(definition.verbs, info.segments, across) { refuse().into() } else { missing() }),

@@ -36,17 +36,30 @@ fn from_stored(served: &Served, object: &mut Document) {
     let definition = &served.definition;
     let gvk = definition.gvk(served.version);
     let expected = gvk.api_version();
-    if object.api_version() != expected {
-        if definition.hooks.converter().is_some() {
-            // Nobody had it converted: it is better shown as it is stored than changed by a schema that is not its own.
-            return;
-        }
+    let converts = object.api_version() != expected;
+    if converts && definition.hooks.converter().is_some() {
+        // Nobody had it converted: it is better shown as it is stored than changed by a schema that is not its own.
+        return;
+    }
+    if definition.custom {
+        decode_custom(definition, object);
+    }
+    if converts {
         definition.hooks.from_storage(&gvk.version, object);
         object.set(&["kind"], gvk.kind);
         object.set(&["apiVersion"], expected);
+        if definition.custom {
+            // Defaults are those of the version in which it was decoded.
+            validate::prune(&served.version().schema, object);
+        }
     }
-    if definition.custom {
-        let schema = &served.version().schema;
+}
+
+/// What decoding means for a custom object: the schema of the version that it is stored in, as it is today, prunes and completes it.
+fn decode_custom(definition: &Definition, object: &mut Document) {
+    let stored = (0..definition.versions.len()).find(|version| definition.gvk(*version).api_version() == object.api_version());
+    if let Some(version) = stored {
+        let schema = &definition.versions[version].schema;
         validate::prune(schema, object);
         validate::default(schema, object);
     }

@@ -233,9 +233,9 @@ fn complete(served: &Served, object: &mut Document) {
     validate::default(schema, object);
 }
 
-/// An entry of the same revision with other bytes.
+/// An entry of the same revision with other bytes: pruned, but without the defaults of a version that it was never decoded in.
 fn entry_of(served: &Served, entry: &Entry, mut object: Document) -> Entry {
-    complete(served, &mut object);
+    validate::prune(&served.version().schema, &mut object);
     let (value, layout) = json::write(&object);
     let sidecar = Sidecar {
         marks: layout.marks(),

@@ -72,14 +72,16 @@ impl Shape {
         Ok(object)
     }
 
-    /// The same for the outcome of an apply, which was never decoded: of a custom object nulls stay for validation, and nothing is unknown in it.
+    /// The same for the outcome of an apply, which was never decoded: nothing unknown is told, and in a custom object nulls stay for validation.
     ///
     /// # Errors
     /// [`Misfit`].
     pub(crate) fn fit_applied(&self, object: Document) -> Result<Document, Misfit> {
         let mut object = self.check_type(object).map_err(Misfit::Refused)?;
         object = self.check_types(object)?;
-        validate::prune_unknown(&self.schema, &mut object);
+        if !self.custom {
+            validate::prune(&self.schema, &mut object);
+        }
         Ok(object)
     }
 

@@ -61,8 +61,8 @@ pub struct WriteOptions {
 /// A patch of one of the four types.
 #[derive(Clone, Debug)]
 pub enum Patch {
-    /// `application/json-patch+json`
-    Json(Value),
+    /// `application/json-patch+json`: the operations, and the paths of repeated keys in them.
+    Json(Value, Vec<String>),
     /// `application/merge-patch+json`
     Merge(Body),
     /// `application/strategic-merge-patch+json`

@@ -194,3 +194,78 @@ async fn whole_numbers_with_a_fraction_are_doubles_until_they_are_stored() {
     let refused = server.apply("b", "m", r#"{"set":[1,1.0]}"#).await;
     assert_eq!((refused.code, refused.reason().as_str()), (500, ""), "an item is applied twice: {}", refused.text());
 }
+
+#[tokio::test]
+async fn what_is_applied_below_open_objects_is_owned_even_if_it_is_not_kept() {
+    let count = json!({"type": "integer"});
+    let inner = json!({"type": "object", "properties": {"x": count}});
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": inner}});
+    let server = things(json!({"schema": of_spec(&json!({"open": open, "bare": {"type": "object"}, "closed": inner}))})).await;
+    let applied = server.apply("a", "m", r#"{"open":{"any":1,"known":{"x":1,"y":1}},"bare":{"z":1}}"#).await;
+    assert_eq!((applied.code, &applied.json()["spec"]), (201, &json!({"open": {"any": 1, "known": {"x": 1}}, "bare": {}})));
+    assert_eq!(managers(&applied.json()), [r#"m Apply - true {"f:bare":{"f:z":{}},"f:open":{"f:any":{},"f:known":{"f:x":{},"f:y":{}}}}"#]);
+    let refused = server.apply("a", "other", r#"{"bare":{"z":1}}"#).await;
+    assert_eq!((refused.code, causes(&refused)), (409, vec![cause("FieldManagerConflict", ".spec.bare.z")]));
+    assert_eq!(server.apply("a", "m", r#"{"closed":{"y":1}}"#).await.code, 500, "nobody could own it");
+}
+
+#[tokio::test]
+async fn repeated_fields_of_a_json_patch_are_told() {
+    let server = things(json!({"schema": of_spec(&json!({"a": {"type": "integer"}}))})).await;
+    server.send("POST", THINGS, &[], thing("a", r#"{"a":1}"#)).await;
+    let patch = r#"[{"op":"add","path":"/spec","value":{"a":2,"a":3}}]"#;
+    let path = |validation: &str| format!("{THINGS}/a?fieldValidation={validation}");
+    let refused = server.patch(&path("Strict"), "application/json-patch+json", patch).await;
+    assert_eq!((refused.code, causes(&refused)), (422, vec![cause("FieldValueInvalid", "patch")]));
+    let warned = server.patch(&path("Warn"), "application/json-patch+json", patch).await;
+    assert_eq!((warned.code, warned.header("warning").is_empty()), (200, false));
+    let ignored = server.patch(&path("Ignore"), "application/json-patch+json", patch).await;
+    assert_eq!((ignored.code, ignored.header("warning")), (200, ""));
+}
+
+#[tokio::test]
+async fn an_object_has_the_defaults_of_the_version_in_which_it_was_decoded() {
+    let server = Server::new().await;
+    let version = |name: &str, stored: bool, field: &str| {
+        let fields = json!({field: {"type": "string", "default": name}, "both": {"type": "string"}});
+        json!({"name": name, "served": true, "storage": stored, "schema": of_spec(&fields)})
+    };
+    let versions = [version("v1", true, "one"), version("v2", false, "two")];
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"}, "versions": versions}});
+    assert_eq!(server.post(DEFINITIONS, &definition).await.code, 201);
+    let second = THINGS.replace("/v1/", "/v2/");
+    let given = thing("a", r#"{"both":"b","one":"1","two":"2"}"#).replace("example.com/v1", "example.com/v2");
+    let created = server.send("POST", &second, &[], given).await;
+    assert_eq!((created.code, &created.json()["spec"]), (201, &json!({"both": "b"})), "what the stored version does not know is gone");
+    assert_eq!(server.get(&format!("{second}/a")).await.json()["spec"], json!({"both": "b"}));
+    assert_eq!(server.get(&format!("{THINGS}/a")).await.json()["spec"], json!({"both": "b", "one": "v1"}));
+    server.send("POST", THINGS, &[], thing("b", "{}")).await;
+    assert_eq!(server.get(&format!("{second}/b")).await.json()["spec"], json!({}));
+}
+
+#[tokio::test]
+async fn paths_of_custom_objects_are_routed_by_their_handler() {
+    let count = json!({"type": "integer"});
+    let server = things(json!({"schema": of_spec(&json!({"a": count})), "subresources": {"status": {}}, "deprecated": true})).await;
+    server.send("POST", THINGS, &[], thing("a", r#"{"a":1}"#)).await;
+    let path = &format!("{THINGS}/a");
+    for (method, path, code) in [
+        ("HEAD", path.clone(), 200),
+        ("HEAD", THINGS.to_owned(), 200),
+        ("HEAD", format!("{THINGS}/none"), 404),
+        ("GET", format!("{path}/status/more"), 200),
+        ("GET", format!("{path}/scale"), 404),
+        ("DELETE", format!("{path}/status"), 405),
+        ("PUT", THINGS.to_owned(), 400),
+        ("POST", "/apis/example.com/v1".to_owned(), 200),
+    ] {
+        assert_eq!(server.send(method, &path, &[], "").await.code, code, "{method} {path}");
+    }
+    let created = server.send("POST", path, &[], thing("other", "{}")).await;
+    assert_eq!((created.code, &created.json()["metadata"]["name"]), (201, &json!("other")), "the name of the path is nothing to a create");
+    let patch = |kind: &'static str| server.patch(THINGS, kind, "{}");
+    assert_eq!((patch("application/merge-patch+json").await.code, patch("text/plain").await.code), (400, 415));
+    let missing = server.get(&format!("{path}/scale")).await;
+    assert!(!missing.header("warning").is_empty(), "the version is deprecated whatever is asked of it");
+}

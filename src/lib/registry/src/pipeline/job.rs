@@ -131,10 +131,10 @@ impl<'a> Job<'a> {
         Strictness { validation: self.options.field_validation.unwrap_or_default(), duplicates: &body.duplicates, context: self.context }
     }
 
-    /// The same where no body can repeat a field.
-    pub(super) fn strictness_of_result(&self) -> Strictness<'_> {
+    /// The same for what a JSON patch made.
+    pub(super) fn strictness_of_result<'b>(&'b self, duplicates: &'b [String]) -> Strictness<'b> {
         let validation: FieldValidation = self.options.field_validation.unwrap_or_default();
-        Strictness { validation, duplicates: &[], context: self.context }
+        Strictness { validation, duplicates, context: self.context }
     }
 
     /// The field manager of this write.
@@ -235,6 +235,7 @@ impl<'a> Job<'a> {
         }
         object.fields_mut().values_mut().for_each(json::round_trip_floats);
         if applied {
+            // It was never decoded, unlike what others wrote.
             validate::prune(&self.shape.schema, object);
         }
     }

@@ -67,12 +67,12 @@ impl Job<'_> {
         let live = live.ok_or_else(|| Failure::not_found(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default()))?;
         let mut object = live.clone();
         let strictness = match patch {
-            Patch::Json(operations) => {
+            Patch::Json(operations, duplicates) => {
                 let mut value = object.into_value();
                 let warnings = json_patch(&mut value, operations).map_err(refused)?;
                 warnings.into_iter().for_each(|warning| self.context.warn(warning));
                 object = Document::from_value(value).map_err(|_| unprocessable("the patch does not leave an object"))?;
-                self.strictness_of_result()
+                self.strictness_of_result(duplicates)
             }
             Patch::Merge(body) => {
                 let mut value = object.into_value();
@@ -135,11 +135,12 @@ impl Job<'_> {
         if body.document.kind() != self.body_shape.gvk.kind {
             return Err(Failure::bad_request(format!("the applied object is a {:?}, expected: {}", body.document.kind(), self.body_shape.gvk.kind)));
         }
-        self.strictness(body).judge(&[]).map_err(|misfit| self.body_shape.bad_request(misfit))?;
         let applied = if self.registry.admission().owns_ids() { without_server_annotations(&body.document) } else { None };
         let manager = self.manager(apply::Operation::Apply);
         let merged = apply::apply(&self.body_shape.schema, self.reset, live, applied.as_ref().unwrap_or(&body.document), &manager, self.options.force);
         let object = merged.map_err(apply_refused)?;
+        // What cannot be applied at all is told first.
+        self.strictness(body).judge(&[]).map_err(|misfit| self.body_shape.bad_request(misfit))?;
         self.body_shape.fit_applied(object).map_err(|misfit| self.result_refused(misfit))
     }
 }

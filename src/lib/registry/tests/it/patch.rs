@@ -11,7 +11,7 @@ async fn server() -> Server {
 }
 
 fn operations(list: serde_json::Value) -> Patch {
-    Patch::Json(list)
+    Patch::Json(list, Vec::new())
 }
 
 #[tokio::test]

@@ -10,15 +10,36 @@ use std::collections::HashSet;
 /// # Errors
 /// The first field that does not fit, and why.
 pub(super) fn check(schema: &Schema, object: &Map<String, Value>) -> Result<(), String> {
-    fields(schema, object, true, 0)
+    fields(schema, object, &Place { type_meta: true, open: false, depth: 0 })
 }
 
-fn fields(schema: &Schema, object: &Map<String, Value>, type_meta: bool, depth: usize) -> Result<(), String> {
+/// Where a value is.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Its own kind, version and metadata need no declaration.
+    type_meta: bool,
+    /// Something above it keeps unknown fields: these may be applied everywhere below it, though they are not kept there.
+    open: bool,
+    depth: usize,
+}
+
+impl Place {
+    fn below(self, schema: &Schema) -> Self {
+        Self { type_meta: false, open: self.open || schema.preserve_unknown, depth: self.depth + 1 }
+    }
+}
+
+/// An object of which nothing is declared is one of which anything can be owned.
+fn is_undeclared(schema: &Schema) -> bool {
+    !schema.native && schema.kind == Kind::Object && schema.properties.is_empty() && schema.additional.is_none()
+}
+
+fn fields(schema: &Schema, object: &Map<String, Value>, place: &Place) -> Result<(), String> {
     for (name, child) in object {
         let result = match schema.child(name) {
-            Some(node) => value(node, child, depth + 1),
-            None if schema.preserve_unknown || schema.kind == Kind::Any => Ok(()),
-            None if type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata") => Ok(()),
+            Some(node) => value(node, child, place.below(schema)),
+            None if place.open || schema.preserve_unknown || schema.kind == Kind::Any || is_undeclared(schema) => Ok(()),
+            None if place.type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata") => Ok(()),
             None => Err(": field not declared in schema".to_owned()),
         };
         result.map_err(|why| format!(".{name}{why}"))?;
@@ -26,14 +47,14 @@ fn fields(schema: &Schema, object: &Map<String, Value>, type_meta: bool, depth: 
     Ok(())
 }
 
-fn value(schema: &Schema, value: &Value, depth: usize) -> Result<(), String> {
-    if depth > MAX_WALK {
+fn value(schema: &Schema, value: &Value, place: Place) -> Result<(), String> {
+    if place.depth > MAX_WALK {
         return Err(": nested too deep".to_owned());
     }
     match (schema.kind, value) {
         (_, Value::Null) => Ok(()),
-        (Kind::Object | Kind::Any, Value::Object(map)) => fields(schema, map, schema.embedded, depth),
-        (Kind::Array, Value::Array(items)) => list(schema, items, depth),
+        (Kind::Object | Kind::Any, Value::Object(map)) => fields(schema, map, &Place { type_meta: schema.embedded, ..place }),
+        (Kind::Array, Value::Array(items)) => list(schema, items, place),
         (Kind::Any, _)
         | (Kind::String, Value::String(_))
         | (Kind::Integer | Kind::Number, Value::Number(_))
@@ -43,7 +64,7 @@ fn value(schema: &Schema, value: &Value, depth: usize) -> Result<(), String> {
     }
 }
 
-fn list(schema: &Schema, items: &[Value], depth: usize) -> Result<(), String> {
+fn list(schema: &Schema, items: &[Value], place: Place) -> Result<(), String> {
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
         if schema.list_type != ListType::Atomic {
@@ -53,7 +74,7 @@ fn list(schema: &Schema, items: &[Value], depth: usize) -> Result<(), String> {
             }
         }
         if let Some(node) = schema.items.as_deref() {
-            value(node, item, depth + 1).map_err(|why| format!("[{index}]{why}"))?;
+            value(node, item, place.below(schema)).map_err(|why| format!("[{index}]{why}"))?;
         }
     }
     Ok(())

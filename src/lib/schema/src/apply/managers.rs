@@ -137,7 +137,7 @@ fn normalize(fields: Fields) -> Option<Fields> {
     Some(set::assemble(member, out).unwrap_or_default())
 }
 
-/// All entries of a list; `None` when any of them is malformed. Of entries with the same key the last one counts.
+/// All entries of a list, also those of nothing; `None` when any of them is malformed. Of entries with the same key the last one counts.
 fn read_all(list: Vec<Value>, trusted: bool) -> Option<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::with_capacity(list.len());
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -156,7 +156,6 @@ fn read_all(list: Vec<Value>, trusted: bool) -> Option<Vec<Entry>> {
             }
         }
     }
-    entries.retain(|entry| !entry.fields.is_empty());
     Some(entries)
 }
 
@@ -187,7 +186,10 @@ pub(super) fn given_or_stored(schema: &Schema, old: Option<&Document>, new: &mut
             if (list.is_empty() && schema.native) || matches!(&list[..], [Value::Object(only)] if only.is_empty()) {
                 return Vec::new();
             }
-            read_all(list, false).filter(|entries| !entries.is_empty()).unwrap_or_else(|| stored_entries(stored))
+            if list.is_empty() {
+                return stored_entries(stored);
+            }
+            read_all(list, false).unwrap_or_else(|| stored_entries(stored))
         }
         _ => stored_entries(stored),
     }

@@ -42,6 +42,12 @@ fn metadata_of(sink: &mut Sink, metadata: &Map<String, Value>, path: &Path<'_>) 
         ("annotations", entries("annotations").all(|(key, _)| name::qualified_name(&key.to_lowercase()).is_empty())),
         ("finalizers", finalizers.map(name::qualified_name).all(|sentences| sentences.is_empty())),
     ];
+    let entries = metadata.get("managedFields").and_then(Value::as_array).into_iter().flatten();
+    let operation = |entry: &Value| entry.get("operation").and_then(Value::as_str).unwrap_or_default().to_owned();
+    for (index, _) in entries.enumerate().filter(|(_, entry)| !matches!(operation(entry).as_str(), "Apply" | "Update")) {
+        let place = path.field("managedFields").index(index).field("operation").bracketed();
+        sink.push(FieldError::new(FieldReason::Invalid, place, "Invalid value: must be `Apply` or `Update`"));
+    }
     for (field, _) in faults.into_iter().filter(|(_, fits)| !fits) {
         sink.push(FieldError::new(FieldReason::Invalid, path.field(field).bracketed(), "Invalid value: malformed"));
     }

@@ -16,13 +16,6 @@ pub fn prune(schema: &Schema, object: &mut Document) -> Vec<String> {
     walk.unknown
 }
 
-/// The same, but nulls stay: of what is not decoded (the outcome of an apply).
-pub fn prune_unknown(schema: &Schema, object: &mut Document) -> Vec<String> {
-    let mut walk = Walk { unknown: Vec::new(), drops_nulls: false };
-    walk.fields(schema, object.fields_mut(), &Path::ROOT);
-    walk.unknown
-}
-
 /// Prunes a value that is part of no object, such as a default.
 pub(crate) fn prune_value(schema: &Schema, value: &mut Value) -> Vec<String> {
     let (mut walk, root) = (Walk { unknown: Vec::new(), drops_nulls: false }, Path::ROOT);
@@ -74,6 +67,9 @@ impl Walk {
                 if may_prune(node) {
                     self.value(node, child, &path.field(name));
                 }
+                if schema.embedded && name == "metadata" && self.drops_nulls {
+                    normalize_metadata(child);
+                }
                 return !(self.drops_nulls && child.is_null() && is_needed(node));
             }
             let known = schema.preserve_unknown || (type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
@@ -83,6 +79,24 @@ impl Walk {
             known
         });
     }
+}
+
+/// What decoding does to the metadata of embedded resources: what is empty is absent, and a null in a map of texts is an empty text.
+fn normalize_metadata(metadata: &mut Value) {
+    let Value::Object(metadata) = metadata else { return };
+    for field in ["labels", "annotations"] {
+        if let Some(Value::Object(map)) = metadata.get_mut(field) {
+            map.values_mut().filter(|value| value.is_null()).for_each(|value| *value = Value::from(""));
+        }
+    }
+    metadata.retain(|field, value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Number(number) => field != "generation" || number.as_i64() != Some(0),
+        Value::Bool(_) => true,
+    });
 }
 
 /// Whether null is no value of a custom object's field, and nothing takes its place.
@@ -149,9 +163,21 @@ mod tests {
         assert!(prune(&schema, &mut object).is_empty(), "a null is no unknown field");
         let expected = json!({"nullable": null, "defaulted": null, "map": {"b": "1"}, "open": {"a": null}, "list": [null, {}]});
         assert_eq!(object.into_value(), expected);
-        let mut object = document(given.clone());
-        prune_unknown(&schema, &mut object);
-        assert_eq!(object.into_value(), given);
+        let mut value = given.clone();
+        prune_value(&schema, &mut value);
+        assert_eq!(value, given, "a default is judged as it is");
+    }
+
+    #[test]
+    fn metadata_of_embedded_resources_is_decoded() {
+        let metadata = (*core("ConfigMap").properties["metadata"].schema).clone();
+        let embedded =
+            Schema { kind: Kind::Object, embedded: true, properties: [("metadata".into(), Property::new(metadata, false))].into(), ..Schema::default() };
+        let schema = Schema { kind: Kind::Object, properties: [("e".into(), Property::new(embedded, false))].into(), ..Schema::default() };
+        let given = json!({"name": "a", "creationTimestamp": null, "labels": {"k": null}, "annotations": {}, "finalizers": [], "generateName": "", "bogus": 1});
+        let mut object = document(json!({"e": {"kind": "K", "apiVersion": "v1", "metadata": given}}));
+        assert_eq!(prune(&schema, &mut object), ["e.metadata.bogus"]);
+        assert_eq!(object.get(&["e", "metadata"]), Some(&json!({"name": "a", "labels": {"k": ""}})));
     }
 
     #[test]
