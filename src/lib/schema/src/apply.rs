@@ -94,11 +94,19 @@ pub fn track_update(schema: &Schema, reset: &ResetFields, old: Option<&Document>
     if !entries.iter().all(|entry| manager.knows(entry)) {
         return;
     }
+    reconcile(schema, &mut entries);
     let skipped = Skipped::of(reset, manager.ids_are_servers);
     let none = Map::new();
     let difference = compare(schema, old.map_or(&none, Document::fields), new.fields(), &skipped.root());
     record(&mut entries, difference, manager);
     managers::write(new, entries);
+}
+
+/// The schema of a custom resource may have changed since an entry was written.
+fn reconcile(schema: &Schema, entries: &mut [Entry]) {
+    if !schema.native {
+        entries.iter_mut().for_each(|entry| fields::reconcile(schema, &mut entry.fields));
+    }
 }
 
 /// Gives what was written to the manager, and takes it and what is gone from all others.
@@ -153,6 +161,7 @@ pub fn apply(
     let mut entries = managers::take(&mut object);
     // Upstream cannot even apply while one is of a version that is gone.
     entries.retain(|entry| manager.knows(entry));
+    reconcile(schema, &mut entries);
     if live.is_some() && entries.is_empty() {
         let before = Manager { name: BEFORE_FIRST_APPLY.to_owned(), operation: Operation::Update, ..manager.clone() };
         record(&mut entries, compare(schema, &Map::new(), object.fields(), &skip), &before);

@@ -18,4 +18,4 @@ pub(crate) use prune::prune_value;
 pub(crate) use types::check_fields;
 pub use types::{check_embedded, check_types};
 pub(crate) use values::validate_value;
-pub use values::{validate, validate_status, validate_update};
+pub use values::{is_unchanged, validate, validate_status, validate_update};

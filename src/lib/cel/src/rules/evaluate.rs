@@ -6,6 +6,7 @@ use crate::machine::Failure;
 use crate::value::{Shape, Value};
 use ferrokube_apimachinery::document::{Document, Map as JsonMap, Value as Json};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_schema::validate::is_unchanged;
 use ferrokube_schema::{ListType, Schema};
 use std::sync::Arc;
 
@@ -73,7 +74,8 @@ impl Evaluation {
             return;
         }
         let shape = Shape::Node(schema, schema.embedded);
-        let unchanged = old.map_or(same_above, |old| old == value);
+        // The order of keyed lists is no change; it is only looked at where it counts.
+        let unchanged = old.map_or(same_above, |old| if branch.rules.is_empty() { old == value } else { is_unchanged(schema, old, value) });
         if !branch.rules.is_empty() {
             let before = old.map(|old| Value::of_json(old, shape));
             self.rules(branch, &Value::of_json(value, shape), before.as_ref(), (unchanged, path));

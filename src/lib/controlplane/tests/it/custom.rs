@@ -269,3 +269,48 @@ async fn paths_of_custom_objects_are_routed_by_their_handler() {
     let missing = server.get(&format!("{path}/scale")).await;
     assert!(!missing.header("warning").is_empty(), "the version is deprecated whatever is asked of it");
 }
+
+#[tokio::test]
+async fn who_owned_parts_of_what_becomes_atomic_owns_it() {
+    let count = json!({"type": "integer"});
+    let schema = |atomic: bool| {
+        let mut pair = json!({"type": "object", "properties": {"a": count, "b": count}});
+        if atomic {
+            pair["x-kubernetes-map-type"] = json!("atomic");
+        }
+        of_spec(&json!({"pair": pair, "x": count}))
+    };
+    let server = things(json!({"schema": schema(false)})).await;
+    server.apply("a", "one", r#"{"pair":{"a":1}}"#).await;
+    server.apply("a", "two", r#"{"pair":{"b":1}}"#).await;
+    let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": schema(true)}]);
+    let change = json!({"spec": {"versions": versions}}).to_string();
+    assert_eq!(server.patch(&format!("{DEFINITIONS}/things.example.com"), "application/merge-patch+json", change).await.code, 200);
+    let updated = server.merge("a", r#"{"spec":{"x":1}}"#).await.json();
+    assert_eq!(managers(&updated), [r#"one Apply - true {"f:pair":{}}"#, r#"two Apply - true {"f:pair":{}}"#, r#"test Update - true {"f:x":{}}"#]);
+    let refused = server.apply("a", "one", r#"{"pair":{"a":2}}"#).await;
+    assert_eq!(causes(&refused), [cause("FieldManagerConflict", ".spec.pair")]);
+}
+
+#[tokio::test]
+async fn the_order_of_a_keyed_list_is_no_change() {
+    let count = json!({"type": "integer"});
+    let schema = |tight: bool| {
+        let item = json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": count}});
+        let mut list = json!({"type": "array", "items": item, "maxItems": 3, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]});
+        if tight {
+            list["maxItems"] = json!(1);
+            list["x-kubernetes-validations"] = json!([{"rule": "self.all(item, has(item.v))"}]);
+        }
+        of_spec(&json!({"list": list}))
+    };
+    let server = things(json!({"schema": schema(false)})).await;
+    server.send("POST", THINGS, &[], thing("a", r#"{"list":[{"k":"a","v":1},{"k":"b"}]}"#)).await;
+    let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": schema(true)}]);
+    let change = json!({"spec": {"versions": versions}}).to_string();
+    assert_eq!(server.patch(&format!("{DEFINITIONS}/things.example.com"), "application/merge-patch+json", change).await.code, 200);
+    let reordered = server.merge("a", r#"{"spec":{"list":[{"k":"b"},{"k":"a","v":1}]}}"#).await;
+    assert_eq!((reordered.code, reordered.header("warning").is_empty()), (200, false), "{}", reordered.text());
+    let changed = server.merge("a", r#"{"spec":{"list":[{"k":"b"},{"k":"a","v":2}]}}"#).await;
+    assert_eq!((changed.code, causes(&changed)[0].clone()), (422, cause("FieldValueTooMany", "spec.list")));
+}

@@ -37,7 +37,8 @@ fn is_undeclared(schema: &Schema) -> bool {
 fn fields(schema: &Schema, object: &Map<String, Value>, place: &Place) -> Result<(), String> {
     for (name, child) in object {
         let result = match schema.child(name) {
-            Some(node) => value(node, child, place.below(schema)),
+            // Of what is native all is declared.
+            Some(node) => value(node, child, Place { open: !node.native && place.below(schema).open, ..place.below(schema) }),
             None if place.open || schema.preserve_unknown || schema.kind == Kind::Any || is_undeclared(schema) => Ok(()),
             None if place.type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata") => Ok(()),
             None => Err(": field not declared in schema".to_owned()),

@@ -11,6 +11,27 @@ pub(super) fn of(schema: &Schema, object: &Map<String, Value>, skip: &Skip<'_>) 
     map(Some(schema), object, skip, 0)
 }
 
+/// Brings a set in step with a schema that may have changed: who owned parts of what is atomic now owns all of it.
+pub(super) fn reconcile(schema: &Schema, set: &mut Fields) {
+    for (element, node) in set.iter_mut() {
+        let below = match element.split_at_checked(2) {
+            Some(("f:", name)) => schema.child(name),
+            Some(("k:", _)) => schema.items.as_deref(),
+            _ => None,
+        };
+        let (Some(below), Value::Object(node)) = (below.filter(|below| !below.native), node) else { continue };
+        if is_atomic(below) { node.clear() } else { reconcile(below, node) }
+    }
+}
+
+fn is_atomic(schema: &Schema) -> bool {
+    match schema.kind {
+        Kind::Array => schema.list_type == ListType::Atomic,
+        Kind::Object => schema.map_type == MapType::Atomic,
+        _ => false,
+    }
+}
+
 fn value(schema: Option<&Schema>, value: &Value, skip: &Skip<'_>, depth: usize) -> Option<Fields> {
     if depth > MAX_WALK {
         return Some(Fields::new());

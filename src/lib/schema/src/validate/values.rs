@@ -111,6 +111,9 @@ impl Sink {
         if schema.native || path.depth() > MAX_WALK || old == Some(value) {
             return;
         }
+        if matches!(schema.list_type, ListType::Map(_)) && old.is_some_and(|old| is_unchanged(schema, old, value)) {
+            return;
+        }
         if value.is_null() {
             if !schema.nullable && schema.kind != Kind::Any {
                 self.wrong_type(schema.kind, value, path);
@@ -268,6 +271,35 @@ impl Sink {
         if let Some(step) = step.filter(|step| !is_multiple(value, *step)) {
             self.invalid(path, format_args!("should be a multiple of {step}"));
         }
+    }
+}
+
+/// Whether a value of a custom object is what it was, but for the order of keyed lists.
+pub fn is_unchanged(schema: &Schema, old: &Value, value: &Value) -> bool {
+    unchanged(schema, old, value, 0)
+}
+
+fn unchanged(schema: &Schema, old: &Value, value: &Value, depth: usize) -> bool {
+    if old == value || depth > MAX_WALK {
+        return old == value;
+    }
+    match (old, value, &schema.list_type) {
+        (Value::Object(old), Value::Object(map), _) => {
+            let same = |name: &str, value: &Value| match (old.get(name), schema.child(name)) {
+                (Some(old), Some(node)) => unchanged(node, old, value, depth + 1),
+                (old, _) => old == Some(value),
+            };
+            old.len() == map.len() && map.iter().all(|(name, value)| same(name, value))
+        }
+        (Value::Array(old), Value::Array(items), ListType::Map(_)) if old.len() == items.len() => {
+            let named: HashMap<String, &Value> = old.iter().filter_map(|item| element::item(schema, item).ok().map(|name| (name, item))).collect();
+            let same = |item: &Value| match (element::item(schema, item).ok().and_then(|name| named.get(&name)), schema.items.as_deref()) {
+                (Some(old), Some(node)) => unchanged(node, old, item, depth + 1),
+                _ => false,
+            };
+            named.len() == items.len() && items.iter().all(same)
+        }
+        _ => false,
     }
 }
 
