@@ -2,7 +2,7 @@
 //! by server-side apply, its events, and what it makes of a default, of scale and of a delete.
 
 use crate::FERROKUBE;
-use ferrokube_testkit::{BOUND, Client, Cluster, kubectls, wait_until};
+use ferrokube_testkit::{BOUND, Client, Cluster, newest_kubectl, wait_until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ async fn a_controller_of_kube_rs_reconciles_its_custom_resource() {
     let example = example();
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
-    let kubectl = kubectls().pop().expect("a kubectl is installed");
+    let kubectl = newest_kubectl();
     let applied = kubectl.run(&cluster.kubeconfig(), &["apply", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/garden/garden.yaml")]);
     assert!(applied.ok, "{}{}", applied.stdout, applied.stderr);
     let _controller = Controller(Command::new(example).env("KUBECONFIG", cluster.kubeconfig()).stderr(Stdio::null()).spawn().unwrap());

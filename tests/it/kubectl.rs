@@ -103,7 +103,6 @@ async fn watches_and_waits(session: &Session<'_>) {
 /// Of those that are installed; one, if it is both.
 fn oldest_and_newest() -> Vec<Kubectl> {
     let mut found = kubectls();
-    assert!(!found.is_empty(), "a kubectl is installed");
     let newest = found.pop().filter(|newest| found.first().is_some_and(|oldest| oldest.version != newest.version) || found.is_empty());
     found.truncate(1);
     found.extend(newest);

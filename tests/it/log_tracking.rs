@@ -1,7 +1,7 @@
 //! The rules that keep log tracking harmless (decisions D1 to D5), and its gate on, off and on again, with the real process.
 
 use crate::FERROKUBE;
-use ferrokube_testkit::{Answer, BOUND, Client, Cluster, Launch, kubectls, wait_until};
+use ferrokube_testkit::{Answer, BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::fs;
@@ -98,20 +98,19 @@ async fn a_dry_run_shows_what_would_be_written_and_a_diff_of_nothing_is_empty() 
     let file = cluster.data_dir().join("a.yaml");
     fs::write(&file, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  namespace: default\ndata:\n  k: v\n").unwrap();
     let file = file.to_str().unwrap().to_owned();
-    for kubectl in kubectls().iter().rev().take(1) {
-        // Made without apply: the first server-side apply changes who owns the fields, and nothing else.
-        for make in [&["create", "-f"][..], &["apply", "-f"], &["apply", "--server-side", "-f"]] {
-            let run = |words: &[&str]| kubectl.run(&cluster.kubeconfig(), &[words, &[file.as_str()]].concat());
-            let made = run(make);
-            assert!(made.ok, "{}", made.stderr);
-            // A server-side apply after a client-side one rewrites kubectl's own annotation: that is a change.
-            let is_client_side = make.len() == 2 && make[0] == "apply";
-            for diff in [&["diff", "--server-side", "-f"][..], &["diff", "-f"]].into_iter().skip(usize::from(is_client_side)) {
-                let shown = run(diff);
-                assert!(shown.ok && !shown.stdout.contains("trace.kubernetes.io"), "{make:?} {diff:?}: {}{}", shown.stdout, shown.stderr);
-            }
-            assert!(kubectl.run(&cluster.kubeconfig(), &["delete", "configmap", "a"]).ok);
+    let kubectl = newest_kubectl();
+    // Made without apply: the first server-side apply changes who owns the fields, and nothing else.
+    for make in [&["create", "-f"][..], &["apply", "-f"], &["apply", "--server-side", "-f"]] {
+        let run = |words: &[&str]| kubectl.run(&cluster.kubeconfig(), &[words, &[file.as_str()]].concat());
+        let made = run(make);
+        assert!(made.ok, "{}", made.stderr);
+        // A server-side apply after a client-side one rewrites kubectl's own annotation: that is a change.
+        let is_client_side = make.len() == 2 && make[0] == "apply";
+        for diff in [&["diff", "--server-side", "-f"][..], &["diff", "-f"]].into_iter().skip(usize::from(is_client_side)) {
+            let shown = run(diff);
+            assert!(shown.ok && !shown.stdout.contains("trace.kubernetes.io"), "{make:?} {diff:?}: {}{}", shown.stdout, shown.stderr);
         }
+        assert!(kubectl.run(&cluster.kubeconfig(), &["delete", "configmap", "a"]).ok);
     }
     let stored = admin.post(CONFIGMAPS, &config_map("b", "1")).await.unwrap().body;
     let shown = admin.merge(&format!("{CONFIGMAPS}/b?dryRun=All"), &json!({"data": {"k": "2"}})).await.unwrap().body;

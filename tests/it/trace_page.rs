@@ -3,7 +3,7 @@
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
 use base64::Engine;
-use ferrokube_testkit::{Answer, BOUND, Client, Cluster, Launch, kubectls, wait_until};
+use ferrokube_testkit::{Answer, BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -205,15 +205,6 @@ fn value(text: &str) -> Value {
     answer["value"].clone()
 }
 
-/// Whether everything is installed that drives a browser; says so when it is not.
-fn can_browse() -> bool {
-    let installed = Path::new("/usr/bin/chromium").exists() && Path::new("/usr/bin/chromedriver").exists();
-    if !installed {
-        eprintln!("chromium and chromium-driver are not installed: the trace page is NOT looked at in a browser");
-    }
-    installed
-}
-
 /// A page, a change of it and its end with two children: what the picture shows.
 async fn life(admin: &Client) -> String {
     let early = made(admin, CONFIGMAPS, config_map("early", None)).await;
@@ -241,7 +232,9 @@ async fn life(admin: &Client) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_reads_the_page_in_a_browser_with_the_keyboard_alone() {
-    let Some(kubectl) = kubectls().pop().filter(|_| can_browse()) else { return };
+    let installed = ["/usr/bin/chromium", "/usr/bin/chromedriver"].into_iter().all(|path| Path::new(path).exists());
+    assert!(installed, "this test needs a browser: apt-get install chromium chromium-driver");
+    let kubectl = newest_kubectl();
     let cluster = with_page().start().unwrap();
     let id = life(&cluster.admin().unwrap()).await;
     let (_proxy, line) = Helper::start(kubectl.command(&cluster.kubeconfig()).args(["proxy", "--port=0"]), "Starting to serve on");

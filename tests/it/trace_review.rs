@@ -3,7 +3,7 @@
 
 use crate::trace_webhook::{ask, patched, start};
 use crate::trails::{ADMIN, Fleets, ROBOT, audited, id};
-use ferrokube_testkit::{BOUND, Client, kubectls, wait_until};
+use ferrokube_testkit::{BOUND, Client, newest_kubectl, wait_until};
 use serde_json::{Map, Value, json};
 use std::fs;
 
@@ -73,8 +73,7 @@ fn stamped(object: &Value, ids: &[&str]) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step_gave() {
-    let Some(kubectl) = kubectls().pop() else { return };
-    let fleets = Fleets::start(kubectl).await;
+    let fleets = Fleets::start(newest_kubectl()).await;
     let admin = fleets.cluster.admin().unwrap();
     let webhook = start(&[]);
     let client = webhook.client();

@@ -3,7 +3,7 @@
 
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
-use ferrokube_testkit::{BOUND, Client, Cluster, Kubectl, Launch, kubectls, wait_until};
+use ferrokube_testkit::{BOUND, Client, Cluster, Kubectl, Launch, newest_kubectl, wait_until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -100,7 +100,8 @@ async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_lo
     made(&admin, "/api/v1/namespaces/default/serviceaccounts", account).await;
     let subject = json!({"kind": "ServiceAccount", "name": "robot", "namespace": "default"});
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"});
-    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robot"}, "subjects": [&subject], "roleRef": role});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robot"},
+        "subjects": [&subject], "roleRef": role});
     made(&admin, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
     let token = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &json!({"spec": {}})).await.unwrap();
     let robot = cluster.with_token(token.body["status"]["token"].as_str().unwrap()).unwrap();
@@ -129,7 +130,8 @@ async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_lo
 
     // With the role that every cluster has for this, its word counts.
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:trace-propagator"});
-    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robot-traces"}, "subjects": [subject], "roleRef": role});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robot-traces"},
+        "subjects": [subject], "roleRef": role});
     made(&admin, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
     wait_until("it is believed", BOUND, async || {
         admin.delete(&format!("{CONFIGMAPS}/forged")).await.unwrap();
@@ -287,8 +289,7 @@ const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-colle
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() {
-    let Some(kubectl) = kubectls().pop() else { return };
-    let fleets = Fleets::start(kubectl).await;
+    let fleets = Fleets::start(newest_kubectl()).await;
     let admin = fleets.cluster.admin().unwrap();
 
     // Case 1: a user's create. The children are of its trace and family (L01, L03, L35, L37).

@@ -114,7 +114,7 @@ def thing(name, version, spec):
     return {"apiVersion": f"software.example/{version}", "kind": "Thing", "metadata": {"name": name}, "spec": spec}
 
 
-def works(cluster, webhook):
+def webhooks_convert_and_l28_l29_get_the_ids_of_the_request(cluster, webhook):
     v1, v2 = OBJECTS.format("v1"), OBJECTS.format("v2")
     code, made = cluster.request("POST", v1, thing("a", "v1", {"size": 3}))
     assert code == 201 and not webhook.reviews, (code, made, "the stored version needs no conversion")
@@ -259,7 +259,7 @@ def main():
         code, answer = cluster.request("POST", CRDS, two_versions(webhook))
         assert code == 201, answer
         wait_until("served", lambda: cluster.request("GET", OBJECTS.format("v2"))[0] == 200)
-        for check in (works, lies, breaks, services):
+        for check in (webhooks_convert_and_l28_l29_get_the_ids_of_the_request, lies, breaks, services):
             check(cluster, webhook)
             print(f"webhook: {check.__name__}: ok")
 

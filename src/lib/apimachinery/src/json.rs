@@ -53,7 +53,8 @@ pub enum DecodeError {
 }
 
 /// A float as Go's round trip leaves it where no type is known (YAML, stored custom objects): `1.0` is written as `1`, and the next reader sees an integer
-/// (so `-0.0` is 0). The JSON reader keeps the difference, since a typed integer refuses `1.0`, and rules of custom objects see a double. `None` for infinities and NaN, which JSON cannot say.
+/// (so `-0.0` is 0). The JSON reader keeps the difference, since a typed integer refuses `1.0`, and rules of custom objects see a double. `None` for
+/// infinities and NaN, which JSON cannot say.
 pub fn float(float: f64) -> Option<Number> {
     if float.fract() == 0.0 && float.abs() < 9e18 { Some((float as i64).into()) } else { Number::from_f64(float) }
 }

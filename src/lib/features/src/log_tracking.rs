@@ -71,7 +71,10 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
             "P19",
             "By three annotations on each object whose content was written while it was on: 189 bytes, 205 where the object has no others (test `p19_ids_take_189_bytes_of_an_object`).",
         ),
-        answer("P20", "At most 4 us of CPU for each write with the gate on, at most 25 us with every request exported as spans."),
+        answer(
+            "P20",
+            "A create takes no more than 4 us of CPU longer, 25 us with every request exported as spans (P12). Updates and deletions have no limit and take longer than that: stored ids are read, compared and copied. `docs/log-tracking.md` has what was measured.",
+        ),
         answer("P21", "CPU as in P20; memory and disk as in P19. With export: at most 4 MiB of spans that wait, and one thread."),
         answer("P22", "No."),
         answer("P23", "It has no part of its own that could fail: ids travel with requests and objects."),

@@ -26,7 +26,10 @@ pub struct Ran {
     pub stderr: String,
 }
 
-/// The versions that are installed, oldest first; or the one in the search path. Says so on standard error when there is none.
+/// The versions that are installed, oldest first; or the one in the search path. At least one.
+///
+/// # Panics
+/// When there is none: a test that did not run must not pass.
 pub fn kubectls() -> Vec<Kubectl> {
     let mut found: Vec<(u32, Kubectl)> = Vec::new();
     for entry in std::fs::read_dir(SIDE_BY_SIDE).into_iter().flatten().flatten() {
@@ -43,10 +46,19 @@ pub fn kubectls() -> Vec<Kubectl> {
             std::env::split_paths(&paths).map(|path| path.join("kubectl")).find(|path| path.is_file()).map(|path| Kubectl { version: "default".into(), path }),
         );
     }
-    if found.is_empty() {
-        eprintln!("no kubectl is installed (looked in {SIDE_BY_SIDE} and PATH): what needs it is NOT checked");
-    }
+    assert!(
+        !found.is_empty(),
+        "this test needs kubectl 1.27 or newer in PATH or {SIDE_BY_SIDE}: fetch one from https://kubernetes.io/releases/download/ (Debian's is too old)"
+    );
     found
+}
+
+/// The newest that is installed.
+///
+/// # Panics
+/// As [`kubectls`].
+pub fn newest_kubectl() -> Kubectl {
+    kubectls().pop().expect("there is at least one")
 }
 
 impl Kubectl {

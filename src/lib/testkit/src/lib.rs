@@ -10,6 +10,6 @@ pub mod wait;
 
 pub use client::{Answer, Client, Lines};
 pub use cluster::{Cluster, Launch};
-pub use kubectl::{Kubectl, Ran, kubectls};
+pub use kubectl::{Kubectl, Ran, kubectls, newest_kubectl};
 pub use raw::{RawStream, raw};
 pub use wait::{BOUND, wait_until};

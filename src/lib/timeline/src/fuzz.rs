@@ -6,11 +6,23 @@ use crate::story::{Entry, Story};
 use ferrokube_fuzz::{Verdict, run};
 
 const LINES: &[&str] = &[
-    "2026-11-21T03:00:00.5Z ERROR seam{otel.name=\"a } b\" trace_id=0af7651916cd43dd8448eb211c80319c}: x::y: mount failed pod=\"a\\\"b\" took_us=5 span_id=b7ad6b7169203331",
+    concat!(
+        "2026-11-21T03:00:00.5Z ERROR seam{otel.name=\"a } b\" trace_id=0af7651916cd43dd8448eb211c80319c",
+        "}: x::y: mount failed pod=\"a\\\"b\" took_us=5 span_id=b7ad6b7169203331",
+    ),
     "E1121 03:00:00.500000 12 file.rs:7] \"mount failed\" pod=\"a\" trace_id=\"0af7651916cd43dd8448eb211c80319c\"",
-    r#"{"timestamp":"2026-11-21T03:00:00.5Z","level":"ERROR","fields":{"message":"mount failed"},"span":{"trace_id":"0af7651916cd43dd8448eb211c80319c"},"spans":[{}]}"#,
-    r#"{"__REALTIME_TIMESTAMP":"1795230001000000","_SYSTEMD_UNIT":"kubelet.service","MESSAGE":"2026-11-21T03:00:00Z INFO x: a trace_id=0af7651916cd43dd8448eb211c80319c"}"#,
-    r#"{"kind":"Event","auditID":"a","stageTimestamp":"2026-11-21T03:00:00Z","requestReceivedTimestamp":"2026-11-21T02:00:00Z","verb":"create","responseStatus":{"code":201}}"#,
+    concat!(
+        r#"{"timestamp":"2026-11-21T03:00:00.5Z","level":"ERROR","fields":{"message":"mount failed"},"#,
+        r#""span":{"trace_id":"0af7651916cd43dd8448eb211c80319c"},"spans":[{}]}"#,
+    ),
+    concat!(
+        r#"{"__REALTIME_TIMESTAMP":"1795230001000000","_SYSTEMD_UNIT":"kubelet.service","#,
+        r#""MESSAGE":"2026-11-21T03:00:00Z INFO x: a trace_id=0af7651916cd43dd8448eb211c80319c"}"#,
+    ),
+    concat!(
+        r#"{"kind":"Event","auditID":"a","stageTimestamp":"2026-11-21T03:00:00Z","requestReceivedTimestamp":"2026-11-21T02:00:00Z","verb":"create","#,
+        r#""responseStatus":{"code":201}}"#,
+    ),
 ];
 
 /// Whatever a file holds, nothing of it reaches a terminal as a command, and programs get JSON.

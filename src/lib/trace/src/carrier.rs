@@ -18,6 +18,10 @@ pub const INITIAL_TRACE_ID: &str = "initial-trace-id";
 pub trait Carrier {
     /// The one value under a name; `None` when absent, given more than once, or not text.
     fn get(&self, name: &str) -> Option<&str>;
+    /// All values under a name whose values are a list, joined by commas; `None` when absent or not text.
+    fn get_list(&self, name: &str) -> Option<String> {
+        self.get(name).map(str::to_owned)
+    }
     /// Sets a value, replacing what was there.
     fn set(&mut self, name: &str, value: String);
 }
@@ -38,6 +42,11 @@ impl Carrier for HeaderMap {
         let mut values = self.get_all(name).iter();
         let first = values.next()?;
         values.next().is_none().then(|| first.to_str().ok()).flatten()
+    }
+
+    fn get_list(&self, name: &str) -> Option<String> {
+        let values: Vec<&str> = self.get_all(name).iter().map(|value| value.to_str().ok()).collect::<Option<_>>()?;
+        (!values.is_empty()).then(|| values.join(","))
     }
 
     fn set(&mut self, name: &str, value: String) {
@@ -66,7 +75,7 @@ pub fn inject(context: &TraceContext, carrier: &mut dyn Carrier) {
     let Some(initial) = context.initial else { return };
     carrier.set(INITIAL_TRACE_ID, initial.to_string());
     if interop::is_on() {
-        let baggage = interop::with_initial(carrier.get(interop::BAGGAGE), initial);
+        let baggage = interop::with_initial(carrier.get_list(interop::BAGGAGE).as_deref(), initial);
         carrier.set(interop::BAGGAGE, baggage);
     }
 }
@@ -95,6 +104,21 @@ mod tests {
         carrier.set(INITIAL_TRACE_ID, "0".repeat(32));
         assert_eq!(extract_initial(&carrier), None);
     }
+
+    #[test]
+    fn d2_several_headers_of_baggage_are_one_list() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(headers.get_list(interop::BAGGAGE), None);
+        for value in ["a=b", "c=d, e=f"] {
+            headers.append(interop::BAGGAGE, HeaderValue::from_static(value));
+        }
+        let initial = TraceId::random();
+        let whole = interop::with_initial(headers.get_list(interop::BAGGAGE).as_deref(), initial);
+        assert_eq!(whole, format!("a=b,c=d,e=f,initial-trace-id={initial}"), "what others put there stays");
+        headers.append(interop::BAGGAGE, HeaderValue::from_bytes(&[0xff]).unwrap());
+        assert_eq!(headers.get_list(interop::BAGGAGE), None);
+    }
+
     #[test]
     fn l09_l22_headers_are_found_in_any_case_once_and_what_others_set_stays() {
         let mut headers = HeaderMap::new();

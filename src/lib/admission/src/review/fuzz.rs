@@ -5,8 +5,15 @@ use ferrokube_apimachinery::patch::json_patch;
 use ferrokube_fuzz::{Verdict, run};
 
 const REVIEWS: &[&str] = &[
-    r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","operation":"CREATE","resource":{"group":"","version":"v1","resource":"pods"},"object":{"metadata":{"name":"a"}},"oldObject":null}}"#,
-    r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","operation":"UPDATE","resource":{"resource":"pods"},"subResource":"","object":{"metadata":{"annotations":{"trace.kubernetes.io/initial-trace-id":"x","a":"b"}},"x":1},"oldObject":{"metadata":{"annotations":{"trace.kubernetes.io/trace-id":"y"}}}}}"#,
+    concat!(
+        r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","operation":"CREATE","resource":{"group":"","#,
+        r#""version":"v1","resource":"pods"},"object":{"metadata":{"name":"a"}},"oldObject":null}}"#,
+    ),
+    concat!(
+        r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","operation":"UPDATE","resource":{"resource":"pods"},"#,
+        r#""subResource":"","object":{"metadata":{"annotations":{"trace.kubernetes.io/initial-trace-id":"x","a":"b"}},"x":1},"#,
+        r#""oldObject":{"metadata":{"annotations":{"trace.kubernetes.io/trace-id":"y"}}}}}"#,
+    ),
 ];
 
 #[test]

@@ -121,13 +121,17 @@ async fn l22_trusted_senders_are_joined_others_are_linked() {
     assert_eq!(joined.initial.unwrap().to_string(), INITIAL);
     assert_eq!(joined.link, None);
 
-    // `jane` is impersonated by somebody who may not propagate: a trace of its own, with a link.
-    let mut headers = vec![("authorization", "Bearer writer"), ("x", "")];
+    // Somebody who may write and may not propagate: a trace of its own, with a link to the one that was named.
+    let mut headers = vec![("authorization", "Bearer writer")];
     headers.extend(trace);
-    server.send("POST", CONFIGMAPS, &headers, body("b")).await;
+    assert_eq!(server.send("POST", CONFIGMAPS, &headers, body("b")).await.code, 201);
     let asked = server.rules.asked.lock().unwrap().clone();
     assert!(asked.contains(&"writer propagate /trace-context".to_owned()), "{asked:?}");
-    assert_eq!(last(&server), joined, "the write itself was refused");
+    let linked = last(&server);
+    assert_ne!(linked.trace_id, joined.trace_id);
+    assert_eq!((linked.parent_span_id, linked.initial), (None, None), "nothing of it is believed");
+    let (trace_id, span_id) = linked.link.unwrap();
+    assert_eq!((trace_id.to_string(), span_id.to_string()), ("4bf92f3577b34da6a3ce929d0e0e4736".into(), "00f067aa0ba902b7".into()));
 
     // An impersonated user's rights do not count, the real one's do.
     let mut headers = vec![("impersonate-user", "jane"), ("impersonate-group", "system:masters")];

@@ -85,7 +85,8 @@ mod tests {
     fn defaults_go_deep_and_nulls_follow_nullable() {
         let mut object = document(json!({"list": [{}, {"protocol": "UDP"}, {"protocol": null}], "map": {"a": {}}, "plain": null, "nullable": null}));
         default(&custom(), &mut object);
-        let expected = json!({"list": [{"protocol": "TCP"}, {"protocol": "UDP"}, {"protocol": "TCP"}], "map": {"a": {"protocol": "TCP"}}, "plain": null, "nullable": null});
+        let list = json!([{"protocol": "TCP"}, {"protocol": "UDP"}, {"protocol": "TCP"}]);
+        let expected = json!({"list": list, "map": {"a": {"protocol": "TCP"}}, "plain": null, "nullable": null});
         assert_eq!(object.into_value(), expected);
         let mut empty = Document::new();
         default(&custom(), &mut empty);
