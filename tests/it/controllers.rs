@@ -14,6 +14,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often a manager is killed; `FERROKUBE_MANAGER_KILLS=50` is the long form.
 const KILLS: u64 = 6;
+/// Before one of so many kills the leader is paused until it has lost the lease.
+const PAUSES: u64 = 5;
 /// So many lines of a manager's log, and so many things that are left, are shown when a test fails.
 const TAIL: usize = 40;
 /// Dependents of each owner, and objects in each namespace.
@@ -95,7 +97,7 @@ struct Pair {
     logs: tempfile::TempDir,
     started: usize,
     /// How many ended because they could not renew the lease in time.
-    deposed: usize,
+    deposed: u64,
     managers: Vec<Manager>,
 }
 
@@ -128,6 +130,19 @@ impl Pair {
                 self.replace(index);
             }
         }
+    }
+
+    /// Pauses the leader until the other one leads: it goes on, deposed, in the middle of what it was doing.
+    async fn depose(&mut self, leader: usize) {
+        let paused = Pid::from_child(&self.managers[leader].process);
+        kill_process(paused, Signal::STOP).unwrap();
+        let deadline = Instant::now() + BOUND;
+        while !self.managers[1 - leader].leads() {
+            self.supervise();
+            assert!(Instant::now() < deadline, "the other does not lead\n{}", self.report());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        kill_process(paused, Signal::CONT).unwrap();
     }
 
     /// Who runs, and what they said last.
@@ -313,8 +328,12 @@ async fn fault_29_two_managers_killed_at_random_converge() {
     let stop = Arc::new(AtomicBool::new(false));
     let work = tokio::spawn(churn(admin.clone(), stop.clone()));
     let mut leaders_killed = 0;
-    for _ in 0..kills {
-        let leader = pair.leader(&admin).await;
+    for number in 0..kills {
+        let mut leader = pair.leader(&admin).await;
+        if number % PAUSES == 0 {
+            pair.depose(leader).await;
+            leader = pair.leader(&admin).await;
+        }
         // Not to wait for anything: to be killed at another point of the work each time.
         tokio::time::sleep(Duration::from_millis(random(&mut state) % 400)).await;
         let victim = if random(&mut state).is_multiple_of(3) { 1 - leader } else { leader };
@@ -339,6 +358,7 @@ async fn fault_29_two_managers_killed_at_random_converge() {
         expected.namespaces.len()
     );
     assert!(!expected.gone.is_empty() && !expected.namespaces.is_empty());
+    assert!(pair.deposed >= kills.div_ceil(PAUSES), "each leader that was paused lost the lease, ended and was started again");
 }
 
 /// A leader that was paused (a snapshot of its machine, a stuck disk) for longer than its lease ends when it comes back, and acts no more.
