@@ -24,6 +24,7 @@ fn refuse(session: &Session<'_>, arguments: &[&str], words: &str) {
 fn explained(session: &Session<'_>) {
     let plain = session.check(&["explain", "widget"], "A widget is a thing.");
     assert!(plain.contains("spec\t<Object> -required-") && plain.contains("What is wanted."), "{plain}");
+    assert!(plain.contains("metadata\t<ObjectMeta>") && !plain.contains("metadata\t<ObjectMeta>\n    <no description>"), "{plain}");
     let field = session.check(&["explain", "wg.spec.size"], "The size in cm.");
     assert!(field.contains("FIELD: size <integer>"), "{field}");
     for output in ["plaintext", "plaintext-openapiv2"] {

@@ -96,12 +96,13 @@ impl<'a> Renderer<'a> {
 
     fn property(&mut self, name: &str, property: &'a Property, depth: usize) -> Map<String, Value> {
         let node: &'a Schema = &property.schema;
+        let description = property.description.or_else(|| common(name, property));
         let mut out = if node.name.is_some() {
-            self.link(node, property.emit == Emit::Always && node.kind == Kind::Object, property.description)
+            self.link(node, property.emit == Emit::Always && node.kind == Kind::Object, description)
         } else {
             self.body(node, depth)
         };
-        if let Some(description) = property.description.or_else(|| common(name, property)) {
+        if let Some(description) = description {
             out.insert("description".to_owned(), Value::from(description));
         }
         if self.dialect == Dialect::V3
@@ -231,7 +232,8 @@ fn extensions(schema: &Schema, out: &mut Map<String, Value>) {
 
 /// What fields that every kind has are for.
 fn common(name: &str, property: &Property) -> Option<&'static str> {
-    if property.schema.description.is_some() {
+    // What a reference leads to is described there, and what it is for is said here.
+    if property.schema.description.is_some() && property.schema.name.is_none() {
         return None;
     }
     match (name, property.schema.short_name()) {
