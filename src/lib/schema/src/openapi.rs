@@ -97,11 +97,8 @@ impl<'a> Renderer<'a> {
     fn property(&mut self, name: &str, property: &'a Property, depth: usize) -> Map<String, Value> {
         let node: &'a Schema = &property.schema;
         let description = property.description.or_else(|| common(name, property));
-        let mut out = if node.name.is_some() {
-            self.link(node, property.emit == Emit::Always && node.kind == Kind::Object, description)
-        } else {
-            self.body(node, depth)
-        };
+        let mut out =
+            if node.name.is_some() { self.link(node, property.emit == Emit::Always && node.kind == Kind::Object, description) } else { self.body(node, depth) };
         if let Some(description) = description {
             out.insert("description".to_owned(), Value::from(description));
         }
