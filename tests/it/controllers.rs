@@ -11,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 /// How often a manager is killed; `FERROKUBE_MANAGER_KILLS=50` is the long form.
 const KILLS: u64 = 6;
@@ -45,6 +47,74 @@ async fn a_controller_whose_account_was_deleted_goes_on() {
     assert_ne!(first().await.unwrap()["metadata"]["uid"], before["metadata"]["uid"], "it was made again");
 }
 
+/// The lines of a manager's log that hold both words.
+fn told(manager: &Manager, level: &str, word: &str) -> Vec<String> {
+    manager.log().lines().filter(|line| line.contains(level) && line.contains(word)).map(str::to_owned).collect()
+}
+
+/// What connections go through, so that a server can be away and come back under the same address.
+async fn relay(listener: TcpListener, to: String) {
+    let mut connections = JoinSet::new();
+    while let Ok((mut near, _)) = listener.accept().await {
+        let to = to.clone();
+        connections.spawn(async move {
+            if let Ok(mut far) = TcpStream::connect(to).await {
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            }
+        });
+    }
+}
+
+/// Without leader election nothing else tells of a server that is away.
+#[tokio::test]
+async fn a_manager_says_once_that_its_server_is_away_and_once_that_it_is_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let to = cluster.url().trim_start_matches("https://").to_owned();
+    let way = tokio::spawn(relay(listener, to.clone()));
+    let kubeconfig = directory.path().join("kubeconfig");
+    let admin = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
+    std::fs::write(&kubeconfig, admin.replace(cluster.url(), &format!("https://{address}"))).unwrap();
+
+    let manager = Manager::run(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
+    let line = |level: &'static str, word: &'static str| {
+        let manager = &manager;
+        wait_until("the line is there", BOUND, move || {
+            let found = told(manager, level, word).pop().ok_or_else(|| format!("{level} {word}: {}", manager.log()));
+            async move { found }
+        })
+    };
+    line("INFO", "controllers started").await;
+    way.abort();
+    let warned = line("WARN", "").await;
+    assert!(warned.contains("cannot ") && warned.contains("see that the API server runs"), "what was tried, and what to do: {warned}");
+    let way = tokio::spawn(relay(TcpListener::bind(address).await.unwrap(), to));
+    line("INFO", " again").await;
+    assert_eq!(told(&manager, "WARN", "").len(), 1, "all watches and questions share one outage: {}", manager.log());
+    way.abort();
+}
+
+/// Nor of one that refuses it.
+#[tokio::test]
+async fn a_manager_without_rights_says_so_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (tokens, kubeconfig) = (directory.path().join("tokens"), directory.path().join("kubeconfig"));
+    std::fs::write(&tokens, "nobody,nobody,u1\n").unwrap();
+    let cluster = Launch::new(FERROKUBE).role("apiserver").flag(format!("--token-auth-file={}", tokens.display())).start().unwrap();
+    let admin = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
+    let ca = admin.split("certificate-authority-data").nth(1).unwrap().trim_start_matches(['"', ':', ' ']).split(['"', '\n']).next().unwrap().trim();
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": cluster.url(), "certificate-authority-data": ca}}],
+        "users": [{"name": "u", "user": {"token": "nobody"}}]});
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let manager = Manager::run(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
+    let warned = wait_until("it warns", BOUND, async || told(&manager, "WARN", "forbidden").pop().ok_or_else(|| manager.log())).await;
+    assert!(warned.contains("cannot get a token") && warned.contains("give this user the right"), "{warned}");
+    assert_eq!(told(&manager, "WARN", "").len(), 1, "{}", manager.log());
+}
+
 /// A controller-manager process with a log of its own; killed when it is dropped.
 struct Manager {
     process: Child,
@@ -53,12 +123,13 @@ struct Manager {
 
 impl Manager {
     fn start(kubeconfig: &Path, log: PathBuf) -> Self {
+        let times = ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=200ms"];
+        Self::run(kubeconfig, log, &times)
+    }
+
+    fn run(kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
         let mut command = Command::new(FERROKUBE);
-        command.arg("controller-manager").arg("--kubeconfig").arg(kubeconfig).args(["--secure-port", "0"]).args([
-            "--leader-elect-lease-duration=2s",
-            "--leader-elect-renew-deadline=1500ms",
-            "--leader-elect-retry-period=200ms",
-        ]);
+        command.arg("controller-manager").arg("--kubeconfig").arg(kubeconfig).args(["--secure-port", "0"]).args(flags);
         let process = command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
         Self { process, log }
     }

@@ -1,5 +1,6 @@
 //! Service account identities: a token by TokenRequest, renewed before it expires and when it is refused, on every request of a client.
 
+use crate::outage::Outage;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, Response, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -65,6 +66,7 @@ impl ServiceAccountIdentity {
     /// or the server has other keys.
     pub async fn keep_fresh(self, issuer: kube::Client) {
         let accounts: Api<ServiceAccount> = Api::namespaced(issuer, &self.namespace);
+        let mut outage = Outage::new(format!("renew the token of service account {}/{}", self.namespace, self.name));
         let mut pause = RENEW_AFTER;
         loop {
             tokio::select! {
@@ -73,11 +75,12 @@ impl ServiceAccountIdentity {
             }
             pause = match token_of(&accounts, &self.name).await {
                 Ok(header) => {
+                    outage.works();
                     *self.token.header.write().expect("no panic while held") = header;
                     RENEW_AFTER
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, namespace = %self.namespace, name = %self.name, "cannot renew a service account token");
+                    outage.failed(&error);
                     RETRY
                 }
             };

@@ -3,6 +3,7 @@
 //! The holder renews often ([`Timing`]); a candidate takes a lease over when it has seen the same record for longer than its duration by
 //! its own monotonic clock (the holder's wall clock is not believed). A deposed leader's late lease writes fail by resourceVersion.
 
+use crate::outage::{Outage, last_cause};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
@@ -66,6 +67,11 @@ pub struct Lost {
     pub name: String,
 }
 
+/// An attempt that took too long.
+#[derive(Debug, thiserror::Error)]
+#[error("not answered within {0:?}")]
+struct Unanswered(Duration);
+
 /// One candidate for one lease.
 pub struct Elector {
     leases: Api<Lease>,
@@ -98,19 +104,18 @@ impl Elector {
 
     /// Waits until this candidate holds the lease. Cancel safe.
     pub async fn acquire(&mut self) {
-        let mut told = false;
+        let mut outage = Outage::new(format!("try for the leader lease {}/{}", self.namespace, self.name));
         loop {
             // A request that is never answered (a server that is paused, or gone without a word) must not keep a candidate from the next attempt.
             match tokio::time::timeout(self.timing.deadline, self.attempt()).await {
-                Ok(Ok(true)) => return,
-                Ok(Ok(false)) => {}
-                // Once, not every time: it may be long until there is a server.
-                Ok(Err(error)) if !told => {
-                    tracing::warn!(error = %error, cause = last_cause(&error), "cannot try for the leader lease, goes on trying");
-                    told = true;
+                Ok(Ok(is_ours)) => {
+                    outage.works();
+                    if is_ours {
+                        return;
+                    }
                 }
-                Ok(Err(error)) => tracing::debug!(error = %error, "cannot try for the leader lease"),
-                Err(_) => tracing::debug!("an attempt at the leader lease was not answered in time"),
+                Ok(Err(error)) => _ = outage.failed(&error),
+                Err(_) => _ = outage.failed(&Unanswered(self.timing.deadline)),
             }
             tokio::time::sleep(self.timing.retry).await;
         }
@@ -204,15 +209,6 @@ impl Elector {
             ..LeaseSpec::default()
         }
     }
-}
-
-/// What is behind an error: a client's own words leave it out.
-fn last_cause(error: &kube::Error) -> String {
-    let mut last: &dyn std::error::Error = error;
-    while let Some(inner) = last.source() {
-        last = inner;
-    }
-    last.to_string()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub mod connect;
 pub mod discovery;
 pub mod identity;
 pub mod leader;
+pub mod outage;
 mod patience;
 pub mod traced;
 
@@ -15,4 +16,5 @@ pub use connect::{Connection, ConnectionError};
 pub use discovery::{Discovered, DiscoveredResource};
 pub use identity::ServiceAccountIdentity;
 pub use leader::{Elector, Lost, Timing, TimingError};
+pub use outage::Outage;
 pub use traced::traced;

@@ -6,7 +6,7 @@ use crate::namespace::Namespaces;
 use crate::resource_quota::{CountedAs, Quotas};
 use crate::secret_tokens::Signer;
 use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, secret_tokens, service_account, storage_migration, token_cleaner};
-use ferrokube_client::{Connection, ConnectionError, Elector, Lost, ServiceAccountIdentity, Timing};
+use ferrokube_client::{Connection, ConnectionError, Elector, Lost, Outage, ServiceAccountIdentity, Timing};
 use ferrokube_serve::Shutdown;
 use kube::Client;
 use std::collections::BTreeSet;
@@ -21,6 +21,8 @@ const NAMESPACE: &str = "kube-system";
 const LEASE: &str = "kube-controller-manager";
 /// Between two attempts to get the identities (the API server may still be starting).
 const RETRY: Duration = Duration::from_millis(200);
+/// So many failed attempts are no longer a start.
+const PATIENCE: u32 = 5;
 
 // What a controller is called, in flags and in its row.
 const LIFECYCLE: &str = "namespace-controller";
@@ -238,11 +240,15 @@ fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, counted_as: Coun
 
 /// The identity of one controller; waits until the API server gives it.
 async fn obtain(client: &Client, account: &str) -> ServiceAccountIdentity {
+    let mut outage = Outage::new(format!("get a token for the controller's service account {NAMESPACE}/{account}")).after(PATIENCE);
     loop {
         match ServiceAccountIdentity::obtain(client, NAMESPACE, account).await {
-            Ok(identity) => return identity,
-            Err(error) => tracing::debug!(error = %error, account, "no token for a controller yet"),
-        }
+            Ok(identity) => {
+                outage.works();
+                return identity;
+            }
+            Err(error) => outage.failed(&error),
+        };
         tokio::time::sleep(RETRY).await;
     }
 }

@@ -7,12 +7,13 @@ mod observed;
 
 pub(crate) use observed::Observed;
 
-use ferrokube_client::{Discovered, DiscoveredResource};
+use crate::watching::has_begun;
+use ferrokube_client::{Discovered, DiscoveredResource, Outage};
 use futures::StreamExt;
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Api, Client};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -30,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const PAUSES: u32 = 20;
 /// So many watches are begun at once: a thousand definitions would have requests wait for as many beginnings.
 const BEGINNING: usize = 8;
-/// A watch that has not begun after so long makes room for others.
+/// A watch whose list has not ended after so long makes room for others.
 const BEGIN: Duration = Duration::from_secs(2);
 /// Collections that nobody owns and that come and go by the thousand.
 const IGNORED: [&str; 2] = ["events", "events.events.k8s.io"];
@@ -78,15 +79,19 @@ impl Monitor {
         let mut tasks: JoinSet<()> = JoinSet::new();
         tasks.spawn(self.clone().watch_definitions());
         let mut watched: HashMap<String, (DiscoveredResource, AbortHandle)> = HashMap::new();
+        let mut outage = Outage::new("ask the API server what it serves (discovery)");
         loop {
             // Of watches that were ended.
             while tasks.try_join_next().is_some() {}
             let begun = Instant::now();
             match Discovered::query(&self.client).await {
-                Ok(discovered) => self.adjust(Arc::new(discovered), &mut watched, &mut tasks),
+                Ok(discovered) => {
+                    outage.works();
+                    self.adjust(Arc::new(discovered), &mut watched, &mut tasks);
+                }
                 Err(error) => {
                     // Without it there are no watches and nothing is collected: not to be left until the next regular look.
-                    tracing::debug!(error = %error, "discovery failed and is asked again");
+                    outage.failed(&error);
                     tokio::time::sleep(RETRY).await;
                     continue;
                 }
@@ -102,11 +107,15 @@ impl Monitor {
         let definitions = ApiResource::from_gvk_with_plural(&gvk, "customresourcedefinitions");
         let api: Api<Observed> = Api::all_with(self.client.clone(), &definitions);
         let mut events = std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
+        let mut outage = Outage::of_watch("custom resource definitions");
         while let Some(event) = events.next().await {
+            if has_begun(&event) {
+                outage.works();
+            }
             match event {
                 Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => self.rediscover(),
                 Ok(Event::Init | Event::InitApply(_)) => {}
-                Err(error) => tracing::debug!(error = %error, "the watch of custom resource definitions ended and is begun again"),
+                Err(error) => _ = outage.failed(&error),
             }
         }
     }
@@ -145,9 +154,11 @@ impl Monitor {
     async fn watch(self: Arc<Self>, resource: DiscoveredResource) {
         let api: Api<Observed> = Api::all_with(self.client.clone(), &resource.resource);
         let mut events = std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
+        let mut outage = Outage::of_watch(&format!("the metadata of {}", qualified(&resource)));
         let mut turn = self.beginning.acquire().await.ok();
+        let room = tokio::time::Instant::now() + BEGIN;
         loop {
-            let next = if turn.is_some() { tokio::time::timeout(BEGIN, events.next()).await } else { Ok(events.next().await) };
+            let next = if turn.is_some() { tokio::time::timeout_at(room, events.next()).await } else { Ok(events.next().await) };
             let event = match next {
                 Ok(Some(event)) => event,
                 Ok(None) => return,
@@ -159,15 +170,26 @@ impl Monitor {
             if matches!(event, Ok(Event::InitDone) | Err(_)) {
                 turn = None;
             }
+            if has_begun(&event) {
+                outage.works();
+            }
             match event {
                 Ok(Event::Init) => self.sinks.iter().for_each(|sink| sink.list_begins(&resource)),
                 Ok(Event::InitDone) => self.sinks.iter().for_each(|sink| sink.list_ends(&resource)),
                 Ok(Event::Apply(object) | Event::InitApply(object)) => self.sinks.iter().for_each(|sink| sink.applied(&resource, &object)),
                 Ok(Event::Delete(object)) => self.sinks.iter().for_each(|sink| sink.deleted(&resource, &object)),
-                Err(error) => tracing::debug!(error = %error, resource = qualified(&resource), "a metadata watch ended and is begun again"),
+                // Of a definition that was deleted: discovery will tell.
+                Err(error) if is_gone(&error) => tracing::debug!(error = %error, resource = qualified(&resource), "no longer served"),
+                Err(error) => _ = outage.failed(&error),
             }
         }
     }
+}
+
+/// Whether the server does not know the resource.
+fn is_gone(error: &Error) -> bool {
+    let (Error::InitialListFailed(error) | Error::WatchStartFailed(error) | Error::WatchFailed(error)) = error else { return false };
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// `plural` or `plural.group`.

@@ -1,0 +1,197 @@
+//! Outages: what is tried again and again tells of its failures once, with what can be done, and once when it works again.
+//!
+//! What fails for the same reason is one outage, however many fail: a server that is away is one line, not one for each watch (and whether a connection
+//! was cut or refused is then all the same). What was told once at `warn` is told at `debug` until it works.
+
+use kube::core::Status;
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Failures that are further apart belong to different outages: longer than the longest pause between two attempts (30 s).
+const APART: Duration = Duration::from_secs(90);
+
+/// Of the process: as its log is.
+static FAILING: Mutex<Option<HashMap<u64, Failing>>> = Mutex::new(None);
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+struct Failing {
+    /// What the server answered; nothing when there was no answer.
+    answer: Option<String>,
+    last: Instant,
+    times: u32,
+    told: bool,
+}
+
+/// One thing that is tried until it works. Dropped, it is forgotten: nobody tries it any more.
+#[derive(Debug)]
+pub struct Outage {
+    id: u64,
+    tried: String,
+    /// So many failures one after the other are an outage.
+    patience: u32,
+    failing: bool,
+}
+
+impl Outage {
+    /// `tried` completes "cannot ...".
+    pub fn new(tried: impl Into<String>) -> Self {
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), tried: tried.into(), patience: 1, failing: false }
+    }
+
+    /// Of a watch: that it ends is how watches are, that it then cannot be begun again is an outage.
+    pub fn of_watch(what: &str) -> Self {
+        Self::new(format!("watch {what}")).after(2)
+    }
+
+    /// Told only after so many failures one after the other.
+    #[must_use]
+    pub fn after(mut self, failures: u32) -> Self {
+        self.patience = failures;
+        self
+    }
+
+    /// It failed and will be tried again. Whether that was told at `warn`: once in an outage, unless something else already told of the same cause.
+    pub fn failed(&mut self, error: &(dyn Error + 'static)) -> bool {
+        let cause = last_cause(error);
+        let tell = self.begins(answer(error));
+        let tried = &self.tried;
+        if tell {
+            tracing::warn!(error = %error, cause, advice = advice(error), "cannot {tried}, goes on trying; told once until it works");
+        } else {
+            tracing::debug!(error = %error, cause, "cannot {tried}");
+        }
+        tell
+    }
+
+    /// It worked. Whether that ended an outage that was told: then everything that failed for the same reason is over, too.
+    pub fn works(&mut self) -> bool {
+        if !std::mem::take(&mut self.failing) {
+            return false;
+        }
+        let mut failing = failing();
+        let failing = failing.get_or_insert_default();
+        // Nothing: something else, which failed for the same reason, worked before.
+        let Some(ended) = failing.remove(&self.id) else { return false };
+        let told = ended.told || failing.values().any(|other| other.told && other.answer == ended.answer);
+        failing.retain(|_, other| other.answer != ended.answer);
+        if told {
+            tracing::info!("can {} again", self.tried);
+        }
+        told
+    }
+
+    /// Counts a failure; whether it is to be told.
+    fn begins(&mut self, answer: Option<String>) -> bool {
+        self.failing = true;
+        let mut failing = failing();
+        let failing = failing.get_or_insert_default();
+        let is_known = failing.iter().any(|(id, other)| *id != self.id && other.told && other.answer == answer && other.last.elapsed() < APART);
+        let fresh = || Failing { answer: None, last: Instant::now(), times: 0, told: false };
+        let own = failing.entry(self.id).or_insert_with(fresh);
+        if own.last.elapsed() > APART {
+            *own = fresh();
+        }
+        (own.last, own.times, own.answer) = (Instant::now(), own.times.saturating_add(1), answer);
+        let tell = !own.told && !is_known && own.times >= self.patience;
+        own.told |= tell;
+        tell
+    }
+}
+
+impl Drop for Outage {
+    fn drop(&mut self) {
+        if self.failing {
+            failing().get_or_insert_default().remove(&self.id);
+        }
+    }
+}
+
+fn failing() -> MutexGuard<'static, Option<HashMap<u64, Failing>>> {
+    FAILING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is behind an error: a client's own words leave it out.
+pub(crate) fn last_cause(error: &(dyn Error + 'static)) -> String {
+    chain(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
+/// An answer that is a refusal or that cannot be read: it tells one failure from another, as the ways of not getting an answer do not.
+fn answer(error: &(dyn Error + 'static)) -> Option<String> {
+    let is_answer = |error: &(dyn Error + 'static)| matches!(error.downcast_ref(), Some(kube::Error::Api(_) | kube::Error::SerdeError(_)));
+    chain(error).any(|error| is_answer(error) || status(error).is_some()).then(|| last_cause(error))
+}
+
+/// What whoever runs the process can do.
+fn advice(error: &(dyn Error + 'static)) -> &'static str {
+    let answered = chain(error).find_map(|error| match error.downcast_ref() {
+        Some(kube::Error::Api(status)) => Some(status.code),
+        _ => status(error).map(|status| status.code),
+    });
+    match answered {
+        Some(401) => "see that the client certificate or token in the kubeconfig is valid and known to the API server",
+        Some(403) => "give this user the right with a role and a binding (kubectl auth can-i), or leave the controller out",
+        Some(_) => "the API server answered: see its log",
+        None => "see that the API server runs, and that the kubeconfig has its address and its CA",
+    }
+}
+
+/// Of an event of a watch.
+fn status<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Status> {
+    error.downcast_ref::<Status>().or_else(|| error.downcast_ref::<Box<Status>>().map(|status| &**status))
+}
+
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (**error).source())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> kube::Error {
+        kube::Error::Api(Box::new(Status::failure(text, "Forbidden").with_code(403)))
+    }
+
+    #[test]
+    fn an_outage_is_told_once_and_its_end_once() {
+        let mut discovery = Outage::new("ask");
+        assert_eq!([(); 3].map(|()| discovery.failed(&error("once"))), [true, false, false]);
+        assert!(discovery.works());
+        assert!(!discovery.works());
+        assert!(discovery.failed(&error("once")), "another outage");
+    }
+
+    #[test]
+    fn the_end_of_a_watch_is_none_and_what_has_one_cause_is_told_once() {
+        let mut watches = ["a", "b", "c"].map(Outage::of_watch);
+        assert!(!watches.iter_mut().any(|watch| watch.failed(&error("refused"))), "they ended");
+        assert_eq!(watches.each_mut().map(|watch| watch.failed(&error("refused"))), [true, false, false]);
+        assert!(watches[1].works(), "also when another one told of it");
+        assert_eq!(watches.each_mut().map(|watch| watch.works()), [false, false, false]);
+        let [mut one, mut other, _] = watches;
+        for _ in 0..2 {
+            one.failed(&error("not you"));
+        }
+        other.failed(&error("nor you"));
+        assert!(other.failed(&error("nor you")), "another cause");
+    }
+
+    #[test]
+    fn without_an_answer_it_is_all_one() {
+        assert_eq!(answer(&std::io::Error::other("refused")), answer(&kube::Error::Service("cut".into())));
+        assert_ne!(answer(&error("not you")), answer(&error("nor you")));
+        assert_eq!(advice(&error("not you")), advice(&*Box::new(Status::failure("not you", "Forbidden").with_code(403))));
+        assert_ne!(advice(&error("not you")), advice(&std::io::Error::other("refused")));
+    }
+
+    #[test]
+    fn what_is_tried_no_more_is_forgotten() {
+        let mut gone = Outage::new("ask");
+        assert!(gone.failed(&error("gone")));
+        drop(gone);
+        assert!(Outage::new("ask").failed(&error("gone")));
+    }
+}
