@@ -192,6 +192,13 @@ impl Fleets {
         controller.env("KUBECONFIG", fleets.robot());
         let controller = Process::start(controller, &fleets.log("fleet"));
         fleets._processes = vec![manager, controller];
+        // Whose deletion a cascade follows is known of what the collector saw; it looks for new kinds every second or so.
+        let all_known = |line: &str| line.contains("all objects are known") && line.contains("resource=fleets.example.com");
+        wait_until("the collector knows fleets", BOUND, async || {
+            let log = fs::read_to_string(fleets.log("controller-manager")).unwrap();
+            if log.lines().any(all_known) { Ok(()) } else { Err(log) }
+        })
+        .await;
         fleets
     }
 

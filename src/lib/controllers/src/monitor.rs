@@ -175,7 +175,10 @@ impl Monitor {
             }
             match event {
                 Ok(Event::Init) => self.sinks.iter().for_each(|sink| sink.list_begins(&resource)),
-                Ok(Event::InitDone) => self.sinks.iter().for_each(|sink| sink.list_ends(&resource)),
+                Ok(Event::InitDone) => {
+                    tracing::debug!(resource = qualified(&resource), "all objects are known");
+                    self.sinks.iter().for_each(|sink| sink.list_ends(&resource));
+                }
                 Ok(Event::Apply(object) | Event::InitApply(object)) => self.sinks.iter().for_each(|sink| sink.applied(&resource, &object)),
                 Ok(Event::Delete(object)) => self.sinks.iter().for_each(|sink| sink.deleted(&resource, &object)),
                 // Of a definition that was deleted: discovery will tell.
