@@ -215,7 +215,8 @@ impl Registry {
         let stored = served.stored();
         let mut converted = converter.convert(stored.definition.gvk(stored.version).api_version(), vec![object.clone()]).await?;
         let mut object = converted.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))?;
-        complete(&stored, &mut object);
+        tidy(&stored, &mut object);
+        validate::default(&stored.version().schema, &mut object);
         Ok(Some(object))
     }
 
@@ -225,17 +226,15 @@ impl Registry {
     }
 }
 
-/// What was converted is pruned, defaulted and has its numbers written as if it had been stored so.
-fn complete(served: &Served, object: &mut Document) {
-    let schema = &served.version().schema;
+/// What was converted has only what its version knows, and its numbers as if it had been stored so.
+fn tidy(served: &Served, object: &mut Document) {
     object.fields_mut().values_mut().for_each(json::round_trip_floats);
-    validate::prune(schema, object);
-    validate::default(schema, object);
+    validate::prune(&served.version().schema, object);
 }
 
-/// An entry of the same revision with other bytes: pruned, but without the defaults of a version that it was never decoded in.
+/// An entry of the same revision with other bytes, without the defaults of a version that it was never decoded in.
 fn entry_of(served: &Served, entry: &Entry, mut object: Document) -> Entry {
-    validate::prune(&served.version().schema, &mut object);
+    tidy(served, &mut object);
     let (value, layout) = json::write(&object);
     let sidecar = Sidecar {
         marks: layout.marks(),
