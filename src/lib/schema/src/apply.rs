@@ -44,14 +44,14 @@ pub struct Manager {
     pub time: String,
     /// Whether the trace annotations are the server's: then nobody owns them.
     pub ids_are_servers: bool,
-    /// The other versions of a custom resource; `None`: entries of any version are believed.
-    pub versions: Option<Vec<String>>,
+    /// The other versions of a custom resource, as `apiVersion`; `None`: entries of any version are believed.
+    pub other_versions: Option<Vec<String>>,
 }
 
 impl Manager {
     /// Whether an entry is of a version that there is.
     fn knows(&self, entry: &Entry) -> bool {
-        entry.api_version == self.api_version || self.versions.as_ref().is_none_or(|versions| versions.contains(&entry.api_version))
+        entry.api_version == self.api_version || self.other_versions.as_ref().is_none_or(|others| others.contains(&entry.api_version))
     }
 }
 

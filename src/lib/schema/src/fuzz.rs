@@ -60,7 +60,7 @@ fn manager(operation: Operation) -> Manager {
         subresource: String::new(),
         time: text("2026-01-02T00:00:00Z"),
         ids_are_servers: true,
-        versions: None,
+        other_versions: None,
     }
 }
 

@@ -193,6 +193,11 @@ impl Store {
         self.0.core.stats()
     }
 
+    /// Bytes of the values of all present entries. Cheap, takes no lock.
+    pub fn live_bytes(&self) -> u64 {
+        self.0.core.published.live_bytes()
+    }
+
     /// How long accepted writes have waited without progress of the committer; zero when nothing waits. For liveness probes: cheap, takes no lock.
     pub fn stalled_for(&self) -> Duration {
         self.0.core.stalled_for()

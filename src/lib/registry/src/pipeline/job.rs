@@ -147,7 +147,7 @@ impl<'a> Job<'a> {
             subresource: self.target.subresource.clone(),
             time: rfc3339_seconds(self.context.now),
             ids_are_servers: self.registry.admission().owns_ids(),
-            versions: self.body_shape.custom.then(|| self.other_versions()),
+            other_versions: self.body_shape.custom.then(|| self.other_versions()),
         }
     }
 

@@ -127,7 +127,7 @@ impl crate::Registry {
         loop {
             tokio::time::sleep(TIDIED_EVERY).await;
             if !self.parts.pages.lock().is_empty() {
-                self.parts.pages.tidy(self.store(), MAX_BYTES.max(self.store().stats().live_bytes));
+                self.parts.pages.tidy(self.store(), MAX_BYTES.max(self.store().live_bytes()));
             }
         }
     }

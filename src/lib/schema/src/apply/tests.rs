@@ -14,7 +14,7 @@ fn manager(name: &str, operation: Operation) -> Manager {
         subresource: String::new(),
         time: "2024-01-02T03:04:05Z".to_owned(),
         ids_are_servers: true,
-        versions: None,
+        other_versions: None,
     }
 }
 
