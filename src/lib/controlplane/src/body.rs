@@ -1,8 +1,8 @@
 //! Bodies: request bodies read within bounds, response bodies made of frames.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_serve::Body;
+use ferrokube_serve::{Body, Chunk};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty, Full};
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ pub(crate) fn empty() -> Body {
 
 /// One frame.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(never).boxed_unsync()
+    Full::new(Chunk::from(bytes.into())).map_err(never).boxed_unsync()
 }
 
 /// Several frames that exist already.
@@ -34,11 +34,11 @@ pub(crate) fn frames(frames: impl IntoIterator<Item = Bytes>) -> Body {
 struct Frames(VecDeque<Bytes>);
 
 impl http_body::Body for Frames {
-    type Data = Bytes;
+    type Data = Chunk;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        Poll::Ready(self.0.pop_front().map(|frame| Ok(Frame::data(frame))))
+    fn poll_frame(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
+        Poll::Ready(self.0.pop_front().map(|frame| Ok(Frame::data(frame.into()))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -84,7 +84,7 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Failure::bare(500, format!("the body of the request cannot be read: {error}")))?;
         match frame.into_data() {
-            Ok(data) if !data.is_empty() => return Ok(Some(data)),
+            Ok(data) if data.has_remaining() => return Ok(Some(data.into_bytes())),
             _ => {}
         }
     }

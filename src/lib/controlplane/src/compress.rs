@@ -1,6 +1,6 @@
 //! gzip for large answers: one member, made off the workers.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use ferrokube_serve::{Body, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -52,8 +52,10 @@ pub(crate) fn mark(headers: &mut HeaderMap) {
 async fn gzip(mut body: Body) -> io::Result<Bytes> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(64 * 1024), Compression::fast());
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
-            encoder.write_all(&data)?;
+        let Ok(mut data) = frame?.into_data() else { continue };
+        while data.has_remaining() {
+            let written = encoder.write(data.chunk())?;
+            data.advance(written);
         }
     }
     encoder.finish().map(Bytes::from)

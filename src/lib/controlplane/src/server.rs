@@ -186,7 +186,7 @@ pub(crate) struct Front(pub(crate) Arc<Shared>);
 impl Handler for Front {
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         let (head, body) = request.into_parts();
-        let body = if http_body::Body::is_end_stream(&body) { crate::body::empty() } else { body.map_err(std::io::Error::other).boxed_unsync() };
+        let body = if http_body::Body::is_end_stream(&body) { crate::body::empty() } else { ferrokube_serve::boxed(body.map_err(std::io::Error::other)) };
         Box::pin(async move { self.0.answer(head, body).await })
     }
 }

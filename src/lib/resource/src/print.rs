@@ -78,11 +78,11 @@ struct Place {
 
 /// A cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell<'a> {
-    /// Its JSON text now.
-    pub json: &'a [u8],
-    /// It is how long ago this was, and another one later.
-    pub since: Option<SystemTime>,
+pub enum Cell<'a> {
+    /// A JSON text.
+    Json(&'a [u8]),
+    /// How long ago this was, whenever it is looked at.
+    Since(SystemTime),
 }
 
 impl Row {
@@ -113,7 +113,6 @@ impl Row {
     /// How long ago a time was, [`UNKNOWN`] when it is unset; a time in the future is as now.
     pub fn since(&mut self, time: &str) {
         let Some(then) = time::parse_rfc3339(time) else { return self.text(UNKNOWN) };
-        json::write_string(&mut self.texts, &age(then, self.now));
         self.end(Some(then));
     }
 
@@ -136,7 +135,10 @@ impl Row {
     /// The cells, in order.
     pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
         let mut start = 0;
-        self.cells.iter().map(move |place| Cell { json: &self.texts[std::mem::replace(&mut start, place.end)..place.end], since: place.since })
+        self.cells.iter().map(move |place| {
+            let text = &self.texts[std::mem::replace(&mut start, place.end)..place.end];
+            place.since.map_or(Cell::Json(text), Cell::Since)
+        })
     }
 
     fn end(&mut self, since: Option<SystemTime>) {
@@ -210,8 +212,9 @@ mod tests {
         row.value(&json!(3));
         row.since(then);
         row.since("");
-        let cells: Vec<(&str, bool)> = row.cells().map(|cell| (std::str::from_utf8(cell.json).unwrap(), cell.since.is_some())).collect();
-        assert_eq!(cells, [("\"a\\\"\"", false), ("3", false), ("\"5m\"", true), ("\"<unknown>\"", false)]);
+        let cells: Vec<Cell<'_>> = row.cells().collect();
+        let since = Cell::Since(time::parse_rfc3339(then).unwrap());
+        assert_eq!(cells, [Cell::Json(b"\"a\\\"\""), Cell::Json(b"3"), since, Cell::Json(b"\"<unknown>\"")]);
         assert!(!row.is_dated());
         assert_eq!(row.dated(), later);
         assert!(row.is_dated());

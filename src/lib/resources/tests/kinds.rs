@@ -1,7 +1,7 @@
 //! Valid and invalid objects of each kind, through the hooks as the pipeline calls them.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_resource::{Change, Definition};
+use ferrokube_resource::{Cell, Change, Definition};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -117,5 +117,9 @@ fn cells(group: &str, plural: &str, mut object: Value) -> Vec<Value> {
     let (bytes, layout) = ferrokube_apimachinery::json::write(&document(object));
     let mut row = ferrokube_resource::Row::at(now());
     definition(group, plural).hooks.print(&ferrokube_resource::Printable::new(&bytes, &layout, 0), &mut row);
-    row.cells().map(|cell| ferrokube_apimachinery::json::read_value(cell.json).expect("a cell is JSON")).collect()
+    let shown = |cell| match cell {
+        Cell::Json(text) => ferrokube_apimachinery::json::read_value(text).expect("a cell is JSON"),
+        Cell::Since(then) => ferrokube_resource::print::age(then, now()).into(),
+    };
+    row.cells().map(shown).collect()
 }

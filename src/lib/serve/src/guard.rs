@@ -106,7 +106,7 @@ impl http_body::Body for CountedBody {
             Poll::Ready(_) | Poll::Pending => this.wait.end(),
         }
         let waits = &this.in_flight.0.waits;
-        polled.map_ok(|frame| frame.map_data(|bytes| Piece::new(bytes, waits)))
+        polled.map_ok(|frame| frame.map_data(|chunk| Piece::new(chunk, waits)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -4,7 +4,9 @@
 //! answers pings looks alive. Here every answer that waits to be asked, and every piece of one that waits to be sent, is counted in the slot of the
 //! time at which its wait began. Time is a coarse tick of the connection: no clock is read for a frame.
 
+use crate::body::Chunk;
 use bytes::{Buf, Bytes};
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -75,39 +77,47 @@ impl Drop for Wait {
 
 /// A piece of a body until its last byte is on its way.
 pub(crate) struct Piece {
-    bytes: Bytes,
+    chunk: Chunk,
     /// Bytes sent since the wait began.
     moved: usize,
     wait: Wait,
 }
 
 impl Piece {
-    pub(crate) fn new(bytes: Bytes, waits: &Arc<Waits>) -> Self {
-        Self { bytes, moved: 0, wait: Wait::begin(waits) }
-    }
-}
-
-impl Buf for Piece {
-    fn remaining(&self) -> usize {
-        self.bytes.len()
+    pub(crate) fn new(chunk: Chunk, waits: &Arc<Waits>) -> Self {
+        Self { chunk, moved: 0, wait: Wait::begin(waits) }
     }
 
-    fn chunk(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.bytes.advance(count);
+    fn moved(&mut self, count: usize) {
         self.moved += count;
         if self.moved >= PROGRESS_BYTES {
             self.moved = 0;
             self.wait.restart();
         }
     }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.chunk.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.chunk.chunk()
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.chunk.chunks_vectored(slices)
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.chunk.advance(count);
+        self.moved(count);
+    }
 
     fn copy_to_bytes(&mut self, count: usize) -> Bytes {
-        let bytes = self.bytes.slice(..count);
-        self.advance(count);
+        let bytes = self.chunk.copy_to_bytes(count);
+        self.moved(count);
         bytes
     }
 }
@@ -138,14 +148,14 @@ mod tests {
     #[test]
     fn a_piece_waits_until_it_is_gone_and_crumbs_are_no_progress() {
         let waits = Arc::default();
-        let mut piece = Piece::new(Bytes::from(vec![0; 3 * PROGRESS_BYTES]), &waits);
+        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits);
         for _ in 0..TICKS {
             assert!(!waits.tick());
             piece.advance(1);
         }
         assert!(waits.tick());
         drop(piece);
-        let mut piece = Piece::new(Bytes::from(vec![0; 3 * PROGRESS_BYTES]), &waits);
+        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits);
         for _ in 0..TICKS {
             assert!(!waits.tick());
         }

@@ -1,8 +1,9 @@
 //! Lists: items are slices of stored bytes, streamed in frames of some size with the length known beforehand.
 
+use super::lent::Lender;
 use super::pieces::{self, Pieces, Scope, Source};
-use super::slices::{partial_length, untyped, write_partial};
-use super::stream::{Cut, Fill, Items, Streamed};
+use super::slices::Cut;
+use super::stream::{Fill, Items, Streamed};
 use super::{Encoder, entry_document, protobuf};
 use crate::negotiate::{Accepted, Form, View};
 use crate::{body, compress, status};
@@ -26,22 +27,11 @@ enum Shape {
 }
 
 impl Shape {
-    fn len(self, entry: &Entry) -> usize {
+    fn of(self, entry: &Entry) -> Cut {
         match self {
-            Self::Untyped => 1 + untyped(entry).len(),
-            Self::Whole => entry.bytes.len(),
-            Self::Metadata(version) => partial_length(entry, version),
-        }
-    }
-
-    fn write(self, entry: &Entry, out: &mut Vec<u8>) {
-        match self {
-            Self::Untyped => {
-                out.push(b'{');
-                out.extend_from_slice(untyped(entry));
-            }
-            Self::Whole => out.extend_from_slice(&entry.bytes),
-            Self::Metadata(version) => write_partial(entry, version, out),
+            Self::Untyped => Cut::untyped(entry),
+            Self::Whole => Cut::whole(entry),
+            Self::Metadata(version) => Cut::partial(entry, version),
         }
     }
 }
@@ -98,7 +88,7 @@ pub(crate) fn json(served: &Served, page: ListPage, view: View) -> Vec<u8> {
 /// The same compressed, from pieces that are kept; `None` when the list is small, or of a form that has no pieces.
 pub(crate) fn zipped(kept: &Pieces, served: &Served, page: &ListPage, accepted: Accepted) -> Option<Response> {
     let shape = shape_of(served, accepted.view);
-    let large = page.items.iter().map(|entry| shape.len(entry)).sum::<usize>() >= compress::MIN_BYTES;
+    let large = page.items.iter().map(|entry| shape.of(entry).len()).sum::<usize>() >= compress::MIN_BYTES;
     let is_direct = served.direct();
     let sliced = matches!(shape, Shape::Metadata(_)) || page.items.iter().all(|entry| is_direct(entry));
     if accepted.form != Form::Json || accepted.pretty || !large || !sliced {
@@ -109,7 +99,7 @@ pub(crate) fn zipped(kept: &Pieces, served: &Served, page: &ListPage, accepted: 
         Shape::Metadata(version) => pieces::Form::JsonMetadata(version),
     };
     let head = json_head(served, page, accepted.view);
-    let write = |entry: &Entry, out: &mut Vec<u8>| shape.write(entry, out);
+    let write = |entry: &Entry, out: &mut Vec<u8>| shape.of(entry).write(entry, out);
     let scope = Scope { definition: Arc::clone(&served.definition), version: served.version, form };
     let frames = kept.zip(&Source { scope, head: head.as_bytes(), entries: &page.items, tail: TAIL, write });
     let mut response = status::with_type(200, Form::Json.media_type(), body::frames(frames));
@@ -166,13 +156,13 @@ impl JsonList {
         let shape = shape_of(served, view);
         let is_direct = served.direct();
         let is_stored = |entry: &Entry| matches!(shape, Shape::Metadata(_)) || is_direct(entry);
-        let stored = page.items.iter().try_fold(0, |bytes, entry| is_stored(entry).then(|| bytes + shape.len(entry)));
+        let stored = page.items.iter().try_fold(0, |bytes, entry| is_stored(entry).then(|| bytes + shape.of(entry).len()));
         if let Some(bytes) = stored {
             return Self::Stored { head, entries: page.items, shape, bytes };
         }
         let made = |entry: Arc<Entry>| if is_direct(&entry) { Item::Stored(entry) } else { Item::Made(made_item(served, &entry, shape)) };
         let items: Vec<Item> = page.items.into_iter().map(made).collect();
-        let bytes = items.iter().map(|item| item.len(shape)).sum();
+        let bytes = items.iter().map(|item| item.cut(shape).len()).sum();
         Self::Mixed { head, items, shape, bytes }
     }
 
@@ -191,17 +181,14 @@ impl JsonList {
     }
 }
 
-fn stored_items(head: String, entries: Vec<Arc<Entry>>, shape: Shape, bytes: usize) -> Items<Arc<Entry>, impl FnMut(&Arc<Entry>, &mut Vec<u8>)> {
+fn stored_items(head: String, entries: Vec<Arc<Entry>>, shape: Shape, bytes: usize) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> Cut> {
     let tail = tail(&head);
-    Items::new(head.into_bytes(), entries, tail, Some(bytes), move |entry: &Arc<Entry>, out: &mut Vec<u8>| shape.write(entry, out))
+    Items::new(head.into_bytes(), entries, tail, bytes, move |entry: &Arc<Entry>| shape.of(entry))
 }
 
-fn mixed_items(head: String, items: Vec<Item>, shape: Shape, bytes: usize) -> Items<Item, impl FnMut(&Item, &mut Vec<u8>)> {
+fn mixed_items(head: String, items: Vec<Item>, shape: Shape, bytes: usize) -> Items<Item, impl Fn(&Item) -> Cut> {
     let tail = tail(&head);
-    Items::new(head.into_bytes(), items, tail, Some(bytes), move |item: &Item, out: &mut Vec<u8>| match item {
-        Item::Stored(entry) => shape.write(entry, out),
-        Item::Made(bytes) => out.extend_from_slice(bytes),
-    })
+    Items::new(head.into_bytes(), items, tail, bytes, move |item: &Item| item.cut(shape))
 }
 
 fn made_item(served: &Served, entry: &Entry, shape: Shape) -> Vec<u8> {
@@ -214,19 +201,25 @@ fn made_item(served: &Served, entry: &Entry, shape: Shape) -> Vec<u8> {
 }
 
 impl Item {
-    fn len(&self, shape: Shape) -> usize {
+    fn cut(&self, shape: Shape) -> Cut {
         match self {
-            Self::Stored(entry) => shape.len(entry),
-            Self::Made(bytes) => bytes.len(),
+            Self::Stored(entry) => shape.of(entry),
+            Self::Made(bytes) => Cut { head: b"", part: 0..bytes.len(), tail: b"" },
         }
     }
 }
 
-impl Cut for Item {
-    fn entry(&self) -> Option<&Entry> {
+impl Lender for Arc<Entry> {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Lender for Item {
+    fn bytes(&self) -> &[u8] {
         match self {
-            Self::Stored(entry) => Some(entry),
-            Self::Made(_) => None,
+            Self::Stored(entry) => &entry.bytes,
+            Self::Made(bytes) => bytes,
         }
     }
 }
@@ -243,7 +236,7 @@ mod tests {
             let before = "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"c\"";
             let entries: Vec<_> = (0..100).map(|at| Arc::new(entry(98 + at, before, "},\"data\":{\"k\":\"v\"}}"))).collect();
             let page = ListPage { revision: Revision(999), items: Vec::new(), continue_token: "a\"b".into(), remaining: Some(4) };
-            let bytes = entries.iter().map(|entry| shape.len(entry)).sum();
+            let bytes = entries.iter().map(|entry| shape.of(entry).len()).sum();
             let list = stored_items(format!("{{\"metadata\":{},\"items\":[", list_meta(&page)), entries, shape, bytes);
             let said = list.left();
             let bytes = list.collect();

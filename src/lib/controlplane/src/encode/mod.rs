@@ -1,5 +1,6 @@
 //! Objects into bytes: slices of stored bytes where that is the answer, documents written on demand where it is not.
 
+pub(crate) mod lent;
 pub(crate) mod list;
 pub(crate) mod pieces;
 pub(crate) mod pretty;

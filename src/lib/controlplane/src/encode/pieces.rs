@@ -6,6 +6,7 @@
 //! every answer anew, cost ten times the rest of a large list.
 
 use super::rows::{Draft, Rows};
+use super::stream::WARMED;
 use super::table::Include;
 use bytes::Bytes;
 use ferrokube_resource::Definition;
@@ -213,7 +214,7 @@ impl Pieces {
     /// again and again, and not dated: it costs a list half as much again to keep its rows.
     pub(crate) fn rows<'d>(&self, listing: &Listing, entries: &[Arc<Entry>], write: impl FnOnce(&[Arc<Entry>]) -> &'d mut Draft) -> (usize, Rows) {
         if !listing.again {
-            let run = &entries[..run_length(entries)];
+            let run = &entries[..entries.len().min(WARMED)];
             return (run.len(), write(run).take());
         }
         let run = listing.run(entries, true);

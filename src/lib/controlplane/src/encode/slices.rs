@@ -3,15 +3,56 @@
 use ferrokube_apimachinery::json::{Layout, forms};
 use ferrokube_resource::Printable;
 use ferrokube_storage::Entry;
+use std::ops::Range;
 
 fn layout(entry: &Entry) -> Layout {
     Layout::from_marks(entry.sidecar.marks, entry.sidecar.revision_at)
 }
 
-/// What follows kind and apiVersion: with an opening brace before it, a list item of a native kind.
-pub(crate) fn untyped(entry: &Entry) -> &[u8] {
-    forms::item(&entry.bytes, &layout(entry))
+/// A view as JSON: a part of the stored bytes between others.
+pub(crate) struct Cut {
+    /// Before the part.
+    pub(crate) head: &'static [u8],
+    /// Of the entry's bytes.
+    pub(crate) part: Range<usize>,
+    /// After the part.
+    pub(crate) tail: &'static [u8],
 }
+
+impl Cut {
+    /// The object without kind and apiVersion, which a list of a native kind has for all of its items.
+    pub(crate) fn untyped(entry: &Entry) -> Self {
+        let length = forms::item(&entry.bytes, &layout(entry)).len();
+        Self { head: b"{", part: entry.bytes.len() - length..entry.bytes.len(), tail: b"" }
+    }
+
+    /// The object.
+    pub(crate) fn whole(entry: &Entry) -> Self {
+        Self { head: b"", part: 0..entry.bytes.len(), tail: b"" }
+    }
+
+    /// Its `PartialObjectMetadata` of a version, without a newline.
+    pub(crate) fn partial(entry: &Entry, version: &str) -> Self {
+        let start = layout(entry).metadata as usize;
+        let head = if version == "v1beta1" { PARTIAL_V1BETA1 } else { PARTIAL_V1 };
+        Self { head, part: start..start + metadata(entry).len(), tail: b"}" }
+    }
+
+    /// How long it is.
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() + self.part.len() + self.tail.len()
+    }
+
+    /// Appends it.
+    pub(crate) fn write(&self, entry: &Entry, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.head);
+        out.extend_from_slice(&entry.bytes[self.part.clone()]);
+        out.extend_from_slice(self.tail);
+    }
+}
+
+const PARTIAL_V1: &[u8] = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
+const PARTIAL_V1BETA1: &[u8] = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#;
 
 /// The metadata object.
 pub(crate) fn metadata(entry: &Entry) -> &[u8] {
@@ -34,32 +75,12 @@ pub(crate) fn uid(entry: &Entry) -> &str {
     std::str::from_utf8(&rest[..end]).unwrap_or_default()
 }
 
-/// Everything before the metadata of a `PartialObjectMetadata`.
-pub(crate) fn partial_head(version: &str) -> &'static str {
-    if version == "v1beta1" {
-        "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1beta1\",\"metadata\":"
-    } else {
-        "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":"
-    }
-}
-
 /// The object as `PartialObjectMetadata`, without a newline.
 pub(crate) fn partial(entry: &Entry, version: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(partial_length(entry, version) + 1);
-    write_partial(entry, version, &mut out);
+    let cut = Cut::partial(entry, version);
+    let mut out = Vec::with_capacity(cut.len() + 1);
+    cut.write(entry, &mut out);
     out
-}
-
-/// Appends [`partial`].
-pub(crate) fn write_partial(entry: &Entry, version: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(partial_head(version).as_bytes());
-    out.extend_from_slice(metadata(entry));
-    out.push(b'}');
-}
-
-/// The length of [`partial`].
-pub(crate) fn partial_length(entry: &Entry, version: &str) -> usize {
-    partial_head(version).len() + metadata(entry).len() + 1
 }
 
 /// A copy with a newline at the end.
@@ -93,7 +114,9 @@ pub(crate) mod tests {
     #[test]
     fn every_view_is_a_slice() {
         let entry = entry(123, r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"}"#, r#"},"data":{"k":"v"}}"#);
-        assert_eq!(untyped(&entry), br#""metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"},"resourceVersion":"123"},"data":{"k":"v"}}"#);
+        let mut untyped = Vec::new();
+        Cut::untyped(&entry).write(&entry, &mut untyped);
+        assert_eq!(untyped, br#"{"metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"},"resourceVersion":"123"},"data":{"k":"v"}}"#);
         let want = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"},"resourceVersion":"123"}}"#;
         assert_eq!(partial(&entry, "v1"), want.as_bytes());
         assert_eq!(uid(&entry), "u-1");

@@ -1,20 +1,16 @@
 //! Bodies that are written while they are sent, in frames of some size; and items between a head and a tail as such a body.
 
-use bytes::Bytes;
-use ferrokube_storage::Entry;
+use super::lent::{Lender, Lent};
+use super::slices::Cut;
+use bytes::{Buf, BufMut};
+use ferrokube_serve::Chunk;
 use http_body::{Frame, SizeHint};
 use std::hint::black_box;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::vec::IntoIter;
 
-/// A frame is sent when it has grown to this. The connection gathers several for each TLS record and write; larger ones leave the processor's nearest cache
-/// before they are encrypted (64 KiB cost a large list a third more).
-pub(crate) const FRAME_BYTES: usize = 12 * 1024;
-/// Room for what exceeds a frame.
-pub(crate) const SLACK_BYTES: usize = 4 * 1024;
 /// So many items ahead are touched together.
 pub(crate) const WARMED: usize = 16;
 /// And so much of each.
@@ -24,8 +20,8 @@ const YIELD_BYTES: usize = 256 * 1024;
 
 /// What is written while it is sent.
 pub(crate) trait Fill: Unpin + Send + 'static {
-    /// The next frame's bytes; `None` at the end.
-    fn fill(&mut self) -> Option<Vec<u8>>;
+    /// The next frame; `None` at the end.
+    fn fill(&mut self) -> Option<Chunk>;
 
     /// Whether nothing follows.
     fn is_done(&self) -> bool;
@@ -42,7 +38,7 @@ pub(crate) trait Fill: Unpin + Send + 'static {
     {
         let mut all = Vec::with_capacity(self.left().map_or(0, |left| usize::try_from(left).unwrap_or(0)));
         while let Some(frame) = self.fill() {
-            all.extend_from_slice(&frame);
+            all.put(frame);
         }
         all
     }
@@ -61,10 +57,10 @@ impl<F: Fill> Streamed<F> {
 }
 
 impl<F: Fill> http_body::Body for Streamed<F> {
-    type Data = Bytes;
+    type Data = Chunk;
     type Error = io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
         let this = self.get_mut();
         if this.since_yield >= YIELD_BYTES {
             this.since_yield = 0;
@@ -72,8 +68,8 @@ impl<F: Fill> http_body::Body for Streamed<F> {
             return Poll::Pending;
         }
         let frame = this.fill.fill();
-        this.since_yield += frame.as_ref().map_or(0, Vec::len);
-        Poll::Ready(frame.map(|bytes| Ok(Frame::data(bytes.into()))))
+        this.since_yield += frame.as_ref().map_or(0, Chunk::remaining);
+        Poll::Ready(frame.map(|chunk| Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -85,67 +81,54 @@ impl<F: Fill> http_body::Body for Streamed<F> {
     }
 }
 
-/// What an item is cut out of.
-pub(crate) trait Cut: Unpin + Send + 'static {
-    /// The stored object, if it is one.
-    fn entry(&self) -> Option<&Entry>;
-}
-
-impl Cut for Arc<Entry> {
-    fn entry(&self) -> Option<&Entry> {
-        Some(self)
-    }
-}
-
 /// Items, separated by commas.
-pub(crate) struct Items<I, W> {
+pub(crate) struct Items<I, C> {
     head: Vec<u8>,
     items: IntoIter<I>,
-    write: W,
+    cut: C,
     tail: &'static [u8],
     first: bool,
     /// So many of the next items were touched.
     warmed: usize,
-    /// Bytes that are still to be sent, when that is known.
-    left: Option<u64>,
+    /// Bytes that are still to be sent.
+    left: usize,
     done: bool,
 }
 
-impl<I: Cut, W: FnMut(&I, &mut Vec<u8>) + Unpin + Send + 'static> Items<I, W> {
-    /// `items_bytes` is how long the items are together without their commas, if that is known.
-    pub(crate) fn new(head: Vec<u8>, items: Vec<I>, tail: &'static [u8], items_bytes: Option<usize>, write: W) -> Self {
-        let around = head.len() + items.len().saturating_sub(1) + tail.len();
-        let left = items_bytes.map(|bytes| (around + bytes) as u64);
-        Self { head, items: items.into_iter(), write, tail, first: true, warmed: 0, left, done: false }
+impl<I: Lender, C: Fn(&I) -> Cut + Unpin + Send + 'static> Items<I, C> {
+    /// `items_bytes` is how long the items are together without their commas.
+    pub(crate) fn new(head: Vec<u8>, items: Vec<I>, tail: &'static [u8], items_bytes: usize, cut: C) -> Self {
+        let left = head.len() + items_bytes + items.len().saturating_sub(1) + tail.len();
+        Self { head, items: items.into_iter(), cut, tail, first: true, warmed: 0, left, done: false }
     }
 }
 
-impl<I: Cut, W: FnMut(&I, &mut Vec<u8>) + Unpin + Send + 'static> Fill for Items<I, W> {
-    fn fill(&mut self) -> Option<Vec<u8>> {
+impl<I: Lender, C: Fn(&I) -> Cut + Unpin + Send + 'static> Fill for Items<I, C> {
+    fn fill(&mut self) -> Option<Chunk> {
         if self.done {
             return None;
         }
-        let left = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
-        let mut out = Vec::with_capacity(left.min(FRAME_BYTES + SLACK_BYTES));
-        out.append(&mut self.head);
-        while out.len() < FRAME_BYTES {
+        let mut frame = Lent::new(self.left);
+        frame.copy(&std::mem::take(&mut self.head));
+        while !frame.is_full() {
             if self.warmed == 0 {
                 self.warmed = WARMED;
                 warm(&self.items.as_slice()[..WARMED.min(self.items.len())]);
             }
             self.warmed -= 1;
             let Some(item) = self.items.next() else {
-                out.extend_from_slice(self.tail);
+                frame.copy(self.tail);
                 self.done = true;
                 break;
             };
             if !std::mem::take(&mut self.first) {
-                out.push(b',');
+                frame.copy(b",");
             }
-            (self.write)(&item, &mut out);
+            let Cut { head, part, tail } = (self.cut)(&item);
+            frame.lend(item, head, part, tail);
         }
-        self.left = self.left.map(|left| left.saturating_sub(out.len() as u64));
-        Some(out)
+        self.left = self.left.saturating_sub(frame.remaining());
+        Some(Chunk::lent(frame))
     }
 
     fn is_done(&self) -> bool {
@@ -153,17 +136,17 @@ impl<I: Cut, W: FnMut(&I, &mut Vec<u8>) + Unpin + Send + 'static> Fill for Items
     }
 
     fn left(&self) -> Option<u64> {
-        self.left
+        Some(self.left as u64)
     }
 }
 
 /// Touches every cache line of the next items. These loads do not depend on each other and wait for the memory together; writing would wait for one object
 /// after the other.
-pub(crate) fn warm<I: Cut>(items: &[I]) {
+pub(crate) fn warm<I: Lender>(items: &[I]) {
     let mut seen = 0;
-    for entry in items.iter().filter_map(Cut::entry) {
-        let bytes = &entry.bytes[..entry.bytes.len().min(WARMED_BYTES)];
-        seen = bytes.iter().step_by(64).fold(seen, |seen, byte| seen ^ byte);
+    for item in items {
+        let bytes = item.bytes();
+        seen = bytes[..bytes.len().min(WARMED_BYTES)].iter().step_by(64).fold(seen, |seen, byte| seen ^ byte);
     }
     black_box(seen);
 }
@@ -171,24 +154,26 @@ pub(crate) fn warm<I: Cut>(items: &[I]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encode::lent::COPIED_BYTES;
     use crate::encode::slices::tests::entry;
+    use ferrokube_storage::Entry;
+    use std::sync::Arc;
 
-    fn items(count: u64) -> Vec<Arc<Entry>> {
-        let value = "v".repeat(700);
+    fn items(count: u64, length: usize) -> Vec<Arc<Entry>> {
+        let value = "v".repeat(length);
         let tail = format!("}},\"data\":{{\"k\":\"{value}\"}}}}");
         (0..count).map(|at| Arc::new(entry(100 + at, &format!("{{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"c{at}\""), &tail))).collect()
     }
 
-    fn write(entry: &Arc<Entry>, out: &mut Vec<u8>) {
-        out.extend_from_slice(&entry.bytes);
+    fn list(items: Vec<Arc<Entry>>) -> impl Fill {
+        let bytes = items.iter().map(|entry| entry.bytes.len()).sum();
+        Items::new(b"[".to_vec(), items, b"]", bytes, |entry: &Arc<Entry>| Cut::whole(entry))
     }
 
     #[test]
     fn a_body_is_as_long_as_it_said() {
         for count in [0, 1, 3, 500] {
-            let items = items(count);
-            let bytes = items.iter().map(|entry| entry.bytes.len()).sum();
-            let body = Items::new(b"[".to_vec(), items, b"]", Some(bytes), write);
+            let body = list(items(count, 700));
             let said = body.left();
             let all = body.collect();
             assert_eq!(said, Some(all.len() as u64));
@@ -198,17 +183,23 @@ mod tests {
 
     #[test]
     fn frames_are_large_and_others_get_their_turn() {
-        let mut list = Streamed::new(Items::new(b"[".to_vec(), items(1000), b"]", None, write));
+        for length in [100, 700, 1500, 100_000] {
+            frames_of(length);
+        }
+    }
+
+    fn frames_of(length: usize) {
+        let mut list = Streamed::new(list(items(1000, length)));
         let mut context = Context::from_waker(std::task::Waker::noop());
         let (mut sizes, mut yields) = (Vec::new(), 0);
         loop {
             match http_body::Body::poll_frame(Pin::new(&mut list), &mut context) {
-                Poll::Ready(Some(frame)) => sizes.push(frame.unwrap().into_data().unwrap().len()),
+                Poll::Ready(Some(frame)) => sizes.push(frame.unwrap().into_data().unwrap().remaining()),
                 Poll::Ready(None) => break,
                 Poll::Pending => yields += 1,
             }
         }
-        assert!(sizes[..sizes.len() - 1].iter().all(|size| *size >= FRAME_BYTES), "{sizes:?}");
-        assert!(yields >= 2);
+        assert!(sizes[..sizes.len() - 1].iter().all(|size| *size >= COPIED_BYTES), "{sizes:?}");
+        assert_eq!(yields >= 2, length >= 700);
     }
 }

@@ -1,8 +1,10 @@
 //! Tables: what kubectl prints. Rows carry cells and, as asked, nothing, the metadata or the whole object.
 
+use super::lent::{COPIED_BYTES, SLACK_BYTES};
 use super::pieces::{self, Listing, Pieces, Scope};
 use super::rows::{Ages, Draft, Filling, Future};
-use super::stream::{FRAME_BYTES, Fill, SLACK_BYTES, WARMED, warm};
+use super::slices::Cut;
+use super::stream::{Fill, WARMED, warm};
 use super::{canonical, entry_document, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -11,6 +13,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time, yaml};
 use ferrokube_registry::{Object, Served};
 use ferrokube_resource::{Cell, Column, Printable, Row};
+use ferrokube_serve::Chunk;
 use ferrokube_storage::Entry;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -173,7 +176,7 @@ impl Table {
         let out = &mut self.draft.bytes;
         match self.include {
             Include::None => out.extend_from_slice(b"null"),
-            Include::Metadata => slices::write_partial(entry, self.version, out),
+            Include::Metadata => Cut::partial(entry, self.version).write(entry, out),
             Include::Object => out.extend_from_slice(&entry.bytes),
         }
         out.push(b'}');
@@ -251,15 +254,15 @@ impl Stream {
 }
 
 impl Fill for Stream {
-    fn fill(&mut self) -> Option<Vec<u8>> {
+    fn fill(&mut self) -> Option<Chunk> {
         if self.done {
             return None;
         }
-        let mut out = Vec::with_capacity(FRAME_BYTES + SLACK_BYTES);
+        let mut out = Vec::with_capacity(COPIED_BYTES + SLACK_BYTES);
         out.append(&mut self.head);
-        while out.len() < FRAME_BYTES {
+        while out.len() < COPIED_BYTES {
             if let Some(filling) = &mut self.filling
-                && !filling.fill(&mut self.ages, &mut out, FRAME_BYTES)
+                && !filling.fill(&mut self.ages, &mut out, COPIED_BYTES)
             {
                 break;
             }
@@ -274,7 +277,7 @@ impl Fill for Stream {
                 out.push(b',');
             }
         }
-        Some(out)
+        Some(out.into())
     }
 
     fn is_done(&self) -> bool {
@@ -284,8 +287,8 @@ impl Fill for Stream {
 
 fn push_computed(cell: Option<Cell<'_>>, draft: &mut Draft) {
     match cell {
-        Some(Cell { since: Some(since), .. }) => draft.age(since, Future::Now),
-        Some(cell) => draft.bytes.extend_from_slice(cell.json),
+        Some(Cell::Since(since)) => draft.age(since, Future::Now),
+        Some(Cell::Json(text)) => draft.bytes.extend_from_slice(text),
         None => draft.bytes.extend_from_slice(b"null"),
     }
 }

@@ -22,7 +22,7 @@ impl Lines {
     /// The next bytes; `None` at the end.
     async fn frame(&mut self) -> Option<bytes::Bytes> {
         let frame = tokio::time::timeout(Duration::from_secs(120), self.body.frame()).await.expect("a frame comes in time")?;
-        Some(frame.unwrap().into_data().unwrap())
+        Some(frame.unwrap().into_data().unwrap().into_bytes())
     }
 
     async fn next(&mut self) -> Option<Value> {
@@ -106,7 +106,7 @@ async fn protobuf_watches_are_length_delimited() {
     assert_eq!(response.headers()["content-type"], "application/vnd.kubernetes.protobuf;stream=watch");
     let mut body = response.into_body();
     let created = server.configmap("a").await.json();
-    let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    let frame = body.frame().await.unwrap().unwrap().into_data().unwrap().into_bytes();
     let length = usize::try_from(u32::from_be_bytes(frame[..4].try_into().unwrap())).unwrap();
     assert_eq!(length, frame.len() - 4);
     let at = frame.windows(4).position(|window| window == b"k8s\0").unwrap();

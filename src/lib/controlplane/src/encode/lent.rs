@@ -1,0 +1,182 @@
+//! Parts of stored objects on their way out: long ones are lent from where they are stored, so that the first copy is the one that is encrypted; short ones
+//! are copied together.
+
+use bytes::Buf;
+use std::io::IoSlice;
+use std::ops::Range;
+
+/// A shorter part is copied: that costs less than to carry one more slice through every layer below.
+const SHORTEST_BYTES: usize = 1024;
+/// What hyper hands over in one write; more slices would wait for the next.
+const SLICES: usize = 64;
+/// What the TLS library encrypts before it writes.
+const LENT_BYTES: usize = 64 * 1024;
+/// So much is copied at most. Larger frames leave the processor's nearest cache before they are encrypted (64 KiB cost a list a third more).
+pub(crate) const COPIED_BYTES: usize = 12 * 1024;
+/// Room for what exceeds a frame.
+pub(crate) const SLACK_BYTES: usize = 4 * 1024;
+
+/// What has bytes to lend.
+pub(crate) trait Lender: Unpin + Send + 'static {
+    /// The bytes. They do not change.
+    fn bytes(&self) -> &[u8];
+}
+
+enum Slice {
+    /// Of what was copied.
+    Copied(Range<usize>),
+    /// Of the bytes of a lender.
+    Lent(usize, Range<usize>),
+}
+
+/// A frame of parts.
+pub(crate) struct Lent<L> {
+    copied: Vec<u8>,
+    lenders: Vec<L>,
+    slices: Vec<Slice>,
+    /// The first slice that was not taken whole, and how much of it was.
+    at: usize,
+    taken: usize,
+    left: usize,
+}
+
+impl<L: Lender> Lent<L> {
+    /// An empty frame after which at most `rest` bytes follow.
+    pub(crate) fn new(rest: usize) -> Self {
+        let copied = Vec::with_capacity(rest.min(SHORTEST_BYTES));
+        Self { copied, lenders: Vec::new(), slices: Vec::new(), at: 0, taken: 0, left: 0 }
+    }
+
+    /// Whether it should be sent before more comes to it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.copied.len() >= COPIED_BYTES || self.slices.len() >= SLICES || self.left >= LENT_BYTES
+    }
+
+    /// Appends a copy.
+    pub(crate) fn copy(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let start = self.copied.len();
+        if self.copied.capacity() - start < bytes.len() && start >= SHORTEST_BYTES {
+            self.copied.reserve_exact((COPIED_BYTES + SLACK_BYTES).saturating_sub(start).max(bytes.len()));
+        }
+        self.copied.extend_from_slice(bytes);
+        self.left += bytes.len();
+        match self.slices.last_mut() {
+            Some(Slice::Copied(last)) => last.end = self.copied.len(),
+            _ => self.slices.push(Slice::Copied(start..self.copied.len())),
+        }
+    }
+
+    /// Appends a part of a lender's bytes between others.
+    pub(crate) fn lend(&mut self, lender: L, head: &[u8], part: Range<usize>, tail: &[u8]) {
+        self.copy(head);
+        if part.len() < SHORTEST_BYTES {
+            self.copy(&lender.bytes()[part]);
+        } else {
+            self.left += part.len();
+            self.slices.push(Slice::Lent(self.lenders.len(), part));
+            self.lenders.push(lender);
+        }
+        self.copy(tail);
+    }
+
+    fn bytes_of(&self, slice: &Slice) -> &[u8] {
+        match slice {
+            Slice::Copied(range) => &self.copied[range.clone()],
+            Slice::Lent(lender, range) => &self.lenders[*lender].bytes()[range.clone()],
+        }
+    }
+}
+
+impl<L: Lender> Buf for Lent<L> {
+    fn remaining(&self) -> usize {
+        self.left
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.slices.get(self.at).map_or(&[], |slice| &self.bytes_of(slice)[self.taken..])
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let (mut taken, mut count) = (self.taken, 0);
+        for slice in &self.slices[self.at..] {
+            count += ferrokube_serve::slice(&self.bytes_of(slice)[taken..], &mut slices[count..]);
+            taken = 0;
+        }
+        count
+    }
+
+    fn advance(&mut self, count: usize) {
+        assert!(count <= self.left, "no more than is there is taken");
+        self.left -= count;
+        self.taken += count;
+        while let Some(slice) = self.slices.get(self.at) {
+            let length = match slice {
+                Slice::Copied(range) | Slice::Lent(_, range) => range.len(),
+            };
+            if self.taken < length {
+                break;
+            }
+            self.taken -= length;
+            self.at += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Lender for Vec<u8> {
+        fn bytes(&self) -> &[u8] {
+            self
+        }
+    }
+
+    /// Parts of many lengths, and all of their bytes.
+    fn frame() -> (Lent<Vec<u8>>, Vec<u8>) {
+        let (mut lent, mut all) = (Lent::new(usize::MAX), Vec::new());
+        for (length, byte) in [0, 1, SHORTEST_BYTES - 1, SHORTEST_BYTES, 5000, 3, 20_000].into_iter().zip(b'a'..) {
+            let lender = vec![byte; length + 2];
+            lent.lend(lender, b"<", 1..length + 1, b">");
+            all.extend([b"<".as_slice(), &vec![byte; length], b">"].concat());
+        }
+        (lent, all)
+    }
+
+    #[test]
+    fn however_it_is_taken_it_is_the_same() {
+        let (lent, all) = frame();
+        assert_eq!(lent.remaining(), all.len());
+        assert!(lent.lenders.len() == 3 && lent.slices.len() < 9, "short ones are joined");
+        for step in [1, 7, 1000, 4096, 100_000] {
+            let (mut lent, _) = frame();
+            let mut taken = Vec::new();
+            while lent.has_remaining() {
+                let mut slices = [IoSlice::new(&[]); 3];
+                let count = lent.chunks_vectored(&mut slices);
+                assert!(count > 0 && lent.chunk().starts_with(&slices[0]));
+                let next: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).take(step).collect();
+                taken.extend_from_slice(&next);
+                lent.advance(next.len());
+            }
+            assert_eq!(taken, all);
+            assert!(lent.chunk().is_empty());
+        }
+        assert_eq!(frame().0.copy_to_bytes(all.len()), all);
+    }
+
+    #[test]
+    fn a_frame_is_full_of_bytes_or_slices() {
+        for (length, most) in [(10, COPIED_BYTES + SLACK_BYTES), (900, COPIED_BYTES + SLACK_BYTES), (1600, LENT_BYTES), (60_000, 2 * LENT_BYTES)] {
+            let mut lent = Lent::new(usize::MAX);
+            while !lent.is_full() {
+                lent.lend(vec![b'x'; length], b"{", 0..length, b"}");
+            }
+            assert!(lent.remaining() <= most && lent.slices.len() <= SLICES + 2, "{length}: {} bytes", lent.remaining());
+            assert!(lent.copied.capacity() <= COPIED_BYTES + SLACK_BYTES);
+        }
+    }
+}
