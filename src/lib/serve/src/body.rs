@@ -13,6 +13,10 @@ use std::time::Duration;
 /// A response body: whole, or streamed chunk by chunk.
 pub type Body = UnsyncBoxBody<Chunk, io::Error>;
 
+/// So many bytes of answers go to the socket in one write. With what TLS adds they fit into one segment of 64 KiB, the largest that Linux sends to a process
+/// on the same machine or leaves to a network card to divide. A few bytes more would go as a second one, which costs nearly as much.
+pub const WRITE_BYTES: usize = 65_000;
+
 /// Bytes of a body: their own, or lent from where they are kept, perhaps in many places. What is lent is not copied before it is encrypted.
 pub struct Chunk(Kept);
 

@@ -1,6 +1,6 @@
 //! One connection: handshake, protocol by ALPN, requests, drain.
 
-use crate::body::{empty, full};
+use crate::body::{WRITE_BYTES, empty, full};
 use crate::broken;
 use crate::cork::{Cork, Turns};
 use crate::gate::gated;
@@ -46,7 +46,8 @@ pub(crate) struct Shared {
 pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: SocketAddr) {
     // Small answers must not wait for acknowledgements of earlier ones; a socket that is gone already fails at its first read.
     let _ = socket.set_nodelay(true);
-    let stream = match tokio::time::timeout(shared.limits.handshake, shared.acceptor.accept(Socket(socket))).await {
+    let accepted = shared.acceptor.accept_with(Socket(socket), |session| session.set_buffer_limit(Some(WRITE_BYTES)));
+    let stream = match tokio::time::timeout(shared.limits.handshake, accepted).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);

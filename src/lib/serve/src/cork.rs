@@ -4,6 +4,7 @@
 //! one event. Here writes go into a buffer, flushing does nothing, and whoever drives the connection drains the buffer at the end of its turn. So that a
 //! turn is worth it, a connection with several requests in flight lets the tasks of its streams, which are woken by the same event, go first.
 
+use crate::body::WRITE_BYTES;
 use crate::guard::Activity;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -12,14 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is gathered at most; then the connection has to wait for its client. As much as the TLS library encrypts before it wants to write.
-const GATHERED_BYTES: usize = 64 * 1024;
-
 /// The byte stream that hyper gets. All clones are one.
 pub(crate) struct Cork<T>(Arc<Mutex<Gathering<T>>>);
 
 struct Gathering<T> {
     inner: T,
+    /// At most [`WRITE_BYTES`]; then the connection has to wait for its client.
     buffer: Vec<u8>,
     /// So much of the buffer is written.
     sent: usize,
@@ -66,12 +65,12 @@ impl<T: AsyncWrite + Unpin> Gathering<T> {
     }
 
     fn poll_gather(&mut self, task: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if self.failed.is_some() || self.buffer.len() >= GATHERED_BYTES {
+        if self.failed.is_some() || self.buffer.len() >= WRITE_BYTES {
             ready!(self.poll_drain(task))?;
         }
         let before = self.buffer.len();
         for slice in slices {
-            let room = GATHERED_BYTES - self.buffer.len();
+            let room = WRITE_BYTES - self.buffer.len();
             self.buffer.extend_from_slice(&slice[..slice.len().min(room)]);
         }
         Poll::Ready(Ok(self.buffer.len() - before))
@@ -180,7 +179,7 @@ mod tests {
         let writing = async move {
             for piece in 0..200_u8 {
                 writer.write_all(&[piece; 4096]).await.unwrap();
-                assert!(writer.lock().buffer.len() <= GATHERED_BYTES);
+                assert!(writer.lock().buffer.len() <= WRITE_BYTES);
             }
             writer.shutdown().await.unwrap();
         };

@@ -2,19 +2,16 @@
 //! are copied together.
 
 use bytes::Buf;
+use ferrokube_serve::WRITE_BYTES;
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// A shorter part is copied: that costs less than to carry one more slice through every layer below.
-const SHORTEST_BYTES: usize = 1024;
-/// What hyper hands over in one write; more slices would wait for the next.
-const SLICES: usize = 64;
-/// What the TLS library encrypts before it writes.
-const LENT_BYTES: usize = 64 * 1024;
-/// So much is copied at most. Larger frames leave the processor's nearest cache before they are encrypted (64 KiB cost a list a third more).
-pub(crate) const COPIED_BYTES: usize = 12 * 1024;
-/// Room for what exceeds a frame.
-pub(crate) const SLACK_BYTES: usize = 4 * 1024;
+/// A frame has no more slices: hyper hands over 64 in one write, and puts some around them.
+const SLICES: usize = 60;
+/// A shorter part is copied, and so is one that would let the slices be shorter than this on average: else they would be used up before a write is full.
+const SHORTEST_BYTES: usize = WRITE_BYTES / SLICES + 1;
+/// Room for what is copied, to begin with.
+const COPIED_BYTES: usize = 16 * 1024;
 
 /// What has bytes to lend.
 pub(crate) trait Lender: Unpin + Send + 'static {
@@ -41,15 +38,15 @@ pub(crate) struct Lent<L> {
 }
 
 impl<L: Lender> Lent<L> {
-    /// An empty frame after which at most `rest` bytes follow.
+    /// An empty frame, when at most so much is still to be sent.
     pub(crate) fn new(rest: usize) -> Self {
-        let copied = Vec::with_capacity(rest.min(SHORTEST_BYTES));
+        let copied = Vec::with_capacity(rest.min(COPIED_BYTES));
         Self { copied, lenders: Vec::new(), slices: Vec::new(), at: 0, taken: 0, left: 0 }
     }
 
-    /// Whether it should be sent before more comes to it.
-    pub(crate) fn is_full(&self) -> bool {
-        self.copied.len() >= COPIED_BYTES || self.slices.len() >= SLICES || self.left >= LENT_BYTES
+    /// Whether so many bytes more fit into it. Into an empty one, anything does.
+    pub(crate) fn fits(&self, bytes: usize) -> bool {
+        self.left == 0 || (self.left + bytes <= WRITE_BYTES && self.slices.len() + 2 <= SLICES)
     }
 
     /// Appends a copy.
@@ -58,8 +55,8 @@ impl<L: Lender> Lent<L> {
             return;
         }
         let start = self.copied.len();
-        if self.copied.capacity() - start < bytes.len() && start >= SHORTEST_BYTES {
-            self.copied.reserve_exact((COPIED_BYTES + SLACK_BYTES).saturating_sub(start).max(bytes.len()));
+        if self.copied.capacity() - start < bytes.len() {
+            self.copied.reserve_exact(bytes.len().max(WRITE_BYTES - start.min(WRITE_BYTES)));
         }
         self.copied.extend_from_slice(bytes);
         self.left += bytes.len();
@@ -72,7 +69,7 @@ impl<L: Lender> Lent<L> {
     /// Appends a part of a lender's bytes between others.
     pub(crate) fn lend(&mut self, lender: L, head: &[u8], part: Range<usize>, tail: &[u8]) {
         self.copy(head);
-        if part.len() < SHORTEST_BYTES {
+        if part.len() < SHORTEST_BYTES || self.left + part.len() < SHORTEST_BYTES * (self.slices.len() + 1) {
             self.copy(&lender.bytes()[part]);
         } else {
             self.left += part.len();
@@ -150,7 +147,7 @@ mod tests {
     fn however_it_is_taken_it_is_the_same() {
         let (lent, all) = frame();
         assert_eq!(lent.remaining(), all.len());
-        assert!(lent.lenders.len() == 3 && lent.slices.len() < 9, "short ones are joined");
+        assert!(lent.lenders.len() >= 2 && lent.slices.len() <= 2 * lent.lenders.len() + 1, "what is short is joined");
         for step in [1, 7, 1000, 4096, 100_000] {
             let (mut lent, _) = frame();
             let mut taken = Vec::new();
@@ -169,14 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_full_of_bytes_or_slices() {
-        for (length, most) in [(10, COPIED_BYTES + SLACK_BYTES), (900, COPIED_BYTES + SLACK_BYTES), (1600, LENT_BYTES), (60_000, 2 * LENT_BYTES)] {
+    fn a_frame_fills_a_write_with_few_slices() {
+        for length in [10, 900, 1100, 1400, 1600, 3000, 30_000, 60_000, 200_000] {
             let mut lent = Lent::new(usize::MAX);
-            while !lent.is_full() {
+            while lent.fits(length + 2) {
                 lent.lend(vec![b'x'; length], b"{", 0..length, b"}");
             }
-            assert!(lent.remaining() <= most && lent.slices.len() <= SLICES + 2, "{length}: {} bytes", lent.remaining());
-            assert!(lent.copied.capacity() <= COPIED_BYTES + SLACK_BYTES);
+            let whole = (WRITE_BYTES / (length + 2)).max(1) * (length + 2);
+            assert!((whole.saturating_sub(length + 2)..=whole).contains(&lent.remaining()), "{length}: {} bytes", lent.remaining());
+            assert!(lent.slices.len() <= SLICES && lent.lenders.is_empty() == (length < SHORTEST_BYTES), "{length}: {} slices", lent.slices.len());
+            assert!(lent.copied.capacity() <= WRITE_BYTES);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Tables: what kubectl prints. Rows carry cells and, as asked, nothing, the metadata or the whole object.
 
-use super::lent::{COPIED_BYTES, SLACK_BYTES};
 use super::pieces::{self, Listing, Pieces, Scope};
 use super::rows::{Ages, Draft, Filling, Future};
 use super::slices::Cut;
@@ -13,12 +12,15 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time, yaml};
 use ferrokube_registry::{Object, Served};
 use ferrokube_resource::{Cell, Column, Printable, Row};
-use ferrokube_serve::Chunk;
+use ferrokube_serve::{Chunk, WRITE_BYTES};
 use ferrokube_storage::Entry;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 const TAIL: &[u8] = b"]}\n";
+
+/// A frame: a write, but for an age more and what HTTP puts around it.
+const FRAME_BYTES: usize = WRITE_BYTES - 64;
 
 /// Tables of no more rows are made anew each time, and sent whole.
 pub(crate) const FEW: usize = 32;
@@ -133,7 +135,7 @@ impl Table {
         let is_direct = self.served.direct();
         for (at, entry) in entries.iter().enumerate() {
             if at % WARMED == 0 {
-                warm(&entries[at..entries.len().min(at + WARMED)]);
+                warm(entries[at..].iter().take(WARMED).map(|entry| &entry.bytes[..]));
             }
             if at > 0 {
                 self.draft.bytes.push(b',');
@@ -258,11 +260,11 @@ impl Fill for Stream {
         if self.done {
             return None;
         }
-        let mut out = Vec::with_capacity(COPIED_BYTES + SLACK_BYTES);
+        let mut out = Vec::with_capacity(WRITE_BYTES);
         out.append(&mut self.head);
-        while out.len() < COPIED_BYTES {
+        while out.len() < FRAME_BYTES {
             if let Some(filling) = &mut self.filling
-                && !filling.fill(&mut self.ages, &mut out, COPIED_BYTES)
+                && !filling.fill(&mut self.ages, &mut out, FRAME_BYTES)
             {
                 break;
             }
