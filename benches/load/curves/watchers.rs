@@ -2,7 +2,8 @@
 
 use super::{Figures, figures, progress};
 use crate::connection::Protocol;
-use crate::scenarios::watch::{EVENTS, fan_out};
+use crate::measure::Sample;
+use crate::scenarios::watch::{EVENTS, fan_out, held};
 use crate::space::Space;
 use crate::target::Target;
 use std::sync::Arc;
@@ -13,9 +14,9 @@ pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Res
     for size in sizes {
         progress("watchers", *size);
         let space = Space::make(target.clone()).await?;
+        let held = held(&space, Protocol::Http2, *size, &mut Sample::default()).await?;
         let sample = fan_out(&space, Protocol::Http2, (*size, EVENTS)).await?;
         space.remove().await?;
-        let held = sample.figures.iter().find(|(name, _)| *name == "KiB/watch").map_or(f64::NAN, |(_, value)| *value);
         points.push((*size, figures([("event-us", sample.cpu_ms() * 1e3), ("last-ms", sample.percentile(0.5)), ("KiB/watch", held)])));
     }
     Ok(points)

@@ -4,7 +4,9 @@ use super::patch::patch;
 use super::{Measuring, Plan, Scenario};
 use crate::connection::{Ask, Connection, Protocol};
 use crate::measure::{Sample, cpu, resident_kib};
+use crate::process::Own;
 use crate::space::Space;
+use crate::target::Target;
 use anyhow::{Context, ensure};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -15,10 +17,12 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 /// Events of a round unless told otherwise.
-pub(crate) const EVENTS: usize = 20;
+pub(crate) const EVENTS: usize = 300;
 /// Watches on one connection of HTTP/2: what client-go opens at most.
 const STREAMS: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Before memory is looked at.
+const REST: Duration = Duration::from_secs(2);
 
 pub(crate) const ALL: &[Scenario] = &[
     Scenario {
@@ -33,7 +37,46 @@ pub(crate) const ALL: &[Scenario] = &[
         starts: false,
         run: |space, plan| watches(space, plan, Protocol::Http2),
     },
+    Scenario {
+        name: "watch-memory",
+        what: "opening --watchers watches, and resident KiB for each, a connection each and 100 on a connection",
+        starts: false,
+        run: |space, plan| Box::pin(memory(space, plan.watchers)),
+    },
 ];
+
+/// What a watch holds; each protocol in a process of its own when it can be started: what others freed there would be used again.
+async fn memory(space: &Space, watchers: usize) -> anyhow::Result<Sample> {
+    let mut sample = Sample::default();
+    for (protocol, name) in [(Protocol::Http1, "KiB/h1-watch"), (Protocol::Http2, "KiB/h2-watch")] {
+        let held = match space.target.binary.clone() {
+            None => held(space, protocol, watchers, &mut sample).await?,
+            Some(binary) => {
+                let own = Own::start(binary).await?;
+                let held = held(&Space::make(Arc::new(Target::of(&own)?)).await?, protocol, watchers, &mut sample).await?;
+                own.stop().await?;
+                held
+            }
+        };
+        sample.figures.push((name, held));
+    }
+    Ok(sample)
+}
+
+/// Resident KiB for each watch a moment after all were opened; adds what opening them took.
+pub(crate) async fn held(space: &Space, protocol: Protocol, watchers: usize, sample: &mut Sample) -> anyhow::Result<f64> {
+    space.fill(1).await?;
+    let pids = &space.target.pids;
+    tokio::time::sleep(REST).await;
+    let idle = resident_kib(pids);
+    let (before, begun) = (cpu(pids), Instant::now());
+    let crowd = Crowd::open(space, protocol, watchers).await?;
+    sample.count += crowd.watchers;
+    sample.wall += begun.elapsed();
+    sample.cpu += cpu(pids).saturating_sub(before);
+    tokio::time::sleep(REST).await;
+    Ok(resident_kib(pids).saturating_sub(idle) as f64 / crowd.watchers as f64)
+}
 
 fn watches<'a>(space: &'a Space, plan: &'a Plan, protocol: Protocol) -> Measuring<'a> {
     Box::pin(fan_out(space, protocol, (plan.watchers, plan.events)))
@@ -43,9 +86,7 @@ fn watches<'a>(space: &'a Space, plan: &'a Plan, protocol: Protocol) -> Measurin
 pub(crate) async fn fan_out(space: &Space, protocol: Protocol, (watchers, events): (usize, usize)) -> anyhow::Result<Sample> {
     space.fill(1).await?;
     let pids = &space.target.pids;
-    let before_memory = resident_kib(pids);
     let crowd = Crowd::open(space, protocol, watchers).await?;
-    let held = resident_kib(pids).saturating_sub(before_memory);
     let mut writer = space.connect().await?;
     let (before, begun) = (cpu(pids), Instant::now());
     let mut latencies = Vec::new();
@@ -58,7 +99,7 @@ pub(crate) async fn fan_out(space: &Space, protocol: Protocol, (watchers, events
     let (wall, cpu) = (begun.elapsed(), cpu(pids).saturating_sub(before));
     latencies.sort_unstable();
     let count = events * crowd.watchers;
-    let figures = vec![("KiB/watch", held as f64 / crowd.watchers as f64), ("us/event", cpu.as_secs_f64() * 1e6 / count as f64)];
+    let figures = vec![("us/event", cpu.as_secs_f64() * 1e6 / count as f64)];
     Ok(Sample { count, wall, cpu, latencies, figures })
 }
 

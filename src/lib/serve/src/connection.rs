@@ -77,7 +77,9 @@ fn acknowledge(socket: &TcpStream) {
     let _ = socket;
 }
 
-async fn requests(shared: &Arc<Shared>, stream: TlsStream<Socket>, address: SocketAddr) -> hyper::Result<()> {
+/// The requests of a connection, to its end. No future of ours holds the stream or what is made of it: it would hold each in a place of its own, 4 KiB
+/// of every connection.
+fn requests(shared: &Arc<Shared>, stream: TlsStream<Socket>, address: SocketAddr) -> Pin<Box<dyn Future<Output = hyper::Result<()>> + Send + '_>> {
     let session = stream.get_ref().1;
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let chain = session.peer_certificates().map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect()).unwrap_or_default();
@@ -94,10 +96,11 @@ async fn requests(shared: &Arc<Shared>, stream: TlsStream<Socket>, address: Sock
         let cork = Cork::new(stream);
         let io = TokioIo::new(HeadGuard::new(cork.clone(), Arc::clone(&activity), shared.limits.header, true));
         let connection = http2_builder(&shared.limits).serve_connection(io, service);
-        ending.drive(Turns::new(connection, cork, activity), |mut turns| turns.connection().graceful_shutdown()).await
+        Box::pin(ending.drive(Box::pin(Turns::new(connection, cork, activity)), |mut turns| turns.connection().graceful_shutdown()))
     } else {
         let io = TokioIo::new(HeadGuard::new(stream, activity, shared.limits.header, false));
-        ending.drive(http1_builder(&shared.limits).serve_connection(io, service).with_upgrades(), |connection| connection.graceful_shutdown()).await
+        let connection = Box::pin(http1_builder(&shared.limits).serve_connection(io, service).with_upgrades());
+        Box::pin(ending.drive(connection, |connection| connection.graceful_shutdown()))
     }
 }
 
@@ -137,8 +140,7 @@ struct Ending<'a> {
 }
 
 impl Ending<'_> {
-    async fn drive<C: Future<Output = hyper::Result<()>>>(self, connection: C, end: impl Fn(Pin<&mut C>)) -> hyper::Result<()> {
-        let mut connection = pin!(connection);
+    async fn drive<C: Future<Output = hyper::Result<()>>>(self, mut connection: Pin<Box<C>>, end: impl Fn(Pin<&mut C>)) -> hyper::Result<()> {
         let mut stalled = pin!(self.stalled());
         let is_cut = async {
             tokio::select! {
@@ -288,3 +290,19 @@ fn without_body(response: Response) -> Response {
 
 /// The pause after the system refused to give us a connection: file handles do not come back faster.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<A, F: Future>(_: impl Fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connection_holds_its_stream_once() {
+        type Arguments = (Arc<Shared>, TcpStream, SocketAddr);
+        let handshake = size_of::<tokio_rustls::Accept<Socket>>();
+        let whole = size_of_future(|(shared, socket, address): Arguments| serve(shared, socket, address));
+        assert!(whole < handshake + 512, "{whole} bytes, of which the handshake has {handshake}");
+    }
+}
