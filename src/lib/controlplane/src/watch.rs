@@ -38,7 +38,8 @@ pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, targe
     let include = if matches!(accepted.view, View::Table(_)) { Include::parse(exchange.query.text("includeObject"))? } else { Include::Metadata };
     check_name(target, &options)?;
     let watch = shared.registry.watch(target, options).await?;
-    let stream = Stream {
+    // Boxed: the stream would have a place of its own beside its future, which has one for it, too.
+    let stream = Box::new(Stream {
         watch,
         shared: Arc::clone(shared),
         frames: Frames { served: target.served.clone(), accepted, include, columns_sent: false },
@@ -46,7 +47,7 @@ pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, targe
         ended: false,
         _gauge: shared.metrics.watching(),
         _ending: Ending::of(shared, exchange),
-    };
+    });
     let body = ferrokube_serve::stream(futures::stream::unfold(stream, |mut stream| async move { stream.next().await.map(|frame| (frame, stream)) }));
     let mut response = status::with_type(200, Form::Json.media_type(), body);
     if accepted.form == Form::Protobuf {
@@ -95,7 +96,12 @@ impl Stream {
         }
         let item = self.waiting.pop_front()?;
         let first = self.encode(item);
-        Some(Ok(if self.waiting.is_empty() || first.len() >= FRAME_BYTES { first } else { self.gather(&first) }))
+        let frame = if self.waiting.is_empty() || first.len() >= FRAME_BYTES { first } else { self.gather(&first) };
+        if self.waiting.is_empty() {
+            // A watch that waits holds no room.
+            self.waiting = VecDeque::new();
+        }
+        Some(Ok(frame))
     }
 
     /// The objects of events in the version of the watch, where somebody else converts them. When that fails the watch ends: an event must not be lost.
@@ -106,7 +112,7 @@ impl Stream {
         }
         let entries: Vec<Arc<Entry>> = items.iter().filter_map(entry_of).cloned().collect();
         match self.shared.registry.in_version(served, entries).await {
-            Err(failure) => vec![WatchItem::Error(failure)],
+            Err(failure) => vec![WatchItem::Error(Box::new(failure))],
             Ok(converted) => {
                 let places = items.iter_mut().filter_map(entry_of_mut);
                 places.zip(converted).for_each(|(place, entry)| *place = entry);

@@ -107,8 +107,8 @@ pub enum WatchItem {
         /// The `k8s.io/initial-events-end` one.
         initial_events_end: bool,
     },
-    /// The watch cannot go on: sent as an ERROR event, then closed.
-    Error(Failure),
+    /// The watch cannot go on: sent as an ERROR event, then closed. Boxed, so that an item is as small as an event of the store and takes its place.
+    Error(Box<Failure>),
 }
 
 impl Registry {

@@ -54,7 +54,7 @@ enum Phase {
     /// Follows the history.
     Live(Cursor),
     /// Has one error to send.
-    Failed(Failure),
+    Failed(Box<Failure>),
     /// Over.
     Ended,
 }
@@ -100,7 +100,7 @@ impl Registry {
         if with_state {
             if let Err(failure) = self.wait_for(asked.unwrap_or(0)).await {
                 // The stream has begun: what goes wrong now is an event.
-                return Ok(Phase::Failed(failure));
+                return Ok(Phase::Failed(Box::new(failure)));
             }
             let snapshot = store.snapshot(prefix);
             // A watch that begins with the state is a streaming list, also when it does not say so.
@@ -113,7 +113,7 @@ impl Registry {
         let after = asked.filter(|asked| *asked > 0).unwrap_or(store.revision().0);
         // Nothing can have happened to a resource before it existed, but a client that believes so has seen another one.
         if after < served.definition.since {
-            return Ok(Phase::Failed(too_old(after, store.revision())));
+            return Ok(Phase::Failed(Box::new(too_old(after, store.revision()))));
         }
         Ok(store.watch(prefix, Revision(after)).map_or_else(|error| over(error, after, store.revision()), Phase::Live))
     }
@@ -131,7 +131,7 @@ fn too_old(asked: u64, now: Revision) -> Failure {
 /// How a watch ends that the store cannot go on with.
 fn over(error: WatchError, asked: u64, now: Revision) -> Phase {
     match error {
-        WatchError::Compacted(_) => Phase::Failed(too_old(asked, now)),
+        WatchError::Compacted(_) => Phase::Failed(Box::new(too_old(asked, now))),
         _ => Phase::Ended,
     }
 }
@@ -264,7 +264,7 @@ impl Watch {
 
     fn lose(&mut self, revision: Revision) -> WatchItem {
         self.phase = Phase::Ended;
-        WatchItem::Error(Failure::new(Reason::Expired, format!("too old resource version: {revision}")))
+        WatchItem::Error(Box::new(Failure::new(Reason::Expired, format!("too old resource version: {revision}"))))
     }
 
     /// An event as the selectors show it.

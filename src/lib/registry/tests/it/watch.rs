@@ -202,7 +202,7 @@ async fn fault_19_a_streaming_list_of_a_future_version_is_refused() {
     let Some(WatchItem::Error(failure)) = too_far.next().await.and_then(|mut items| items.pop()) else {
         panic!("one error event");
     };
-    refused(&Err::<(), _>(failure), "Timeout", &["ResourceVersionTooLarge "]);
+    refused(&Err::<(), _>(*failure), "Timeout", &["ResourceVersionTooLarge "]);
     assert!(too_far.next().await.is_none());
 }
 
