@@ -91,8 +91,12 @@ impl Stream {
             if self.ended {
                 return None;
             }
-            let items = self.watch.next().await?;
-            self.waiting = self.in_version(items).await.into();
+            let mut items = self.watch.next().await?;
+            if self.frames.are_converted() {
+                // Boxed: few watches need it, and each would have a place for it.
+                items = Box::pin(self.in_version(items)).await;
+            }
+            self.waiting = items.into();
         }
         let item = self.waiting.pop_front()?;
         let first = self.encode(item);
@@ -104,14 +108,10 @@ impl Stream {
         Some(Ok(frame))
     }
 
-    /// The objects of events in the version of the watch, where somebody else converts them. When that fails the watch ends: an event must not be lost.
+    /// The objects of events in the version of the watch. When that fails the watch ends: an event must not be lost.
     async fn in_version(&self, mut items: Vec<WatchItem>) -> Vec<WatchItem> {
-        let served = &self.frames.served;
-        if matches!(self.frames.accepted.view, View::Metadata(_)) || served.definition.hooks.converter().is_none() {
-            return items;
-        }
         let entries: Vec<Arc<Entry>> = items.iter().filter_map(entry_of).cloned().collect();
-        match self.shared.registry.in_version(served, entries).await {
+        match self.shared.registry.in_version(&self.frames.served, entries).await {
             Err(failure) => vec![WatchItem::Error(Box::new(failure))],
             Ok(converted) => {
                 let places = items.iter_mut().filter_map(entry_of_mut);
@@ -179,6 +179,11 @@ struct Frames {
 }
 
 impl Frames {
+    /// Whether somebody else has to convert the objects.
+    fn are_converted(&self) -> bool {
+        !matches!(self.accepted.view, View::Metadata(_)) && self.served.definition.hooks.converter().is_some()
+    }
+
     fn object(&self, encoder: &Encoder, kind: &'static str, entry: &Arc<Entry>) -> Bytes {
         if self.accepted.form == Form::Json
             && let Some(bytes) = self.sliced(kind, entry)
