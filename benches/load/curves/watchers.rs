@@ -13,8 +13,8 @@ pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Res
     let mut points = Vec::new();
     for size in sizes {
         progress("watchers", *size);
+        let held = held(&target, Protocol::Http2, *size, &mut Sample::default()).await?;
         let space = Space::make(target.clone()).await?;
-        let held = held(&space, Protocol::Http2, *size, &mut Sample::default()).await?;
         let sample = fan_out(&space, Protocol::Http2, (*size, EVENTS)).await?;
         space.remove().await?;
         points.push((*size, figures([("event-us", sample.cpu_ms() * 1e3), ("last-ms", sample.percentile(0.5)), ("KiB/watch", held)])));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// Events of a round unless told otherwise.
+/// Events of a round unless told otherwise: so many that what a server still does for the connections that were just opened is not counted as theirs.
 pub(crate) const EVENTS: usize = 300;
 /// Watches on one connection of HTTP/2: what client-go opens at most.
 const STREAMS: usize = 100;
@@ -45,15 +45,15 @@ pub(crate) const ALL: &[Scenario] = &[
     },
 ];
 
-/// What a watch holds; each protocol in a process of its own when it can be started: what others freed there would be used again.
+/// What a watch holds; each protocol in a process of its own when it can be started. Else the second uses again what the first one freed.
 async fn memory(space: &Space, watchers: usize) -> anyhow::Result<Sample> {
     let mut sample = Sample::default();
     for (protocol, name) in [(Protocol::Http1, "KiB/h1-watch"), (Protocol::Http2, "KiB/h2-watch")] {
         let held = match space.target.binary.clone() {
-            None => held(space, protocol, watchers, &mut sample).await?,
+            None => held(&space.target, protocol, watchers, &mut sample).await?,
             Some(binary) => {
                 let own = Own::start(binary).await?;
-                let held = held(&Space::make(Arc::new(Target::of(&own)?)).await?, protocol, watchers, &mut sample).await?;
+                let held = held(&Arc::new(Target::of(&own)?), protocol, watchers, &mut sample).await?;
                 own.stop().await?;
                 held
             }
@@ -64,18 +64,23 @@ async fn memory(space: &Space, watchers: usize) -> anyhow::Result<Sample> {
 }
 
 /// Resident KiB for each watch a moment after all were opened; adds what opening them took.
-pub(crate) async fn held(space: &Space, protocol: Protocol, watchers: usize, sample: &mut Sample) -> anyhow::Result<f64> {
+pub(crate) async fn held(target: &Arc<Target>, protocol: Protocol, watchers: usize, sample: &mut Sample) -> anyhow::Result<f64> {
+    let space = Space::make(Arc::clone(target)).await?;
     space.fill(1).await?;
-    let pids = &space.target.pids;
+    let pids = &target.pids;
     tokio::time::sleep(REST).await;
     let idle = resident_kib(pids);
     let (before, begun) = (cpu(pids), Instant::now());
-    let crowd = Crowd::open(space, protocol, watchers).await?;
+    let crowd = Crowd::open(&space, protocol, watchers).await?;
     sample.count += crowd.watchers;
     sample.wall += begun.elapsed();
     sample.cpu += cpu(pids).saturating_sub(before);
     tokio::time::sleep(REST).await;
-    Ok(resident_kib(pids).saturating_sub(idle) as f64 / crowd.watchers as f64)
+    let held = resident_kib(pids).saturating_sub(idle) as f64 / crowd.watchers as f64;
+    drop(crowd);
+    space.remove().await?;
+    tokio::time::sleep(REST).await;
+    Ok(held)
 }
 
 fn watches<'a>(space: &'a Space, plan: &'a Plan, protocol: Protocol) -> Measuring<'a> {

@@ -54,8 +54,8 @@ async fn gzip(mut body: Body) -> io::Result<Bytes> {
     while let Some(frame) = body.frame().await {
         let Ok(mut data) = frame?.into_data() else { continue };
         while data.has_remaining() {
-            let written = encoder.write(data.chunk())?;
-            data.advance(written);
+            encoder.write_all(data.chunk())?;
+            data.advance(data.chunk().len());
         }
     }
     encoder.finish().map(Bytes::from)

@@ -111,6 +111,9 @@ pub enum WatchItem {
     Error(Box<Failure>),
 }
 
+/// What makes items of events relies on it.
+const _: () = assert!(size_of::<WatchItem>() <= size_of::<ferrokube_storage::Event>());
+
 impl Registry {
     /// GET of one object or subresource. An object that somebody else must convert is given as it is stored: see [`Self::in_version`]. `resource_version` as given (may wait, or answer 504).
     ///

@@ -60,7 +60,7 @@ impl<'a> Printable<'a> {
     }
 }
 
-/// The cells of one row at some time, as JSON texts one behind the other.
+/// The cells of one row: JSON texts one behind the other, and times whose ages are shown.
 #[derive(Debug)]
 pub struct Row {
     now: SystemTime,

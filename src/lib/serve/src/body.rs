@@ -2,12 +2,14 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, StreamExt};
-use http_body::Frame;
+use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use std::convert::Infallible;
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A response body: whole, or streamed chunk by chunk.
@@ -17,7 +19,7 @@ pub type Body = UnsyncBoxBody<Chunk, io::Error>;
 /// on the same machine or leaves to a network card to divide. A few bytes more would go as a second one, which costs nearly as much.
 pub const WRITE_BYTES: usize = 65_000;
 
-/// Bytes of a body: their own, or lent from where they are kept, perhaps in many places. What is lent is not copied before it is encrypted.
+/// Bytes of a body: their own, or lent from where they are kept, perhaps in many places. On HTTP/1.1 what is lent is not copied before it is encrypted.
 pub struct Chunk(Kept);
 
 enum Kept {
@@ -40,11 +42,11 @@ impl Chunk {
     }
 }
 
-/// Puts bytes into slices that are copied fast; gives how many.
+/// Puts bytes into slices of at most 4 KiB, as far as `slices` have room; gives how many.
 ///
 /// The TLS library copies each slice into a record. glibc copies 8 KiB and more with one string instruction, and where the bytes are in no cache that takes half
-/// as long again as the loop that it has for less (16 MB: 11.5 against 7.7 ms, `docs/speed.md`).
-pub fn slice<'a>(bytes: &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
+/// as long again as the loop that it has for less (`docs/speed.md`).
+pub fn short_slices<'a>(bytes: &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
     const SLICE_BYTES: usize = 4096;
     let pieces = bytes.chunks(SLICE_BYTES);
     let count = pieces.len().min(slices.len());
@@ -89,7 +91,7 @@ impl Buf for Chunk {
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         match &self.0 {
-            Kept::Bytes(bytes) => slice(bytes, slices),
+            Kept::Bytes(bytes) => short_slices(bytes, slices),
             Kept::Lent(lent) => lent.chunks_vectored(slices),
         }
     }
@@ -142,8 +144,28 @@ pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) ->
 }
 
 /// Any body.
-pub fn boxed<D: Into<Chunk> + Buf>(body: impl http_body::Body<Data = D, Error = io::Error> + Send + 'static) -> Body {
-    body.map_frame(|frame| frame.map_data(Into::into)).boxed_unsync()
+pub fn boxed<D: Into<Chunk> + Buf>(body: impl http_body::Body<Data = D, Error = io::Error> + Send + Unpin + 'static) -> Body {
+    Converted(body).boxed_unsync()
+}
+
+/// A body whose data become chunks; its length stays known.
+struct Converted<B>(B);
+
+impl<D: Into<Chunk> + Buf, B: http_body::Body<Data = D> + Unpin> http_body::Body for Converted<B> {
+    type Data = Chunk;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, B::Error>>> {
+        Pin::new(&mut self.0).poll_frame(task).map_ok(|frame| frame.map_data(Into::into))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
 }
 
 /// Reads a request's body whole; its memory is bounded by `limit_bytes` whatever the client announces. Trailers are ignored.
@@ -230,21 +252,27 @@ mod tests {
     #[test]
     fn chunks_give_their_bytes_in_slices_that_are_short() {
         let bytes = Bytes::from((0..=255_u8).cycle().take(10_000).collect::<Vec<u8>>());
-        for mut chunk in [Chunk::from(bytes.clone()), Chunk::lent(bytes.clone())] {
+        for (mut chunk, longest) in [(Chunk::from(bytes.clone()), 4096), (Chunk::lent(bytes.clone()), usize::MAX)] {
             let mut taken = Vec::new();
             while chunk.has_remaining() {
                 let mut slices = [IoSlice::new(&[]); 2];
                 let count = chunk.chunks_vectored(&mut slices);
+                assert!(slices.iter().all(|slice| slice.len() <= longest));
                 taken.extend(slices[..count].iter().flat_map(|slice| slice.to_vec()));
                 chunk.advance(taken.len() - (bytes.len() - chunk.remaining()));
             }
             assert_eq!(taken, bytes);
         }
-        let mut slices = [IoSlice::new(&[]); 9];
-        assert_eq!(slice(&bytes, &mut slices), 3);
-        assert!(slices.iter().all(|slice| slice.len() <= 4096));
         assert_eq!(Chunk::from(bytes.clone()).into_bytes().as_ptr(), bytes.as_ptr(), "not copied");
         assert_eq!(Chunk::lent(bytes.clone()).into_bytes(), bytes);
+    }
+
+    #[test]
+    fn a_body_that_is_boxed_knows_its_length() {
+        let whole = Full::new(Bytes::from_static(b"abc")).map_err(never);
+        let body = boxed(whole);
+        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(3), false));
+        assert!(boxed(Empty::<Bytes>::new().map_err(never)).is_end_stream());
     }
 
     #[tokio::test]

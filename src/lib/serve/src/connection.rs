@@ -290,6 +290,7 @@ fn without_body(response: Response) -> Response {
 
 /// The pause after the system refused to give us a connection: file handles do not come back faster.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,7 @@ mod socket;
 mod stall;
 pub mod tls;
 
-pub use body::{Body, BodyError, Chunk, WRITE_BYTES, boxed, empty, full, read_body, slice, stream};
+pub use body::{Body, BodyError, Chunk, WRITE_BYTES, boxed, empty, full, read_body, short_slices, stream};
 pub use peer::Peer;
 pub use server::{CloseConnection, Handler, Limits, Request, Response, Server, ServerError, Stats};
 pub use shutdown::{Shutdown, ShutdownTrigger};

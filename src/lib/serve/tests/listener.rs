@@ -1,12 +1,13 @@
 //! The listener over real sockets: protocols, client certificates, limits, panics, reload, drain.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use ferrokube_serve::pki::{Pair, Pki, Subject};
 use ferrokube_serve::reload::{Loaded, TlsFiles};
-use ferrokube_serve::{BodyError, CloseConnection, Handler, Limits, Peer, Request, Response, Server, Shutdown, ShutdownTrigger, Tls};
-use ferrokube_serve::{full, read_body, stream};
-use http_body_util::{BodyExt, Full};
+use ferrokube_serve::{BodyError, Chunk, CloseConnection, Handler, Limits, Peer, Request, Response, Server, Shutdown, ShutdownTrigger, Tls};
+use ferrokube_serve::{boxed, full, read_body, stream};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore};
@@ -71,6 +72,10 @@ impl Paths {
                 let _permit = self.release.acquire().await.unwrap();
                 Response::new(full("released"))
             }
+            "/lent" => {
+                let frames = (0..LENT_FRAMES).map(|at| Ok(Frame::data(Chunk::lent(lent(at, 10).chain(lent(at, 3000)).chain(lent(at, 20_000))))));
+                Response::new(boxed(StreamBody::new(futures::stream::iter(frames))))
+            }
             "/large" => Response::new(full(vec![0; 64 << 20])),
             "/watch" => {
                 let shutdown = self.shutdown.clone();
@@ -84,6 +89,13 @@ impl Paths {
             _ => Response::new(full(format!("{:?}", request.version()))),
         }
     }
+}
+
+const LENT_FRAMES: usize = 300;
+
+/// Bytes that tell their place.
+fn lent(at: usize, length: usize) -> Bytes {
+    (at..at + length).map(|place| (place % 251) as u8).collect::<Vec<u8>>().into()
 }
 
 struct Setup {
@@ -162,6 +174,22 @@ async fn speaks_both_protocols_as_agreed_in_the_handshake() {
     let setup = setup(Limits::default());
     assert_eq!(text(setup.http1(None).await.send_request(get("/")).await.unwrap()).await, "HTTP/1.1");
     assert_eq!(text(setup.http2().await.0.send_request(get("/")).await.unwrap()).await, "HTTP/2.0");
+}
+
+#[tokio::test]
+async fn lent_bytes_arrive_on_both_protocols_however_slowly_they_are_read() {
+    let setup = setup(Limits::default());
+    let want: Vec<u8> = (0..LENT_FRAMES).flat_map(|at| [lent(at, 10), lent(at, 3000), lent(at, 20_000)].concat()).collect();
+    let (mut second, _connection) = setup.http2().await;
+    for response in [setup.http1(None).await.send_request(get("/lent")).await.unwrap(), second.send_request(get("/lent")).await.unwrap()] {
+        let (mut body, mut all) = (response.into_body(), Vec::new());
+        while let Some(frame) = bounded(body.frame()).await {
+            all.extend_from_slice(&frame.unwrap().into_data().unwrap());
+            // Others run first, so that the server meets a full socket and a closed window.
+            tokio::task::yield_now().await;
+        }
+        assert!(all == want, "{} of {} bytes", all.len(), want.len());
+    }
 }
 
 #[tokio::test]

@@ -1,16 +1,17 @@
-//! Parts of stored objects on their way out: long ones are lent from where they are stored, so that the first copy is the one that is encrypted; short ones
-//! are copied together.
+//! Parts of stored objects on their way out: long ones are lent from where they are stored, so that on HTTP/1.1 the first copy is the one that is encrypted;
+//! short ones are copied together.
 
 use bytes::Buf;
 use ferrokube_serve::WRITE_BYTES;
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// A frame has no more slices: hyper hands over 64 in one write, and puts some around them.
+/// After so many slices a frame is full: hyper hands over 64 in one write, with what it puts around them. (Parts of more than 4 KiB go in several; then a write
+/// may be less than full.)
 const SLICES: usize = 60;
 /// A shorter part is copied, and so is one that would let the slices be shorter than this on average: else they would be used up before a write is full.
 const SHORTEST_BYTES: usize = WRITE_BYTES / SLICES + 1;
-/// Room for what is copied, to begin with.
+/// Room for what is copied beside what is lent, to begin with.
 const COPIED_BYTES: usize = 16 * 1024;
 
 /// What has bytes to lend.
@@ -38,9 +39,10 @@ pub(crate) struct Lent<L> {
 }
 
 impl<L: Lender> Lent<L> {
-    /// An empty frame, when at most so much is still to be sent.
-    pub(crate) fn new(rest: usize) -> Self {
-        let copied = Vec::with_capacity(rest.min(COPIED_BYTES));
+    /// An empty frame, when `rest` bytes are still to be sent and the next part is so long: where that is copied, most will be.
+    pub(crate) fn new(rest: usize, next: usize) -> Self {
+        let room = if next < SHORTEST_BYTES { WRITE_BYTES } else { COPIED_BYTES };
+        let copied = Vec::with_capacity(rest.min(room));
         Self { copied, lenders: Vec::new(), slices: Vec::new(), at: 0, taken: 0, left: 0 }
     }
 
@@ -99,7 +101,7 @@ impl<L: Lender> Buf for Lent<L> {
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let (mut taken, mut count) = (self.taken, 0);
         for slice in &self.slices[self.at..] {
-            count += ferrokube_serve::slice(&self.bytes_of(slice)[taken..], &mut slices[count..]);
+            count += ferrokube_serve::short_slices(&self.bytes_of(slice)[taken..], &mut slices[count..]);
             taken = 0;
         }
         count
@@ -134,7 +136,7 @@ mod tests {
 
     /// Parts of many lengths, and all of their bytes.
     fn frame() -> (Lent<Vec<u8>>, Vec<u8>) {
-        let (mut lent, mut all) = (Lent::new(usize::MAX), Vec::new());
+        let (mut lent, mut all) = (Lent::new(usize::MAX, SHORTEST_BYTES), Vec::new());
         for (length, byte) in [0, 1, SHORTEST_BYTES - 1, SHORTEST_BYTES, 5000, 3, 20_000].into_iter().zip(b'a'..) {
             let lender = vec![byte; length + 2];
             lent.lend(lender, b"<", 1..length + 1, b">");
@@ -168,7 +170,7 @@ mod tests {
     #[test]
     fn a_frame_fills_a_write_with_few_slices() {
         for length in [10, 900, 1100, 1400, 1600, 3000, 30_000, 60_000, 200_000] {
-            let mut lent = Lent::new(usize::MAX);
+            let mut lent = Lent::new(usize::MAX, length);
             while lent.fits(length + 2) {
                 lent.lend(vec![b'x'; length], b"{", 0..length, b"}");
             }

@@ -214,7 +214,8 @@ impl Pieces {
     /// again and again, and not dated: it costs a list half as much again to keep its rows.
     pub(crate) fn rows<'d>(&self, listing: &Listing, entries: &[Arc<Entry>], write: impl FnOnce(&[Arc<Entry>]) -> &'d mut Draft) -> (usize, Rows) {
         if !listing.again {
-            let run = &entries[..entries.len().min(WARMED)];
+            // As many as are touched together: they are in the nearest cache when they are sent.
+            let run = &entries[..run_length(entries).min(WARMED)];
             return (run.len(), write(run).take());
         }
         let run = listing.run(entries, true);

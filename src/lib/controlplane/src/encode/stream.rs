@@ -16,11 +16,13 @@ use std::vec::IntoIter;
 pub(crate) const WARMED: usize = 16;
 /// And so much of each.
 const WARMED_BYTES: usize = 2 * 1024;
-/// After so many bytes, some 0.6 ms, another task gets its turn. What is woken for it may be another worker, which then waits for this one's cache.
-const YIELD_BYTES: usize = 1024 * 1024;
 
 /// What is written while it is sent.
 pub(crate) trait Fill: Unpin + Send + 'static {
+    /// After so many bytes another task gets its turn: some 0.6 ms where stored bytes are lent. What is woken for it may be another worker, which then waits
+    /// for this one's cache.
+    const TURN_BYTES: usize = 1024 * 1024;
+
     /// The next frame; `None` at the end.
     fn fill(&mut self) -> Option<Chunk>;
 
@@ -63,7 +65,7 @@ impl<F: Fill> http_body::Body for Streamed<F> {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
         let this = self.get_mut();
-        if this.since_yield >= YIELD_BYTES {
+        if this.since_yield >= F::TURN_BYTES {
             this.since_yield = 0;
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -122,7 +124,8 @@ impl<I: Lender, C: Fn(&I) -> Cut + Unpin + Send + 'static> Fill for Items<I, C> 
         if self.done {
             return None;
         }
-        let mut frame = Lent::new(self.left);
+        let next = self.peek().unwrap_or(0);
+        let mut frame = Lent::new(self.left, next);
         frame.copy(&std::mem::take(&mut self.head));
         while let Some(length) = self.peek()
             && frame.fits(length)
@@ -171,42 +174,53 @@ mod tests {
         (0..count).map(|at| Arc::new(entry(100 + at, &format!("{{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"c{at}\""), &tail))).collect()
     }
 
-    fn list(items: Vec<Arc<Entry>>) -> impl Fill {
-        let bytes = items.iter().map(|entry| entry.bytes.len()).sum();
-        Items::new(b"[".to_vec(), items, b"]", bytes, |entry: &Arc<Entry>| Cut::whole(entry))
+    fn list(items: Vec<Arc<Entry>>, cut: fn(&Entry) -> Cut) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> Cut + Unpin + Send + 'static> {
+        let bytes = items.iter().map(|entry| cut(entry).len()).sum();
+        Items::new(b"[".to_vec(), items, b"]", bytes, move |entry: &Arc<Entry>| cut(entry))
     }
 
     #[test]
-    fn a_body_is_as_long_as_it_said() {
-        for count in [0, 1, 3, 500] {
-            let body = list(items(count, 700));
-            let said = body.left();
-            let all = body.collect();
-            assert_eq!(said, Some(all.len() as u64));
-            assert_eq!(serde_json::from_slice::<Vec<serde_json::Value>>(&all).unwrap().len() as u64, count);
-        }
-    }
-
-    #[test]
-    fn frames_are_large_and_others_get_their_turn() {
-        for length in [100, 700, 1500, 100_000] {
-            frames_of(length);
-        }
-    }
-
-    fn frames_of(length: usize) {
-        let mut list = Streamed::new(list(items(1000, length)));
-        let mut context = Context::from_waker(std::task::Waker::noop());
-        let (mut sizes, mut yields) = (Vec::new(), 0);
-        loop {
-            match http_body::Body::poll_frame(Pin::new(&mut list), &mut context) {
-                Poll::Ready(Some(frame)) => sizes.push(frame.unwrap().into_data().unwrap().remaining()),
-                Poll::Ready(None) => break,
-                Poll::Pending => yields += 1,
+    fn a_body_is_its_items_and_as_long_as_it_said() {
+        let partial = |entry: &Entry| Cut::partial(entry, "v1");
+        for (count, length) in [(0, 700), (1, 700), (3, 1500), (500, 700), (500, 1500), (500, 5000), (5, 300_000)] {
+            for cut in [Cut::whole, Cut::untyped, partial] {
+                let items = items(count, length);
+                let texts: Vec<Vec<u8>> = items.iter().map(|entry| [cut(entry).head, &entry.bytes[cut(entry).part], cut(entry).tail].concat()).collect();
+                let want = [b"[".as_slice(), &texts.join(&b','), b"]"].concat();
+                let mut body = list(items, cut);
+                let mut all = Vec::new();
+                while !body.is_done() {
+                    assert_eq!(body.left(), Some((want.len() - all.len()) as u64));
+                    all.put(body.fill().unwrap());
+                }
+                assert_eq!((body.left(), body.fill().is_none()), (Some(0), true));
+                assert!(all == want, "{count} items of {length} bytes");
             }
         }
-        assert!(sizes[..sizes.len() - 1].iter().all(|size| length > WRITE_BYTES || (*size + length + 200 > WRITE_BYTES && *size <= WRITE_BYTES)), "{sizes:?}");
-        let bytes = sizes.iter().sum::<usize>();
-        assert!(yields >= bytes / (YIELD_BYTES + WRITE_BYTES.max(2 * length)), "{yields}");
+    }
+
+    #[test]
+    fn frames_fill_a_write_and_others_get_their_turn() {
+        const TURN_BYTES: usize = <Items<Arc<Entry>, fn(&Arc<Entry>) -> Cut> as Fill>::TURN_BYTES;
+        for (count, length) in [(10_000, 100), (3000, 700), (2000, 1500), (30, 100_000)] {
+            let longest = WRITE_BYTES.max(length + 200);
+            let mut list = Streamed::new(list(items(count, length), Cut::whole));
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            let (mut sizes, mut turn) = (Vec::new(), 0);
+            loop {
+                match http_body::Body::poll_frame(Pin::new(&mut list), &mut context) {
+                    Poll::Ready(Some(frame)) => {
+                        sizes.push(frame.unwrap().into_data().unwrap().remaining());
+                        turn += sizes[sizes.len() - 1];
+                        assert!(turn < TURN_BYTES + longest, "no turn for {turn} bytes");
+                    }
+                    Poll::Pending => assert!(std::mem::take(&mut turn) >= TURN_BYTES),
+                    Poll::Ready(None) => break,
+                }
+            }
+            let full = (longest - length - 200)..=longest;
+            assert!(sizes[..sizes.len() - 1].iter().all(|size| full.contains(size)), "{sizes:?}");
+            assert!(sizes.iter().sum::<usize>() > TURN_BYTES);
+        }
     }
 }

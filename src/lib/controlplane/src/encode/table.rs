@@ -24,6 +24,8 @@ const FRAME_BYTES: usize = WRITE_BYTES - 64;
 
 /// Tables of no more rows are made anew each time, and sent whole.
 pub(crate) const FEW: usize = 32;
+/// Room for such a Table, to begin with.
+const FEW_BYTES: usize = 8 * 1024;
 
 /// What a row carries besides its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -256,11 +258,15 @@ impl Stream {
 }
 
 impl Fill for Stream {
+    /// Rows cost several times what as many bytes of a list do.
+    const TURN_BYTES: usize = 256 * 1024;
+
     fn fill(&mut self) -> Option<Chunk> {
         if self.done {
             return None;
         }
-        let mut out = Vec::with_capacity(WRITE_BYTES);
+        let room = if self.entries.len() > FEW { WRITE_BYTES } else { FEW_BYTES };
+        let mut out = Vec::with_capacity(room);
         out.append(&mut self.head);
         while out.len() < FRAME_BYTES {
             if let Some(filling) = &mut self.filling
@@ -390,6 +396,19 @@ mod tests {
                 assert_eq!(bytes, table(&served, &Pieces::default(), &entries, (Include::Metadata, seconds)), "as made anew");
             }
             assert_eq!(pieces.is_empty(), count < FEW as u64, "{count}");
+        }
+    }
+
+    #[test]
+    fn frames_fill_a_write() {
+        let (served, pieces) = (served(), Pieces::default());
+        for _ in 0..3 {
+            let mut stream = Table::new(&served, "v1", Include::Metadata, SystemTime::now()).stream("{}", &pieces, entries(3000));
+            let mut sizes = Vec::new();
+            while let Some(frame) = stream.fill() {
+                sizes.push(frame.into_bytes().len());
+            }
+            assert!(sizes.len() > 5 && sizes[..sizes.len() - 1].iter().all(|size| (FRAME_BYTES..WRITE_BYTES).contains(size)), "{sizes:?}");
         }
     }
 
