@@ -42,12 +42,14 @@ impl Chunk {
     }
 }
 
+/// How long a slice of [`short_slices`] is at most.
+pub(crate) const SLICE_BYTES: usize = 4096;
+
 /// Puts bytes into slices of at most 4 KiB, as far as `slices` have room; gives how many.
 ///
 /// The TLS library copies each slice into a record. glibc copies 8 KiB and more with one string instruction, and where the bytes are in no cache that takes half
 /// as long again as the loop that it has for less (`docs/speed.md`).
 pub fn short_slices<'a>(bytes: &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
-    const SLICE_BYTES: usize = 4096;
     let pieces = bytes.chunks(SLICE_BYTES);
     let count = pieces.len().min(slices.len());
     for (slice, piece) in slices.iter_mut().zip(pieces) {

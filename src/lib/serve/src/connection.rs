@@ -126,7 +126,7 @@ fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
         .max_local_error_reset_streams(256)
         .initial_stream_window_size(256 << 10)
         .initial_connection_window_size(1 << 20)
-        .max_send_buf_size(64 << 10)
+        .max_send_buf_size(32 << 10)
         .keep_alive_interval(limits.ping)
         .keep_alive_timeout(limits.pong);
     builder

@@ -4,7 +4,7 @@
 //! one event. Here writes go into a buffer, flushing does nothing, and whoever drives the connection drains the buffer at the end of its turn. So that a
 //! turn is worth it, a connection with several requests in flight lets the tasks of its streams, which are woken by the same event, go first.
 
-use crate::body::WRITE_BYTES;
+use crate::body::{SLICE_BYTES, WRITE_BYTES, short_slices};
 use crate::guard::Activity;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -12,6 +12,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// When more is gathered, there is room for all that can be.
+const FEW_BYTES: usize = 8 * 1024;
 
 /// The byte stream that hyper gets. All clones are one.
 pub(crate) struct Cork<T>(Arc<Mutex<Gathering<T>>>);
@@ -53,7 +56,9 @@ impl<T: AsyncWrite + Unpin> Gathering<T> {
             return Poll::Ready(Ok(()));
         }
         while self.sent < self.buffer.len() {
-            let sent = ready!(Pin::new(&mut self.inner).poll_write(task, &self.buffer[self.sent..]))?;
+            let mut slices = [IoSlice::new(&[]); WRITE_BYTES.div_ceil(SLICE_BYTES)];
+            let count = short_slices(&self.buffer[self.sent..], &mut slices);
+            let sent = ready!(Pin::new(&mut self.inner).poll_write_vectored(task, &slices[..count]))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -69,6 +74,11 @@ impl<T: AsyncWrite + Unpin> Gathering<T> {
             ready!(self.poll_drain(task))?;
         }
         let before = self.buffer.len();
+        let after = (before + slices.iter().map(|slice| slice.len()).sum::<usize>()).min(WRITE_BYTES);
+        if after > self.buffer.capacity() && after > FEW_BYTES {
+            // At once: to double it time after time would copy what it has as often.
+            self.buffer.reserve_exact(WRITE_BYTES - before);
+        }
         for slice in slices {
             let room = WRITE_BYTES - self.buffer.len();
             self.buffer.extend_from_slice(&slice[..slice.len().min(room)]);
