@@ -43,12 +43,12 @@ impl Chunk {
 }
 
 /// How long a slice of [`short_slices`] is at most.
-pub(crate) const SLICE_BYTES: usize = 4096;
+pub(crate) const SLICE_BYTES: usize = 2048;
 
-/// Puts bytes into slices of at most 4 KiB, as far as `slices` have room; gives how many.
+/// Puts bytes into slices of at most 2 KiB, as far as `slices` have room; gives how many.
 ///
-/// The TLS library copies each slice into a record. glibc copies 8 KiB and more with one string instruction, and where the bytes are in no cache that takes half
-/// as long again as the loop that it has for less (`docs/speed.md`).
+/// The TLS library copies each slice into a record. glibc copies more than 2,112 bytes with one string instruction where the processor calls that fast, and it
+/// takes up to twice as long as the loop that glibc has for less (`docs/speed.md`).
 pub fn short_slices<'a>(bytes: &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
     let pieces = bytes.chunks(SLICE_BYTES);
     let count = pieces.len().min(slices.len());
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn chunks_give_their_bytes_in_slices_that_are_short() {
         let bytes = Bytes::from((0..=255_u8).cycle().take(10_000).collect::<Vec<u8>>());
-        for (mut chunk, longest) in [(Chunk::from(bytes.clone()), 4096), (Chunk::lent(bytes.clone()), usize::MAX)] {
+        for (mut chunk, longest) in [(Chunk::from(bytes.clone()), SLICE_BYTES), (Chunk::lent(bytes.clone()), usize::MAX)] {
             let mut taken = Vec::new();
             while chunk.has_remaining() {
                 let mut slices = [IoSlice::new(&[]); 2];

@@ -81,7 +81,8 @@ impl<T: AsyncWrite + Unpin> Gathering<T> {
         }
         for slice in slices {
             let room = WRITE_BYTES - self.buffer.len();
-            self.buffer.extend_from_slice(&slice[..slice.len().min(room)]);
+            // In short pieces, for the same reason as in `short_slices`.
+            slice[..slice.len().min(room)].chunks(SLICE_BYTES).for_each(|piece| self.buffer.extend_from_slice(piece));
         }
         Poll::Ready(Ok(self.buffer.len() - before))
     }

@@ -6,7 +6,7 @@ use ferrokube_serve::WRITE_BYTES;
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// After so many slices a frame is full: hyper hands over 64 in one write, with what it puts around them. (Parts of more than 4 KiB go in several; then a write
+/// After so many slices a frame is full: hyper hands over 64 in one write, with what it puts around them. (Parts of more than 2 KiB go in several; then a write
 /// may be less than full.)
 const SLICES: usize = 60;
 /// A shorter part is copied, and so is one that would let the slices be shorter than this on average: else they would be used up before a write is full.
