@@ -3,28 +3,14 @@
 use bytes::{Buf, Bytes, BytesMut};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_serve::{Body, Chunk};
+pub(crate) use ferrokube_serve::{empty, full};
 use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::{BodyExt, Empty, Full};
+use http_body_util::BodyExt;
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-fn never<T>(error: Infallible) -> T {
-    match error {}
-}
-
-/// No bytes.
-pub(crate) fn empty() -> Body {
-    Empty::new().map_err(never).boxed_unsync()
-}
-
-/// One frame.
-pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(Chunk::from(bytes.into())).map_err(never).boxed_unsync()
-}
 
 /// Several frames that exist already.
 pub(crate) fn frames(frames: impl IntoIterator<Item = Bytes>) -> Body {

@@ -19,6 +19,7 @@ use ferrokube_resource::{Scope, Verbs};
 use ferrokube_serve::Response;
 use http::Method;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
+use http_body_util::BodyExt;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -255,7 +256,7 @@ fn respond_list(shared: &Shared, exchange: &Exchange, target: &Target, mut page:
     let whole = entries.len() <= table::FEW || compress::accepts(exchange.header(ACCEPT_ENCODING));
     let stream = Table::new(&target.served, version, include, exchange.now).stream(&list::list_meta(&page), &shared.pieces, entries);
     if !whole && accepted.form == Form::Json && !accepted.pretty {
-        return status::with_type(200, Form::Json.media_type(), ferrokube_serve::boxed(Streamed::new(stream)));
+        return status::with_type(200, Form::Json.media_type(), Streamed::new(stream).boxed_unsync());
     }
     let (bytes, form) = table::finish(stream.collect(), accepted);
     status::with_form(200, bytes, form)
