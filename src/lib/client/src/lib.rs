@@ -16,5 +16,5 @@ pub use connect::{Connection, ConnectionError};
 pub use discovery::{Discovered, DiscoveredResource};
 pub use identity::ServiceAccountIdentity;
 pub use leader::{Elector, Lost, Timing, TimingError};
-pub use outage::Outage;
+pub use outage::{Outage, is_unanswered};
 pub use traced::traced;

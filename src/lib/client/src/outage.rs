@@ -124,6 +124,13 @@ fn answer(error: &(dyn Error + 'static)) -> Option<String> {
     chain(error).any(|error| is_answer(error) || status(error).is_some()).then(|| last_cause(error))
 }
 
+/// Whether a request failed without an answer: no connection, a broken one, or none in time.
+pub fn is_unanswered(error: &(dyn Error + 'static)) -> bool {
+    let is_of_transport =
+        |error: &(dyn Error + 'static)| matches!(error.downcast_ref(), Some(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)));
+    chain(error).any(is_of_transport)
+}
+
 /// What whoever runs the process can do.
 fn advice(error: &(dyn Error + 'static)) -> &'static str {
     let answered = chain(error).find_map(|error| match error.downcast_ref() {
@@ -185,6 +192,13 @@ mod tests {
         assert_ne!(answer(&error("not you")), answer(&error("nor you")));
         assert_eq!(advice(&error("not you")), advice(&*Box::new(Status::failure("not you", "Forbidden").with_code(403))));
         assert_ne!(advice(&error("not you")), advice(&std::io::Error::other("refused")));
+    }
+
+    #[test]
+    fn a_refusal_is_an_answer_and_a_refused_connection_is_none() {
+        assert!(!is_unanswered(&error("not you")));
+        assert!(is_unanswered(&kube::Error::Service("refused".into())));
+        assert!(!is_unanswered(&std::io::Error::other("the reconcile ended")));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The work queue of a reconciler: each key once, never two workers on one key, failures back off. What woke a key travels with it: its reconcile is an
 //! action in that trace.
 
-use ferrokube_client::{Action, add_cause};
+use ferrokube_client::{Action, Outage, add_cause, is_unanswered};
 use ferrokube_trace::{Seam, TraceContext};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::error::Error;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
@@ -161,9 +162,10 @@ impl<K: Key> Queue<K> {
     where
         F: Fn(K, &Action) -> R,
         R: Future<Output = Result<Next, E>> + Send + 'static,
-        E: std::fmt::Display + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
     {
         let mut running: JoinSet<()> = JoinSet::new();
+        let outage = Arc::new(Mutex::new(Outage::new(format!("reach the API server for {name}"))));
         loop {
             while running.len() >= workers {
                 running.join_next().await;
@@ -174,24 +176,25 @@ impl<K: Key> Queue<K> {
             };
             let action = Action::caused_by(causes.clone());
             let work = reconcile(key.clone(), &action);
-            let (queue, seam_key) = (self.clone(), key.clone());
+            let (queue, seam_key, outage) = (self.clone(), key.clone(), outage.clone());
             running.spawn(async move {
                 let shown = format!("{seam_key:?}");
                 // Of a text without its quotes.
                 let object = shown.trim_matches('"');
                 let seam = Seam { name, resource: "", namespace: "", object };
-                let result = action.run(seam, attempt(name, object, work)).await;
+                let result = action.run(seam, attempt(name, object, &outage, work)).await;
                 queue.finish(key, causes, &result);
             });
         }
     }
 }
 
-/// One reconcile and its log line. A panic becomes a failure: the work is a task of its own, in the same context.
-async fn attempt<R, E>(controller: &'static str, key: &str, work: R) -> Result<Next, String>
+/// One reconcile and its log line. A panic becomes a failure: the work is a task of its own, in the same context. A server that does not
+/// answer is an outage, logged once for all keys and controllers, not a failure of this key.
+async fn attempt<R, E>(controller: &'static str, key: &str, outage: &Mutex<Outage>, work: R) -> Result<Next, ()>
 where
     R: Future<Output = Result<Next, E>> + Send + 'static,
-    E: std::fmt::Display + Send + 'static,
+    E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
 {
     let started = Instant::now();
     let task = match ferrokube_trace::current() {
@@ -199,15 +202,22 @@ where
         None => tokio::spawn(work),
     };
     let _abort = AbortOnDrop(task.abort_handle());
-    let result = match task.await {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(join) => Err(format!("the reconcile ended: {join}")),
+    let error: Box<dyn Error + Send + Sync> = match task.await {
+        Ok(Ok(next)) => {
+            outage.lock().expect("no panic while held").works();
+            tracing::debug!(controller, key, took_us = started.elapsed().as_micros(), "reconciled");
+            return Ok(next);
+        }
+        Ok(Err(error)) => error.into(),
+        Err(join) => format!("the reconcile ended: {join}").into(),
     };
-    match &result {
-        Ok(_) => tracing::debug!(controller, key, took_us = started.elapsed().as_micros(), "reconciled"),
-        Err(error) => tracing::warn!(controller, key, error, "reconcile failed, will try again"),
+    if is_unanswered(&*error) {
+        tracing::debug!(controller, key, error = %error, "reconcile failed, will try again");
+        outage.lock().expect("no panic while held").failed(&*error);
+    } else {
+        tracing::warn!(controller, key, error = %error, "reconcile failed, will try again");
     }
-    result
+    Err(())
 }
 
 /// Ends a reconcile whose queue is dropped (shutdown, lost leadership).
