@@ -31,9 +31,16 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             kernel: version.split(' ').nth(2).unwrap_or("unknown").to_owned(),
             unix_seconds: now,
-            command: std::env::args().skip(1).filter(|word| word != "--bench").collect::<Vec<_>>().join(" "),
+            command: std::env::args().skip(1).filter(|word| word != "--bench").map(|word| without_folders(&word)).collect::<Vec<_>>().join(" "),
         }
     }
+}
+
+/// A word of a command line with each path cut to its last part: reports name no folders of the machine that made them.
+fn without_folders(word: &str) -> String {
+    let last = |value: &str| if value.contains("://") { value.to_owned() } else { value.rsplit('/').next().unwrap_or_default().to_owned() };
+    let values = |part: &str| part.split(',').map(last).collect::<Vec<_>>().join(",");
+    word.split('=').map(values).collect::<Vec<_>>().join("=")
 }
 
 /// One look at the noise.

@@ -1,4 +1,4 @@
-//! The real kubectl, oldest and newest that is installed: create, apply, patch, label, list, watch, edit, wait, delete.
+//! The real kubectl, the oldest supported and the newest: create, apply, patch, label, list, watch, edit, wait, delete.
 
 mod custom;
 
@@ -100,19 +100,10 @@ async fn watches_and_waits(session: &Session<'_>) {
     session.check(&["delete", "configmaps,secrets", "--all"], "deleted");
 }
 
-/// Of those that are installed; one, if it is both.
-fn oldest_and_newest() -> Vec<Kubectl> {
-    let mut found = kubectls();
-    let newest = found.pop().filter(|newest| found.first().is_some_and(|oldest| oldest.version != newest.version) || found.is_empty());
-    found.truncate(1);
-    found.extend(newest);
-    found
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_oldest_and_the_newest_kubectl_drive_it() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
-    for kubectl in &oldest_and_newest() {
+    for kubectl in &kubectls() {
         let session = Session { cluster: &cluster, kubectl, namespace: format!("with-{}", kubectl.version.replace('.', "-")) };
         writes(&session);
         reads(&session);

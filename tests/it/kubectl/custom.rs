@@ -92,7 +92,7 @@ fn scaled_and_replaced(session: &Session<'_>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_custom_resource_is_as_good_as_any_to_kubectl() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
-    for (index, kubectl) in super::oldest_and_newest().iter().enumerate() {
+    for (index, kubectl) in ferrokube_testkit::kubectls().iter().enumerate() {
         let session = Session { cluster: &cluster, kubectl, namespace: format!("custom-{index}") };
         session.check(&["create", "namespace", &session.namespace], "created");
         session.check(&["apply", "-f", DEFINITION], "widgets.kubectl.example.com created");

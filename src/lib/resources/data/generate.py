@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Derives the data tables of the served kinds from the type facts (names, numbers and types of the published API).
 
-    ./generate.py /work/shared/kube-facts
+    ./generate.py FACTS
+
+FACTS is a folder of type facts (kinds.tsv, openapi.tsv, protobuf.tsv, resources.tsv, columns.tsv).
 
 The tables beside this script are the product's own data: the product never reads the facts folder. To serve more kinds
 (the workloads bundle), add them to SERVED, add their Go shapes to EMIT, and run the script again.

@@ -1,16 +1,16 @@
-//! The real kubectl, in every version that is installed.
+//! The real kubectl, in the versions that `tests/install-kubectl` installs.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where versions are installed side by side.
-const SIDE_BY_SIDE: &str = "/usr/lib/google-cloud-sdk/bin";
+/// Installs them below `target/kubectl`, once, and prints a line for each: version, space, path.
+const INSTALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/install-kubectl");
 
 /// One kubectl.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
-    /// `1.27`; `default` if its name does not tell.
+    /// Such as `1.27`.
     pub version: String,
     path: PathBuf,
 }
@@ -26,34 +26,22 @@ pub struct Ran {
     pub stderr: String,
 }
 
-/// The versions that are installed, oldest first; or the one in the search path. At least one.
+/// The oldest version that is supported and one of the server's own, in this order.
 ///
 /// # Panics
-/// When there is none: a test that did not run must not pass.
+/// When they cannot be installed: a test that did not run must not pass.
 pub fn kubectls() -> Vec<Kubectl> {
-    let mut found: Vec<(u32, Kubectl)> = Vec::new();
-    for entry in std::fs::read_dir(SIDE_BY_SIDE).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if let Some(minor) = name.strip_prefix("kubectl.1.").and_then(|minor| minor.parse().ok()) {
-            found.push((minor, Kubectl { version: format!("1.{minor}"), path: entry.path() }));
-        }
-    }
-    found.sort_by_key(|(minor, _)| *minor);
-    let mut found: Vec<_> = found.into_iter().map(|(_, kubectl)| kubectl).collect();
-    if found.is_empty() {
-        let paths = std::env::var_os("PATH").unwrap_or_default();
-        found.extend(
-            std::env::split_paths(&paths).map(|path| path.join("kubectl")).find(|path| path.is_file()).map(|path| Kubectl { version: "default".into(), path }),
-        );
-    }
-    assert!(
-        !found.is_empty(),
-        "this test needs kubectl 1.27 or newer in PATH or {SIDE_BY_SIDE}: fetch one from https://kubernetes.io/releases/download/ (Debian's is too old)"
-    );
+    let output = Command::new(INSTALL).stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{INSTALL} cannot be run (it needs python3): {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "kubectl cannot be installed below target/kubectl; the first run needs pip and its registry: {errors}");
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let found: Vec<_> =
+        lines.lines().filter_map(|line| line.split_once(' ')).map(|(version, path)| Kubectl { version: version.into(), path: path.into() }).collect();
+    assert!(found.len() > 1, "{INSTALL} named less than two versions: {lines}");
     found
 }
 
-/// The newest that is installed.
+/// The newest of [`kubectls`].
 ///
 /// # Panics
 /// As [`kubectls`].
@@ -62,7 +50,7 @@ pub fn newest_kubectl() -> Kubectl {
 }
 
 impl Kubectl {
-    /// A command against a cluster, with a cache of its own beside the kubeconfig.
+    /// A command against a cluster, with a cache of its own next to the kubeconfig.
     pub fn command(&self, kubeconfig: &Path) -> Command {
         let cache = kubeconfig.with_file_name(format!("kubectl-cache-{}", self.version));
         let mut command = Command::new(&self.path);
