@@ -6,7 +6,7 @@ use crate::negotiate::{Accepted, Form, Offer, Views, negotiate, wants_pretty};
 use crate::request_info::no_such_resource;
 use crate::route::RouteRequest;
 use crate::server::Shared;
-use crate::{body, compress, health, openapi, resources, status, version};
+use crate::{body, compress, health, openapi, router, status, version};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_serve::Response;
@@ -22,7 +22,7 @@ pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange) -> Res
         // Authorization reads such a path like one with a single slash, routers know none.
         return Ok(status::not_found());
     }
-    let response = if exchange.info.resource.is_some() { resources::handle(shared, exchange).await? } else { path(shared, exchange).await? };
+    let response = if exchange.info.resource.is_some() { router::handle(shared, exchange).await? } else { path(shared, exchange).await? };
     if gzip { Ok(compress::maybe(response).await) } else { Ok(response) }
 }
 

@@ -1,6 +1,6 @@
 //! The API server as a library: request chain, routing, content negotiation, discovery, OpenAPI, watches, health, metrics, bootstrap.
 //!
-//! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the list of a request's links), `handler` and `resources`.
+//! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the list of a request's links), `handler`, `router` and `verbs`.
 
 mod audited;
 mod body;
@@ -26,11 +26,13 @@ mod openapi;
 mod options;
 mod query;
 mod request_info;
-mod resources;
+
 pub mod route;
+mod router;
 mod routes;
 mod server;
 mod status;
+mod verbs;
 mod version;
 mod watch;
 

@@ -1,0 +1,57 @@
+//! DELETE of an object.
+
+use super::{offer, read_body, respond, settle};
+use crate::encode::slices;
+use crate::exchange::{Exchange, Stop};
+use crate::handler::accepted;
+use crate::negotiate::{Accepted, View, Views, body_form};
+use crate::server::Shared;
+use crate::{audited, decode, options, status};
+use ferrokube_apimachinery::status::{Details, Failure};
+use ferrokube_registry::{Deleted, Object, Target};
+use ferrokube_serve::Response;
+use http::header::CONTENT_TYPE;
+
+pub(crate) async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
+    let options = delete_options(shared, exchange).await?;
+    let (object, gone) = match shared.registry.delete(exchange.context(), target, &options).await? {
+        Deleted::Gone(object) | Deleted::AlreadyPending(object) => (object, true),
+        Deleted::Pending(object) => (object, false),
+    };
+    settle(shared, target, &object).await;
+    if gone && !target.served.definition.hooks.returns_deleted() {
+        return Ok(deleted(shared, exchange, target, (&object, accepted)));
+    }
+    let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
+    respond(shared, exchange, target, &object, (code, accepted))
+}
+
+pub(super) async fn delete_options(shared: &Shared, exchange: &mut Exchange) -> Result<ferrokube_registry::DeleteOptions, Failure> {
+    let bytes = read_body(shared, exchange).await?;
+    if bytes.is_empty() {
+        return options::delete(&exchange.query, None);
+    }
+    // Its own kind, with a protobuf form whatever is deleted.
+    let form = body_form(exchange.header(CONTENT_TYPE), true)?;
+    let body = decode::delete_options(shared, form, &bytes)?;
+    audited::request(exchange, form, bytes, &body);
+    options::delete(&exchange.query, Some(&body))
+}
+
+/// The `Status` of a completed delete.
+fn deleted(shared: &Shared, exchange: &mut Exchange, target: &Target, (object, accepted): (&Object, Accepted)) -> Response {
+    let definition = &target.served.definition;
+    let uid = match object {
+        Object::Stored(entry) => slices::uid(entry).to_owned(),
+        Object::Computed(document) => document.uid().to_owned(),
+    };
+    let name = target.name.clone().unwrap_or_default();
+    let details = Details { name, group: definition.group.clone(), kind: definition.plural.clone(), uid, ..Details::default() };
+    // Whatever view of the object was asked for, this is no object.
+    let accepted = Accepted { view: View::Whole, ..accepted };
+    let status = status::success(&details);
+    audited::status(exchange, &status);
+    let (bytes, form) = shared.encoder.document(&status, accepted, Some(status::message()));
+    status::with_form(200, bytes, form)
+}

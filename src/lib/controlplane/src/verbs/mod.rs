@@ -1,0 +1,105 @@
+//! One file per verb: options and body from the request, one call of the registry, its outcome as an answer. Here: what they share.
+
+mod create;
+mod delete;
+mod delete_collection;
+mod get;
+mod list;
+mod patch;
+mod update;
+
+pub(crate) use create::create;
+pub(crate) use delete::delete;
+pub(crate) use delete_collection::delete_collection;
+pub(crate) use get::get;
+pub(crate) use list::list;
+pub(crate) use patch::patch;
+pub(crate) use update::update;
+
+use crate::custom;
+use crate::encode::table::{self, Include, Table};
+use crate::exchange::{Exchange, Stop};
+use crate::negotiate::{Accepted, Form, Offer, View, Views};
+use crate::server::Shared;
+use crate::status;
+use bytes::Bytes;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_auth::audit::Level;
+use ferrokube_registry::{Object, Served, Target, Written};
+use ferrokube_serve::Response;
+use std::sync::Arc;
+
+/// Larger objects are answered with the store's own bytes; smaller ones are copied together with their newline, which is one frame less.
+const UNCOPIED_BYTES: usize = 16 * 1024;
+
+fn offer(served: &Served, views: Views) -> Offer {
+    Offer { protobuf: served.version().message.is_some(), views }
+}
+
+/// Whether only metadata is shown, which no conversion changes but for labels and annotations: it is there whatever a converter does.
+fn is_partial(accepted: Accepted) -> bool {
+    matches!(accepted.view, View::Metadata(_) | View::MetadataList(_))
+}
+
+fn include(exchange: &Exchange, accepted: Accepted) -> Result<Include, Failure> {
+    if matches!(accepted.view, View::Table(_)) { Include::parse(exchange.query.text("includeObject")) } else { Ok(Include::Metadata) }
+}
+
+/// One object in the accepted form and view.
+fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, object: &Object, (code, accepted): (u16, Accepted)) -> Result<Response, Stop> {
+    if let View::Table(version) = accepted.view {
+        let include = include(exchange, accepted)?;
+        let revision = match object {
+            Object::Stored(entry) => entry.revision.to_string(),
+            Object::Computed(document) => document.meta("resourceVersion").to_owned(),
+        };
+        let meta = if revision.is_empty() { "{}".to_owned() } else { format!("{{\"resourceVersion\":\"{revision}\"}}") };
+        let bytes = Table::of_subresource((&target.served, &target.subresource), version, include, exchange.now).write(&meta, true, object);
+        if exchange.audit.wants(Level::RequestResponse) {
+            exchange.audit.response = Some(Bytes::copy_from_slice(&bytes));
+        }
+        let (bytes, form) = table::finish(bytes, accepted);
+        return Ok(status::with_form(code, bytes, form));
+    }
+    if let Object::Stored(entry) = object
+        && accepted == Accepted::JSON
+        && entry.bytes.len() >= UNCOPIED_BYTES
+        && target.served.is_direct(entry)
+    {
+        exchange.audit.response = Some(entry.bytes.clone());
+        let body = crate::body::frames([entry.bytes.clone(), Bytes::from_static(b"\n")]);
+        return Ok(status::with_type(code, accepted.form.media_type(), body));
+    }
+    let (bytes, form) = shared.encoder.object(&target.served, object, accepted)?;
+    if form == Form::Json {
+        exchange.audit.response = Some(bytes.clone());
+    } else if exchange.audit.wants(Level::RequestResponse) {
+        let as_json = Accepted { form: Form::Json, pretty: false, ..accepted };
+        exchange.audit.response = Some(shared.encoder.object(&target.served, object, as_json)?.0);
+    }
+    Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
+}
+
+async fn respond_written(shared: &Shared, exchange: &mut Exchange, target: &Target, written: &Written, accepted: Accepted) -> Result<Response, Stop> {
+    settle(shared, target, &written.object).await;
+    if let Object::Stored(entry) = &written.object {
+        exchange.audit.written = Some(Arc::clone(entry));
+    }
+    let code = if written.created { 201 } else { 200 };
+    respond(shared, exchange, target, &written.object, (code, accepted))
+}
+
+/// A definition that was written is served before its writer is told.
+async fn settle(shared: &Shared, target: &Target, object: &Object) {
+    if target.served.definition.group == custom::GROUP
+        && let Object::Stored(entry) = object
+    {
+        shared.custom.settled(entry.revision.0).await;
+    }
+}
+
+/// Reads the body.
+async fn read_body(shared: &Shared, exchange: &mut Exchange) -> Result<Bytes, Failure> {
+    let Some(body) = exchange.take_body() else { return Ok(Bytes::new()) };
+    crate::body::read(body, shared.limits.body_bytes).await
+}

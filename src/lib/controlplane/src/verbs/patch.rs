@@ -1,0 +1,30 @@
+//! PATCH.
+
+use super::update::forbid_create;
+use super::{offer, read_body, respond_written};
+use crate::exchange::{Exchange, Stop};
+use crate::handler::accepted;
+use crate::negotiate::{Form, Views};
+use crate::options::{self, WriteKind};
+use crate::server::Shared;
+use crate::{audited, decode};
+use ferrokube_registry::{Patch, Target, WriteOptions};
+use ferrokube_serve::Response;
+
+pub(crate) async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
+    let kind = decode::patch_kind(exchange, &target.served)?;
+    let bytes = read_body(shared, exchange).await?;
+    let write_kind = if kind == decode::PatchKind::Apply { WriteKind::Apply } else { WriteKind::Patch };
+    let mut options: WriteOptions = options::write(&exchange.query, write_kind)?;
+    if write_kind == WriteKind::Apply {
+        options.forbid_create = forbid_create(shared, exchange, target);
+    }
+    let patch = decode::patch(kind, &bytes)?;
+    match &patch {
+        Patch::Apply(body) => audited::request(exchange, Form::Yaml, bytes, &body.document),
+        _ => exchange.audit.request = Some(bytes),
+    }
+    let written = shared.registry.patch(exchange.context(), target, patch, &options).await?;
+    respond_written(shared, exchange, target, &written, accepted).await
+}

@@ -1,0 +1,45 @@
+//! PUT.
+
+use super::{offer, read_body, respond_written};
+use crate::exchange::{Exchange, Stop};
+use crate::handler::accepted;
+use crate::negotiate::Views;
+use crate::options::{self, WriteKind};
+use crate::server::Shared;
+use crate::{audited, decode};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_auth::{Access, Decision};
+use ferrokube_registry::Target;
+use ferrokube_serve::Response;
+
+pub(crate) async fn update(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
+    let form = decode::body_form(exchange, &target.served)?;
+    let bytes = read_body(shared, exchange).await?;
+    let mut options = options::write(&exchange.query, WriteKind::Update)?;
+    if target.subresource.is_empty() && target.served.definition.hooks.allow_create_on_update() {
+        options.forbid_create = forbid_create(shared, exchange, target);
+    }
+    let body = decode::object(shared, target, form, &bytes)?;
+    audited::request(exchange, form, bytes, &body.document);
+    let written = shared.registry.update(exchange.context(), target, body, &options).await?;
+    respond_written(shared, exchange, target, &written, accepted).await
+}
+
+/// Why the caller may not create the object that it updates or applies.
+pub(super) fn forbid_create(shared: &Shared, exchange: &Exchange, target: &Target) -> Option<Failure> {
+    let definition = &target.served.definition;
+    let resource = ferrokube_auth::ResourceAccess {
+        group: &definition.group,
+        version: &target.served.version().name,
+        resource: &definition.plural,
+        subresource: &target.subresource,
+        namespace: target.namespace.as_deref().unwrap_or_default(),
+        name: target.name.as_deref().unwrap_or_default(),
+    };
+    let access = Access { user: exchange.user(), verb: "create", resource: Some(resource), path: &exchange.info.path };
+    match shared.authorizer.authorize(&access) {
+        Decision::Allow(_) => None,
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Some(ferrokube_auth::forbidden(&access, &reason)),
+    }
+}
