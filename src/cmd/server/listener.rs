@@ -2,7 +2,6 @@
 
 use super::Plan;
 use anyhow::{Context, anyhow};
-use ferrokube_auth::authenticate::check_distinct_cas;
 use ferrokube_serve::kubeconfig::Kubeconfig;
 use ferrokube_serve::pki::{self, ADMIN, Pair, Pki, PkiError};
 use ferrokube_serve::reload::{Loaded, TlsFiles};
@@ -45,7 +44,6 @@ impl Listener {
             None => own().and_then(|pair| Ok((Some(pair.clone()), Tls::new(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?)))?,
         };
         let loaded = files.apply(&tls, &Loaded::default())?;
-        check_cas(&files)?;
         let server = Server::bind(SocketAddr::new(flags.bind_address, flags.secure_port), tls.clone(), Limits::default()).map_err(advise)?;
         Ok(Self { server, tls, files, loaded, serving, names })
     }
@@ -109,18 +107,6 @@ fn write_kubeconfig(pki: &Pki, url: &str, path: &Path) -> Result<Pair, PkiError>
     let admin = pki.client(&ADMIN)?;
     Kubeconfig { server: url, cluster: "ferrokube", user: ADMIN.common_name, ca_pem: pki.ca_pem(), client: &admin }.write(path)?;
     Ok(admin)
-}
-
-/// Fault 52: with one CA for both, every client could speak for everybody.
-fn check_cas(files: &TlsFiles) -> anyhow::Result<()> {
-    let Some(proxy) = &files.proxy_ca else { return Ok(()) };
-    let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-    let mut clients = files.client_ca_pem.clone();
-    if let Some(path) = &files.client_ca {
-        clients.push(b'\n');
-        clients.extend(read(path)?);
-    }
-    check_distinct_cas(&clients, &read(proxy)?).context("cannot use --requestheader-client-ca-file")
 }
 
 fn advise(error: ServerError) -> anyhow::Error {

@@ -79,20 +79,28 @@ impl TlsFiles {
         {
             tls.replace_serving(chain, key).map_err(refused(path))?;
         }
-        if let (Some(pem), Some(path)) = (&loaded.client_ca, &self.client_ca)
-            && loaded.client_ca != before.client_ca
-        {
-            let all = [pem.as_slice(), b"\n", &self.client_ca_pem].concat();
-            tls.replace_client_ca(&all).map_err(refused(path))?;
-        } else if self.client_ca.is_none() && !self.client_ca_pem.is_empty() && *before == Loaded::default() {
-            tls.replace_client_ca(&self.client_ca_pem).map_err(refused(Path::new("the CA")))?;
-        }
-        if let (Some(pem), Some(path)) = (&loaded.proxy_ca, &self.proxy_ca)
-            && loaded.proxy_ca != before.proxy_ca
-        {
-            tls.replace_proxy_ca(pem).map_err(refused(path))?;
-        }
+        self.apply_cas(tls, before, &loaded)?;
         Ok(loaded)
+    }
+
+    /// Both in one step: whether they fit together is a question about what they will be.
+    fn apply_cas(&self, tls: &Tls, before: &Loaded, loaded: &Loaded) -> Result<(), ReloadError> {
+        let is_first = *before == Loaded::default();
+        let mut clients = loaded.client_ca.clone().unwrap_or_default();
+        clients.push(b'\n');
+        clients.extend_from_slice(&self.client_ca_pem);
+        let is_empty = clients.trim_ascii().is_empty();
+        let client = (!is_empty && (is_first || loaded.client_ca != before.client_ca)).then_some(clients.as_slice());
+        let proxy = loaded.proxy_ca.as_deref().filter(|_| loaded.proxy_ca != before.proxy_ca);
+        if client.is_none() && proxy.is_none() {
+            return Ok(());
+        }
+        tls.replace_cas(client, proxy).map_err(|source| {
+            let changed = [(&self.client_ca, client.is_some()), (&self.proxy_ca, proxy.is_some())];
+            let files: Vec<String> =
+                changed.into_iter().filter(|(_, is_new)| *is_new).filter_map(|(path, _)| Some(path.as_ref()?.display().to_string())).collect();
+            ReloadError::Tls { files: if files.is_empty() { "the CA".to_owned() } else { files.join(", ") }, source }
+        })
     }
 
     /// Looks at the files every `period` until the shutdown; files that cannot be used are logged and leave what was.

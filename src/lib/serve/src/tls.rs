@@ -3,7 +3,7 @@
 //! Every client certificate is let through the handshake once its holder proved to have the key; which CA verifies it is recorded in
 //! [`Peer`](crate::Peer). A certificate that none verifies is a matter for authentication (401), as with kube-apiserver, not a broken handshake.
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -12,9 +12,10 @@ use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Certificates or keys that cannot be used. Nothing was replaced.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,9 @@ pub enum TlsError {
     /// A CA certificate that cannot verify anything.
     #[error("the CA certificates cannot be used: {0}")]
     Authority(String),
+    /// One key signs for clients and for front proxies (fault 52).
+    #[error("the client CA and the front proxy's CA share a key: every client could pass itself off as anybody")]
+    Shared,
 }
 
 /// The TLS state of a listener. Cheap to clone; all clones are one.
@@ -67,24 +71,41 @@ impl Tls {
         Ok(())
     }
 
-    /// Replaces the CAs that verify clients (PEM, one or more); also for present connections, from their next request on.
+    /// [`Self::replace_cas`] of the clients' alone.
     ///
     /// # Errors
-    /// [`TlsError::Pem`], [`TlsError::Authority`].
+    /// As [`Self::replace_cas`].
     pub fn replace_client_ca(&self, pem: &[u8]) -> Result<(), TlsError> {
-        let authority = self.authority(pem)?;
-        self.authorities.client.store(Some(Arc::new(authority)));
-        self.authorities.generation.fetch_add(1, Ordering::Release);
-        Ok(())
+        self.replace_cas(Some(pem), None)
     }
 
-    /// Replaces the CAs that verify front proxies (PEM, one or more).
+    /// [`Self::replace_cas`] of the front proxies' alone.
     ///
     /// # Errors
-    /// As [`Self::replace_client_ca`].
+    /// As [`Self::replace_cas`].
     pub fn replace_proxy_ca(&self, pem: &[u8]) -> Result<(), TlsError> {
-        let authority = self.authority(pem)?;
-        self.authorities.proxy.store(Some(Arc::new(authority)));
+        self.replace_cas(None, Some(pem))
+    }
+
+    /// Replaces the CAs that verify clients, those that verify front proxies, or both in one step (PEM, one or more each); also for present connections,
+    /// from their next request on. Invariant: no key is in both, however and whenever they came; so there is no other way to set them.
+    ///
+    /// # Errors
+    /// [`TlsError::Pem`], [`TlsError::Authority`], [`TlsError::Shared`].
+    pub fn replace_cas(&self, client: Option<&[u8]>, proxy: Option<&[u8]>) -> Result<(), TlsError> {
+        let _one_at_a_time = self.authorities.writing.lock().expect("no panic while held");
+        let present = self.authorities.trusted.load();
+        let replaced = |pem: Option<&[u8]>, present: &Option<Arc<Authority>>| match pem {
+            Some(pem) => self.authority(pem).map(|authority| Some(Arc::new(authority))),
+            None => Ok(present.clone()),
+        };
+        let next = Trusted { client: replaced(client, &present.client)?, proxy: replaced(proxy, &present.proxy)? };
+        if let (Some(client), Some(proxy)) = (&next.client, &next.proxy)
+            && !client.keys.is_disjoint(&proxy.keys)
+        {
+            return Err(TlsError::Shared);
+        }
+        self.authorities.trusted.store(Arc::new(next));
         self.authorities.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
@@ -96,12 +117,12 @@ impl Tls {
 
     /// Whether a client CA verifies the chain for client authentication, now.
     pub(crate) fn is_client(&self, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> bool {
-        verifies(&self.authorities.client, leaf, rest)
+        verifies(self.authorities.trusted.load().client.as_deref(), leaf, rest)
     }
 
     /// Whether a front proxy's CA verifies the chain for client authentication, now.
     pub(crate) fn is_proxy(&self, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> bool {
-        verifies(&self.authorities.proxy, leaf, rest)
+        verifies(self.authorities.trusted.load().proxy.as_deref(), leaf, rest)
     }
 
     /// The configuration of new connections.
@@ -123,24 +144,36 @@ impl Tls {
         for certificate in certificates(pem)? {
             roots.add(certificate).map_err(|error| TlsError::Authority(error.to_string()))?;
         }
+        let keys = roots.roots.iter().map(|root| root.subject_public_key_info.to_vec()).collect();
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
             .build()
-            .map(Authority)
+            .map(|verifier| Authority { verifier, keys })
             .map_err(|error| TlsError::Authority(error.to_string()))
     }
 }
 
 #[derive(Default)]
 struct Authorities {
-    client: ArcSwapOption<Authority>,
-    proxy: ArcSwapOption<Authority>,
+    trusted: ArcSwap<Trusted>,
+    writing: Mutex<()>,
     generation: AtomicU64,
 }
 
-struct Authority(Arc<dyn ClientCertVerifier>);
+/// Whom certificates are verified by.
+#[derive(Default)]
+struct Trusted {
+    client: Option<Arc<Authority>>,
+    proxy: Option<Arc<Authority>>,
+}
 
-fn verifies(authority: &ArcSwapOption<Authority>, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> bool {
-    authority.load().as_ref().is_some_and(|authority| authority.0.verify_client_cert(leaf, rest, UnixTime::now()).is_ok())
+struct Authority {
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// The public keys of its CAs.
+    keys: BTreeSet<Vec<u8>>,
+}
+
+fn verifies(authority: Option<&Authority>, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> bool {
+    authority.is_some_and(|authority| authority.verifier.verify_client_cert(leaf, rest, UnixTime::now()).is_ok())
 }
 
 #[derive(Debug)]
@@ -201,4 +234,33 @@ fn certified(provider: &CryptoProvider, chain_pem: &[u8], key_pem: &[u8]) -> Res
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     found.ok().filter(|found| !found.is_empty()).ok_or(TlsError::Pem { what: "certificate" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    fn ca(name: &str, key: &KeyPair) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.self_signed(key).unwrap().pem().into_bytes()
+    }
+
+    #[test]
+    fn fault_52_one_key_never_signs_for_clients_and_proxies() {
+        let (one, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let own = crate::pki::self_signed(&["localhost".to_owned()]).unwrap();
+        let tls = Tls::new(own.chain_pem.as_bytes(), own.key_pem.as_bytes()).unwrap();
+        let (client, proxy) = (ca("ca", &one), ca("proxy-ca", &other));
+        let is_shared = |result: Result<(), TlsError>| matches!(result, Err(TlsError::Shared));
+        assert!(is_shared(tls.replace_cas(Some(&client), Some(&client))));
+        tls.replace_cas(Some(&client), Some(&proxy)).unwrap();
+        let generation = tls.generation();
+        let renamed = [proxy.clone(), ca("another name, same key", &one)].concat();
+        assert!(is_shared(tls.replace_proxy_ca(&renamed)), "after a start with good ones, too");
+        assert!(is_shared(tls.replace_client_ca(&proxy)));
+        assert_eq!(tls.generation(), generation, "nothing was replaced");
+        tls.replace_cas(Some(&proxy), Some(&client)).unwrap();
+    }
 }

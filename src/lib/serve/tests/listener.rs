@@ -240,8 +240,9 @@ async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
     let mut open = setup.http1(Some(&foreign)).await;
     assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "0 0 true");
     setup.tls.replace_client_ca(other.ca_pem().as_bytes()).unwrap();
-    setup.tls.replace_proxy_ca(other.ca_pem().as_bytes()).unwrap();
-    assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "1 1 false");
+    assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "1 0 false");
+    setup.tls.replace_cas(Some(setup.pki.ca_pem().as_bytes()), Some(other.ca_pem().as_bytes())).unwrap();
+    assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "0 1 false");
 }
 
 #[tokio::test]
@@ -611,6 +612,29 @@ async fn certificate_files_are_reloaded() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn fault_52_equal_cas_are_refused_after_a_reload_as_at_start() {
+    let setup = setup(Limits::default());
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let pki = |name: &str| Pki::open(&path(name)).unwrap();
+    let (clients, proxies) = (pki("clients"), pki("proxies"));
+    let write = |name: &str, pem: &str| std::fs::write(path(name), pem).unwrap();
+    write("clients.crt", clients.ca_pem());
+    write("proxies.crt", proxies.ca_pem());
+    let files = TlsFiles { client_ca: Some(path("clients.crt")), proxy_ca: Some(path("proxies.crt")), ..TlsFiles::default() };
+    let loaded = files.apply(&setup.tls, &Loaded::default()).unwrap();
+    let subject = Subject { common_name: "someone", organizations: &[] };
+    let mut open = setup.http1(Some(&clients.client(&subject).unwrap())).await;
+    assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "1 0 false");
+    write("proxies.crt", clients.ca_pem());
+    let error = files.apply(&setup.tls, &loaded).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot use {}", path("proxies.crt").display()));
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("share a key"));
+    assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "1 0 false", "a client did not become a front proxy");
+    assert!(files.apply(&setup.tls, &Loaded::default()).is_err(), "as at start");
 }
 
 #[tokio::test]

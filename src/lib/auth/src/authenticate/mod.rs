@@ -10,7 +10,7 @@ mod x509;
 
 pub use bearer::{Bearer, TokenAuthenticator, TokenIdentity};
 pub use bootstrap_token::BootstrapTokens;
-pub use proxy::{CaError, FrontProxy, FrontProxyHeaders, check_distinct_cas};
+pub use proxy::{FrontProxy, FrontProxyHeaders};
 pub use token_file::{TokenFile, TokenFileError};
 pub use x509::X509;
 

@@ -4,8 +4,7 @@ use super::x509::Subject;
 use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
 use ferrokube_registry::UserInfo;
 use percent_encoding::percent_decode_str;
-use std::collections::{BTreeMap, BTreeSet};
-use x509_parser::pem::Pem;
+use std::collections::BTreeMap;
 
 /// Most headers that are looked at.
 const MAX_HEADERS: usize = 1_000;
@@ -90,38 +89,6 @@ fn first<'a>(remote: &'a [(String, String)], names: &[String]) -> Option<&'a str
     names.iter().find_map(|name| remote.iter().find(|(header, _)| header == name)).map(|(_, value)| value.as_str())
 }
 
-/// Why the server refuses to start.
-#[derive(Debug, thiserror::Error)]
-pub enum CaError {
-    /// Everybody with a client certificate could speak for everybody.
-    #[error("the client CA and the front proxy's CA share a key: every client could pass itself off as anybody")]
-    Shared,
-    /// Not PEM, or no certificate in it.
-    #[error("the {0} CA bundle holds no readable certificate")]
-    Unreadable(&'static str),
-}
-
-/// Checks that no key signs for both the client CA and the front proxy's CA (PEM bundles); the server must not start otherwise.
-///
-/// # Errors
-/// [`CaError`].
-pub fn check_distinct_cas(client: &[u8], proxy: &[u8]) -> Result<(), CaError> {
-    let client = keys(client).ok_or(CaError::Unreadable("client"))?;
-    let proxy = keys(proxy).ok_or(CaError::Unreadable("front proxy"))?;
-    if client.is_disjoint(&proxy) { Ok(()) } else { Err(CaError::Shared) }
-}
-
-fn keys(bundle: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
-    let mut keys = BTreeSet::new();
-    for pem in Pem::iter_from_buffer(bundle) {
-        let pem = pem.ok()?;
-        if pem.label == "CERTIFICATE" {
-            keys.insert(pem.parse_x509().ok()?.public_key().raw.to_vec());
-        }
-    }
-    (!keys.is_empty()).then_some(keys)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,16 +127,5 @@ mod tests {
 
         let ordinary = Credentials { certificates: &chain, remote: &remote, ..Credentials::default() };
         assert_eq!(authenticate(&[], &ordinary), Ok(None), "an ordinary client's headers are ignored");
-    }
-
-    #[test]
-    fn fault_52_equal_cas_refuse_to_start() {
-        let (one, other) = (KeyPair::generate().expect("key"), KeyPair::generate().expect("key"));
-        let (client, proxy) = (certificate("ca", &one).pem(), certificate("proxy-ca", &other).pem());
-        let renamed = certificate("another name, same key", &one).pem();
-        assert!(check_distinct_cas(client.as_bytes(), proxy.as_bytes()).is_ok());
-        assert!(matches!(check_distinct_cas(client.as_bytes(), client.as_bytes()), Err(CaError::Shared)));
-        assert!(matches!(check_distinct_cas(client.as_bytes(), format!("{proxy}{renamed}").as_bytes()), Err(CaError::Shared)));
-        assert!(matches!(check_distinct_cas(b"", proxy.as_bytes()), Err(CaError::Unreadable("client"))));
     }
 }
