@@ -39,6 +39,11 @@ impl Document {
         Value::Object(self.0)
     }
 
+    /// What the object owns on the heap: see [`crate::heap::bytes`].
+    pub fn heap_bytes(&self) -> usize {
+        self.0.iter().map(|(key, value)| key.capacity() + crate::heap::bytes(value)).sum::<usize>() + crate::heap::fields(self.0.len())
+    }
+
     /// The value at a path of field names.
     pub fn get(&self, path: &[&str]) -> Option<&Value> {
         let (first, rest) = path.split_first()?;

@@ -8,6 +8,7 @@ pub mod field;
 #[cfg(test)]
 mod fuzz;
 pub mod gvk;
+pub mod heap;
 pub mod json;
 pub mod jsonpath;
 pub mod name;

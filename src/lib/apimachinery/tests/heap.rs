@@ -1,0 +1,127 @@
+//! What trees take on the heap, against an allocator that counts.
+#![expect(unsafe_code, reason = "an allocator that counts")]
+
+use ferrokube_apimachinery::{heap, json, yaml};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn note(change: isize) {
+    LIVE.with(|live| {
+        live.set(live.get() + change);
+        PEAK.with(|peak| peak.set(peak.get().max(live.get())));
+    });
+}
+
+// SAFETY: everything is passed on to the system's allocator; the counters are cells of the thread and allocate nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size() as isize);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        note(-(layout.size() as isize));
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // Both blocks exist for a moment.
+        note(size as isize);
+        note(-(layout.size() as isize));
+        unsafe { System.realloc(block, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What a call's result holds, what the call took at most, and the result.
+fn measure<T>(call: impl FnOnce() -> T) -> (usize, usize, T) {
+    let before = LIVE.get();
+    PEAK.set(before);
+    let made = call();
+    ((LIVE.get() - before) as usize, (PEAK.get() - before) as usize, made)
+}
+
+const SIZE: usize = 300_000;
+
+fn list(item: &str) -> String {
+    format!("[{}]", vec![item; SIZE / (item.len() + 1)].join(","))
+}
+
+/// Bodies that become as large a tree as they can.
+fn hostile() -> Vec<(&'static str, String)> {
+    let deep = |open: &str, close: &str, levels: usize| list(&format!("{}{}", open.repeat(levels), close.repeat(levels)));
+    let fields = |value: &str| format!("{{{}}}", (0..SIZE / 12).map(|number| format!("\"{number:x}\":{value}")).collect::<Vec<_>>().join(","));
+    let shuffled = |value: &str| {
+        let keys = (0..SIZE as u64 / 12).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44);
+        format!("{{{}}}", keys.map(|key| format!("\"{key:x}\":{value}")).collect::<Vec<_>>().join(","))
+    };
+    vec![
+        ("numbers", list("0")),
+        ("floats", list("1e9")),
+        ("nulls", list("null")),
+        ("empty lists", list("[]")),
+        ("empty maps", list("{}")),
+        ("empty strings", list("\"\"")),
+        ("short strings", list("\"a\"")),
+        ("strings just too long", list(&format!("\"{}\"", "a".repeat(25)))),
+        ("escaped strings", list("\"\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\"")),
+        ("lists of one", list("[0]")),
+        ("lists of three", list("[0,0,0]")),
+        ("maps of one", list("{\"\":0}")),
+        ("maps of one, named", list("{\"a\":0}")),
+        ("maps of three", list("{\"a\":0,\"b\":0,\"c\":0}")),
+        ("maps in maps", list("{\"\":{\"\":{}}}")),
+        ("deep lists", deep("[", "]", 500)),
+        ("deep maps", list(&format!("{}0{}", "{\"\":".repeat(500), "}".repeat(500)))),
+        ("one map", fields("0")),
+        ("one map of maps", fields("{}")),
+        ("one map, shuffled", shuffled("0")),
+        ("repeated keys", format!("{{{}}}", vec!["\"a\":[0,0]"; SIZE / 10].join(","))),
+    ]
+}
+
+#[test]
+fn trees_of_json_take_what_they_say_and_no_more_than_the_bound() {
+    for (name, body) in hostile() {
+        let bound = heap::json_bound(body.as_bytes());
+        let (held, peak, read) = measure(|| json::read_any(body.as_bytes()).expect(name));
+        let said = heap::bytes(&read.value);
+        let times = |bytes: usize| bytes as f64 / body.len() as f64;
+        println!("{name:<24} held {:>6.1}x said {:>6.1}x peak {:>6.1}x bound {:>6.1}x", times(held), times(said), times(peak), times(bound));
+        assert!(said + 1024 >= held - held / 50, "{name}: {said} of {held}");
+        assert!(peak <= bound, "{name}: {peak} of {bound}");
+    }
+}
+
+#[test]
+fn trees_of_yaml_take_no_more_than_the_bound() {
+    for (name, body) in hostile().into_iter().chain(hostile_yaml()) {
+        let body = format!("# not JSON\n{body}");
+        let bound = heap::yaml_bound(body.as_bytes());
+        let (held, peak, read) = measure(|| yaml::read_any(body.as_bytes()));
+        let times = |bytes: usize| bytes as f64 / body.len() as f64;
+        println!("{name:<24} held {:>6.1}x peak {:>6.1}x bound {:>6.1}x", times(held), times(peak), times(bound));
+        assert!(peak <= bound, "{name}: {peak} of {bound}");
+        drop(read);
+    }
+}
+
+fn hostile_yaml() -> Vec<(&'static str, String)> {
+    vec![
+        ("block list of nothing", "-\n".repeat(SIZE / 2)),
+        ("block list of lists", "- []\n".repeat(SIZE / 5)),
+        ("block lists in a line", format!("{}x\n", "- ".repeat(500))),
+        ("block list of maps", "- a:\n".repeat(SIZE / 5)),
+        ("flow list of pairs", format!("[{}]", "a: ,".repeat(SIZE / 4))),
+        ("aliases", format!("a: &a [{}]\nb: [{}]\n", "0,".repeat(1_000), "*a,".repeat(80))),
+    ]
+}
