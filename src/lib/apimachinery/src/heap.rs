@@ -49,7 +49,8 @@ pub fn yaml_bound(body: &[u8]) -> usize {
     let elements = |body: &[u8]| count(body, |byte| matches!(byte, b',' | b'[' | b'-'));
     let flow = memchr::memchr2(b'[', b'{', body).map_or(&[][..], |at| &body[at..]);
     let aliases = if memchr::memchr(b'*', body).is_some() { ALIASES } else { 0 };
-    text(body) + objects(body) * NODE + elements(body) * LIST + (objects(flow) + elements(flow)) * TOKENS + aliases
+    // The scanner keeps about 200 bytes of each open list in a line.
+    (256 << 10) + text(body) + objects(body) * NODE + elements(body) * LIST + (objects(flow) + elements(flow)) * TOKENS + aliases
 }
 
 /// The most that reading a protobuf body takes: a packed list has an element in each byte, a message of two bytes may be empty.
