@@ -1,0 +1,87 @@
+//! Bodies that cost more than their bytes.
+
+use super::{Tally, at_once};
+use crate::stage::{Stage, TENANT};
+use crate::wire::{Protocol, Wire};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/tenant/configmaps";
+const BAGS: &str = "/apis/hostile.example.com/v1/namespaces/tenant/bags";
+const JSON: &str = "application/json";
+
+/// One request on a connection of its own.
+async fn send(stage: &Stage, tally: &Tally, (method, path, content_type): (&str, &str, &str), body: &[u8]) {
+    let answer = async { Wire::connect(stage, Protocol::Http1).await?.send(method, path, TENANT, content_type, body).await }.await;
+    tally.answer(&answer);
+}
+
+/// One key over and over: a reader that looks each up in what came before is quadratic.
+pub(super) async fn yaml(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let body = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\ndata:\n{}", "  k: v\n".repeat(2_800_000 / 7));
+    at_once(4, |_| send(&stage, &tally, ("POST", CONFIG_MAPS, "application/yaml"), body.as_bytes())).await;
+}
+
+fn one_key_maps(bytes: usize) -> String {
+    format!("[{}]", vec!["{\"\":0}"; bytes / 7].join(","))
+}
+
+/// A tree that is many times larger than its text.
+pub(super) async fn maps(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let body = one_key_maps(2_800_000);
+    at_once(20, |_| send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), body.as_bytes())).await;
+}
+
+/// The same in a kind that accepts it.
+pub(super) async fn custom_maps(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let maps = one_key_maps(1_400_000);
+    at_once(20, |index| {
+        let body = format!(r#"{{"apiVersion":"hostile.example.com/v1","kind":"Bag","metadata":{{"name":"b{index}"}},"spec":{maps}}}"#);
+        let (stage, tally) = (&stage, &tally);
+        async move {
+            send(stage, tally, ("POST", BAGS, JSON), body.as_bytes()).await;
+            send(stage, tally, ("DELETE", &format!("{BAGS}/b{index}"), JSON), b"").await;
+        }
+    })
+    .await;
+}
+
+/// Patches whose work is the product of two lengths.
+pub(super) async fn patches(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let fields: Vec<_> = (0..20_000).map(|number| format!("\"k{number}\":\"v\"")).collect();
+    let object = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"patched"}},"data":{{{}}}}}"#, fields.join(","));
+    send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), object.as_bytes()).await;
+    let kept: Vec<_> = (0..100_000).map(|number| format!("\"z{number}\"")).collect();
+    let retain = format!(r#"{{"data":{{"$retainKeys":[{}],"k1":"w"}}}}"#, kept.join(","));
+    let doubled: Vec<_> = (0..30)
+        .map(|number| format!(r#"{{"op":"copy","from":"/data","path":"/metadata/c{number}"}},{{"op":"copy","from":"/metadata","path":"/data/d{number}"}}"#))
+        .collect();
+    let copies = format!("[{}]", doubled.join(","));
+    let many: Vec<_> = (0..10_000).map(|number| format!(r#"{{"op":"add","path":"/data/k{number}","value":"w"}}"#)).collect();
+    let many = format!("[{}]", many.join(","));
+    let path = format!("{CONFIG_MAPS}/patched");
+    at_once(6, |index| {
+        let (content_type, body) = match index % 3 {
+            0 => ("application/strategic-merge-patch+json", &retain),
+            1 => ("application/json-patch+json", &copies),
+            _ => ("application/json-patch+json", &many),
+        };
+        send(&stage, &tally, ("PATCH", &path, content_type), body.as_bytes())
+    })
+    .await;
+}
+
+/// Writers of one key queue behind each other.
+pub(super) async fn hot_object(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let text = "x".repeat(500_000);
+    let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"hot"}},"data":{{"text":"{text}"}}}}"#);
+    send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), body.as_bytes()).await;
+    let number = AtomicU64::new(0);
+    let path = format!("{CONFIG_MAPS}/hot");
+    at_once(64, |_| {
+        let body = format!(r#"{{"data":{{"number":"{}"}}}}"#, number.fetch_add(1, Ordering::Relaxed));
+        let (stage, tally, path) = (&stage, &tally, &path);
+        async move { send(stage, tally, ("PATCH", path, "application/merge-patch+json"), body.as_bytes()).await }
+    })
+    .await;
+}

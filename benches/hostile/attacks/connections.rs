@@ -1,0 +1,56 @@
+//! Connections that are worth nothing to those who open them.
+
+use super::{Tally, at_once};
+use crate::stage::Stage;
+use crate::wire::{Protocol, Wire};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+
+/// A header that comes a byte at a time.
+pub(super) async fn slow_heads(stage: Arc<Stage>, tally: Arc<Tally>) {
+    at_once(400, |_| async {
+        let Ok(mut wire) = Wire::connect(&stage, Protocol::Http1).await else { return tally.count("refused") };
+        if wire.stream.write_all(b"GET /api HTTP/1.1\r\nhost: x\r\nx-slow: ").await.is_err() {
+            return tally.count("cut");
+        }
+        while wire.stream.write_all(b"x").await.is_ok() && wire.stream.flush().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        tally.count("cut");
+    })
+    .await;
+}
+
+/// Signatures for nothing.
+pub(super) async fn handshakes(stage: Arc<Stage>, tally: Arc<Tally>) {
+    at_once(16, |_| async {
+        match Wire::connect(&stage, Protocol::Http2).await {
+            Ok(_) => tally.count("handshake"),
+            Err(_) => tally.count("refused"),
+        }
+    })
+    .await;
+}
+
+/// Sockets that say nothing, from five addresses, kept until the server closes them.
+pub(super) async fn silent_sockets(stage: Arc<Stage>, tally: Arc<Tally>) {
+    at_once(2000, |index| {
+        let from = Ipv4Addr::new(127, 0, 0, 2 + (index % 5) as u8);
+        let (stage, tally) = (&stage, &tally);
+        async move {
+            let Ok(tcp) = Wire::tcp(stage, from, None).await else { return tally.count("refused") };
+            tally.count("connected");
+            let mut byte = [0];
+            loop {
+                let ready = tcp.readable().await;
+                match tcp.try_read(&mut byte) {
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && ready.is_ok() => {}
+                    _ => return tally.count("cut"),
+                }
+            }
+        }
+    })
+    .await;
+}

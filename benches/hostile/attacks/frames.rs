@@ -1,0 +1,168 @@
+//! HTTP/2 that no client library would send.
+
+use super::{Tally, at_once};
+use crate::stage::{Stage, TENANT};
+use crate::wire::{Protocol, Wire, frame, push_field, push_frame};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/tenant/configmaps";
+
+/// A connection whose answers are read and dropped; nothing when it was refused.
+async fn open(stage: &Stage, tally: &Tally) -> Option<(Wire, Vec<u8>)> {
+    let Ok(mut wire) = Wire::connect(stage, Protocol::Http2).await else {
+        tally.count("refused");
+        return None;
+    };
+    if wire.preface(&[]).await.is_err() {
+        tally.count("cut");
+        return None;
+    }
+    let block = wire.header_block("POST", CONFIG_MAPS, TENANT);
+    Some((wire, block))
+}
+
+/// Writes while reading and dropping what comes; ends when the server ends the connection.
+async fn pour(wire: Wire, tally: &Tally, mut next: impl FnMut() -> Option<Vec<u8>>, pause: Duration) {
+    let (mut read, mut write) = tokio::io::split(wire.stream);
+    let reading = async {
+        let mut buffer = vec![0; 64 * 1024];
+        while matches!(read.read(&mut buffer).await, Ok(length) if length > 0) {}
+    };
+    let writing = async {
+        while let Some(bytes) = next() {
+            if write.write_all(&bytes).await.is_err() || write.flush().await.is_err() {
+                return;
+            }
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = reading => {}
+        () = writing => {}
+    }
+    tally.count("cut");
+}
+
+/// Requests whose bodies never end, 25 on each of ten connections a second.
+pub(super) async fn endless_posts(stage: Arc<Stage>, tally: Arc<Tally>, token: &'static str) {
+    at_once(10, |_| async {
+        let Some((wire, _)) = open(&stage, &tally).await else { return };
+        let block = wire.header_block("POST", CONFIG_MAPS, token);
+        let mut stream = 1;
+        let next = || {
+            let mut bytes = Vec::new();
+            push_frame(&mut bytes, frame::HEADERS, frame::END_HEADERS, stream, &block);
+            stream += 2;
+            Some(bytes)
+        };
+        pour(wire, &tally, next, Duration::from_millis(40)).await;
+    })
+    .await;
+}
+
+/// All writes that the server takes at a time, none of them with a body.
+pub(super) async fn silent_bodies(stage: Arc<Stage>, tally: Arc<Tally>) {
+    at_once(4, |_| async {
+        let Some((wire, block)) = open(&stage, &tally).await else { return };
+        let mut streams = (0..50).map(|index| {
+            let mut bytes = Vec::new();
+            push_frame(&mut bytes, frame::HEADERS, frame::END_HEADERS, 2 * index + 1, &block);
+            bytes
+        });
+        pour(wire, &tally, || streams.next(), Duration::ZERO).await;
+    })
+    .await;
+}
+
+/// A request and its end in one write (CVE-2023-44487).
+pub(super) async fn rapid_reset(stage: Arc<Stage>, tally: Arc<Tally>) {
+    at_once(8, |_| async {
+        let Some((wire, block)) = open(&stage, &tally).await else { return };
+        let mut stream = 1;
+        let next = || {
+            let mut bytes = Vec::new();
+            for _ in 0..50 {
+                push_frame(&mut bytes, frame::HEADERS, frame::END_HEADERS, stream, &block);
+                push_frame(&mut bytes, frame::RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+                stream += 2;
+            }
+            Some(bytes)
+        };
+        pour(wire, &tally, next, Duration::ZERO).await;
+    })
+    .await;
+}
+
+/// 1,000 PINGs.
+pub(super) fn ping() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..1000 {
+        push_frame(&mut bytes, frame::PING, 0, 0, &[0; 8]);
+    }
+    bytes
+}
+
+/// 1,000 SETTINGS.
+pub(super) fn settings() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..1000 {
+        push_frame(&mut bytes, frame::SETTINGS, 0, 0, &[]);
+    }
+    bytes
+}
+
+/// The same frames again and again on four connections.
+pub(super) async fn flood(stage: Arc<Stage>, tally: Arc<Tally>, frames: Vec<u8>) {
+    at_once(4, |_| async {
+        let Some((wire, _)) = open(&stage, &tally).await else { return };
+        pour(wire, &tally, || Some(frames.clone()), Duration::ZERO).await;
+    })
+    .await;
+}
+
+/// A body of nothing, forever.
+pub(super) async fn empty_data(stage: Arc<Stage>, tally: Arc<Tally>) {
+    at_once(4, |_| async {
+        let Some((wire, block)) = open(&stage, &tally).await else { return };
+        let mut first = true;
+        let next = || {
+            let mut bytes = Vec::new();
+            if std::mem::take(&mut first) {
+                push_frame(&mut bytes, frame::HEADERS, frame::END_HEADERS, 1, &block);
+            }
+            for _ in 0..1000 {
+                push_frame(&mut bytes, frame::DATA, 0, 1, &[]);
+            }
+            Some(bytes)
+        };
+        pour(wire, &tally, next, Duration::ZERO).await;
+    })
+    .await;
+}
+
+/// A header block that never ends (CVE-2024-27316 and its kin).
+pub(super) async fn continuation(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let mut fields = Vec::new();
+    for number in 0..100 {
+        push_field(&mut fields, &format!("x-{number}"), "y");
+    }
+    at_once(4, |_| async {
+        let Some((wire, block)) = open(&stage, &tally).await else { return };
+        let mut first = true;
+        let next = || {
+            let mut bytes = Vec::new();
+            if std::mem::take(&mut first) {
+                push_frame(&mut bytes, frame::HEADERS, 0, 1, &block);
+            }
+            push_frame(&mut bytes, frame::CONTINUATION, 0, 1, &fields);
+            Some(bytes)
+        };
+        pour(wire, &tally, next, Duration::ZERO).await;
+    })
+    .await;
+}

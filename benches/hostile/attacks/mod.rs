@@ -1,0 +1,109 @@
+//! The attacks: each runs until it is aborted.
+
+mod bodies;
+mod connections;
+mod definitions;
+mod frames;
+mod readers;
+
+use crate::stage::Stage;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What runs until it is dropped.
+pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One attack.
+pub(crate) struct Attack {
+    /// For `--only` and the table.
+    pub(crate) name: &'static str,
+    /// Who does what.
+    pub(crate) what: &'static str,
+    /// Begins it.
+    pub(crate) run: fn(Arc<Stage>, Arc<Tally>) -> Running,
+}
+
+/// Every attack. Those that leave much behind come last.
+pub(crate) const ALL: &[Attack] = &[
+    Attack {
+        name: "anonymous-posts",
+        what: "250 POSTs a second without credentials, their bodies never end",
+        run: |s, t| Box::pin(frames::endless_posts(s, t, "")),
+    },
+    Attack { name: "silent-bodies", what: "200 POSTs of a tenant at once whose bodies never come", run: |s, t| Box::pin(frames::silent_bodies(s, t)) },
+    Attack { name: "slowloris-heads", what: "400 connections send a header byte by byte", run: |s, t| Box::pin(connections::slow_heads(s, t)) },
+    Attack { name: "tls-flood", what: "handshakes without end, 16 at once", run: |s, t| Box::pin(connections::handshakes(s, t)) },
+    Attack { name: "silent-sockets", what: "sockets from five addresses until no more are taken", run: |s, t| Box::pin(connections::silent_sockets(s, t)) },
+    Attack { name: "rapid-reset", what: "HTTP/2 requests reset as soon as sent", run: |s, t| Box::pin(frames::rapid_reset(s, t)) },
+    Attack { name: "ping-flood", what: "HTTP/2 PING frames", run: |s, t| Box::pin(frames::flood(s, t, frames::ping())) },
+    Attack { name: "settings-flood", what: "HTTP/2 SETTINGS frames", run: |s, t| Box::pin(frames::flood(s, t, frames::settings())) },
+    Attack { name: "empty-data-flood", what: "HTTP/2 DATA frames without data", run: |s, t| Box::pin(frames::empty_data(s, t)) },
+    Attack { name: "continuation-flood", what: "header blocks that never end", run: |s, t| Box::pin(frames::continuation(s, t)) },
+    Attack { name: "window-zero", what: "2,000 lists on HTTP/2 with a window of nothing", run: |s, t| Box::pin(readers::window_zero(s, t)) },
+    Attack { name: "yaml-bomb", what: "2.8 MB of YAML with one key over and over, 4 at once", run: |s, t| Box::pin(bodies::yaml(s, t)) },
+    Attack { name: "json-maps", what: "2.8 MB of one-key maps in JSON, 20 at once", run: |s, t| Box::pin(bodies::maps(s, t)) },
+    Attack { name: "custom-maps", what: "custom objects of 1.4 MB of one-key maps, 20 at once", run: |s, t| Box::pin(bodies::custom_maps(s, t)) },
+    Attack {
+        name: "patch-bomb",
+        what: "JSON patches of copies of copies, and strategic ones with long $retainKeys",
+        run: |s, t| Box::pin(bodies::patches(s, t)),
+    },
+    Attack { name: "selector-bomb", what: "8 lists of all objects with 700 terms each", run: |s, t| Box::pin(readers::selectors(s, t)) },
+    Attack { name: "list-flood", what: "lists of everything as fast as they are answered, 32 at once", run: |s, t| Box::pin(readers::lists(s, t)) },
+    Attack {
+        name: "stalled-lists",
+        what: "100 readers of the whole list in YAML, Tables and JSON who stop reading",
+        run: |s, t| Box::pin(readers::stalled_lists(s, t)),
+    },
+    Attack { name: "stalled-watches", what: "2,000 watchers who stop reading, and 50 MB of events", run: |s, t| Box::pin(readers::stalled_watches(s, t)) },
+    Attack { name: "definition-bomb", what: "definitions with 1 MB of schema, costly rules and patterns", run: |s, t| Box::pin(definitions::bombs(s, t)) },
+    Attack { name: "hot-object", what: "64 writers of one large object", run: |s, t| Box::pin(bodies::hot_object(s, t)) },
+];
+
+/// What attackers saw: answers and ends of connections, counted.
+#[derive(Default)]
+pub(crate) struct Tally(Mutex<BTreeMap<String, u64>>);
+
+impl Tally {
+    /// Counts an event.
+    pub(crate) fn count(&self, what: impl Into<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(what.into()).or_default() += 1;
+    }
+
+    /// Counts an answer, or why there was none.
+    pub(crate) fn answer(&self, answer: &anyhow::Result<(u16, String)>) {
+        match answer {
+            Ok((status, _)) => self.count(status.to_string()),
+            Err(_) => self.count("cut"),
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let words: Vec<_> = counts.iter().map(|(what, count)| format!("{count} x {what}")).collect();
+        f.write_str(&words.join(", "))
+    }
+}
+
+/// Runs `attacker` so many times at once, each again as soon as it ends.
+async fn at_once<F, R>(number: usize, attacker: F)
+where
+    F: Fn(usize) -> R,
+    R: Future<Output = ()>,
+{
+    let repeated = (0..number).map(|index| {
+        let attacker = &attacker;
+        async move {
+            loop {
+                attacker(index).await;
+                // One that ends at once must not spin.
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        }
+    });
+    futures::future::join_all(repeated).await;
+}

@@ -1,0 +1,113 @@
+//! Reads that cost much, and readers who stop reading.
+
+use super::{Tally, at_once};
+use crate::stage::{Stage, TENANT};
+use crate::wire::{Protocol, Wire, frame, push_frame};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const LIST: &str = "/api/v1/namespaces/store/configmaps";
+
+/// Every object compared with every term.
+pub(super) async fn selectors(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let terms: Vec<_> = (0..700).map(|number| format!("k{number}!%3Dv")).collect();
+    let path = format!("{LIST}?labelSelector={}", terms.join(","));
+    at_once(8, |_| read(&stage, &tally, &path)).await;
+}
+
+/// The whole list, read to its end.
+pub(super) async fn lists(stage: Arc<Stage>, tally: Arc<Tally>) {
+    at_once(32, |_| read(&stage, &tally, LIST)).await;
+}
+
+async fn read(stage: &Stage, tally: &Tally, path: &str) {
+    let Ok(mut wire) = Wire::connect(stage, Protocol::Http1).await else { return tally.count("refused") };
+    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TENANT}\r\nconnection: close\r\n\r\n");
+    if wire.stream.write_all(head.as_bytes()).await.is_err() {
+        return tally.count("cut");
+    }
+    let mut buffer = vec![0; 256 * 1024];
+    let mut status = String::new();
+    while let Ok(length @ 1..) = wire.stream.read(&mut buffer).await {
+        if status.is_empty() {
+            status = String::from_utf8_lossy(buffer.get(9..12.min(length)).unwrap_or_default()).into_owned();
+        }
+    }
+    tally.count(if status.is_empty() { "cut".to_owned() } else { status });
+}
+
+/// Asks with a small receive buffer and never reads.
+async fn stall(stage: &Stage, tally: &Tally, path: &str, accept: &str) {
+    let connected = async {
+        let tcp = Wire::tcp(stage, Ipv4Addr::LOCALHOST, Some(4096)).await?;
+        Wire::over(stage, Protocol::Http1, tcp).await
+    };
+    let Ok(mut wire) = connected.await else { return tally.count("refused") };
+    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TENANT}\r\naccept: {accept}\r\n\r\n");
+    match wire.stream.write_all(head.as_bytes()).await {
+        Ok(()) => tally.count("stalled"),
+        Err(_) => return tally.count("cut"),
+    }
+    std::future::pending::<()>().await;
+}
+
+/// The whole list in each form.
+pub(super) async fn stalled_lists(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let forms = [
+        ("application/yaml", ""),
+        ("application/json;as=Table;g=meta.k8s.io;v=v1", "?includeObject=Object"),
+        ("application/json", ""),
+        ("application/vnd.kubernetes.protobuf", ""),
+        ("application/json", "?pretty=true"),
+    ];
+    at_once(100, |index| {
+        let (accept, query) = forms[index % forms.len()];
+        let (stage, tally) = (&stage, &tally);
+        async move { stall(stage, tally, &format!("{LIST}{query}"), accept).await }
+    })
+    .await;
+}
+
+/// Watchers on HTTP/2 who give no window, and objects that change under them.
+pub(super) async fn stalled_watches(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let watching = at_once(20, |_| streams(&stage, &tally, "/api/v1/namespaces/tenant/configmaps?watch=1", &[]));
+    let writing = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let Ok(mut wire) = Wire::connect(&stage, Protocol::Http1).await else { return tally.count("refused") };
+        let text = "x".repeat(100_000);
+        for number in 0..500 {
+            let body = format!(r#"{{"metadata":{{"generateName":"e"}},"data":{{"number":"{number}","text":"{text}"}}}}"#);
+            let answer = wire.post("/api/v1/namespaces/tenant/configmaps", TENANT, "application/json", body.as_bytes()).await;
+            tally.answer(&answer);
+            if answer.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(watching, writing);
+}
+
+/// Lists that may not send a byte.
+pub(super) async fn window_zero(stage: Arc<Stage>, tally: Arc<Tally>) {
+    at_once(20, |_| streams(&stage, &tally, LIST, &[(4, 0)])).await;
+}
+
+/// 100 requests on a connection that is never read.
+async fn streams(stage: &Stage, tally: &Tally, path: &str, settings: &[(u16, u32)]) {
+    let Ok(mut wire) = Wire::connect(stage, Protocol::Http2).await else { return tally.count("refused") };
+    if wire.preface(settings).await.is_err() {
+        return tally.count("cut");
+    }
+    let block = wire.header_block("GET", path, TENANT);
+    let mut bytes = Vec::new();
+    for index in 0..100 {
+        push_frame(&mut bytes, frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 2 * index + 1, &block);
+    }
+    match wire.stream.write_all(&bytes).await {
+        Ok(()) => tally.count("100 streams"),
+        Err(_) => return tally.count("cut"),
+    }
+    std::future::pending::<()>().await;
+}

@@ -1,0 +1,147 @@
+//! What one user notices while another attacks: latency of creates, errors, and the server's memory, per attack.
+//!
+//! ```text
+//! cargo bench --bench hostile                            # every attack, 10 s each, on one server
+//! cargo bench --bench hostile -- --only yaml-bomb --seconds 5
+//! cargo bench --bench hostile -- --binary target/release/ferrokube --markdown docs/hostile.md
+//! ```
+//!
+//! One server with 10,000 objects takes all attacks in turn, so that memory that an attack leaves behind counts against the next.
+//! Attackers run in threads of the lowest priority: they share the machine with the server and must not win by taking its cores.
+//! Start reading at `attacks::ALL`.
+
+mod attacks;
+mod stage;
+mod victim;
+mod wire;
+
+use anyhow::Context;
+use attacks::Attack;
+use clap::Parser;
+use stage::Stage;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use victim::{Latencies, Victim};
+
+#[derive(Parser, Debug)]
+#[command(name = "hostile", about = "Attacks a server and measures another user's creates", long_about = None)]
+struct Options {
+    /// The executable; the one that cargo built unless given.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// Only these attacks (comma-separated names).
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// How long each attack lasts.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// ConfigMaps of 1 KiB stored before the first attack.
+    #[arg(long, default_value_t = 10_000)]
+    objects: usize,
+    /// Writes the table here, too.
+    #[arg(long)]
+    markdown: Option<PathBuf>,
+    /// List the attacks.
+    #[arg(long)]
+    list: bool,
+    /// Given by cargo bench; ignored.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// Between an attack and the next: its connections end, what it began is finished.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// What was measured during one attack.
+struct Outcome {
+    name: &'static str,
+    latencies: Latencies,
+    /// Highest resident memory of the server, in MiB.
+    peak_mib: u64,
+    /// What the attacker saw.
+    seen: String,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    if options.list {
+        for attack in attacks::ALL {
+            println!("{:<20} {}", attack.name, attack.what);
+        }
+        return Ok(());
+    }
+    for name in &options.only {
+        anyhow::ensure!(attacks::ALL.iter().any(|attack| attack.name == name), "no attack is called {name}; see --list");
+    }
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let attackers = tokio::runtime::Builder::new_multi_thread().worker_threads(2).on_thread_start(lower_priority).enable_all().build()?;
+    let outcome = tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(&options, attackers.handle()));
+    attackers.shutdown_background();
+    outcome
+}
+
+/// Of the calling thread only: Linux keeps a priority for each.
+fn lower_priority() {
+    let _ = rustix::process::nice(19);
+}
+
+async fn run(options: &Options, attackers: &tokio::runtime::Handle) -> anyhow::Result<()> {
+    let binary = options.binary.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_ferrokube").into());
+    let stage = Arc::new(Stage::set(&binary, options.objects).await.context("cannot prepare the server")?);
+    let victim = Victim::new(&stage);
+    let seconds = Duration::from_secs(options.seconds);
+    victim.measure(Duration::from_secs(2)).await;
+    let quiet = measured("quiet", &stage, &victim, seconds).await;
+    let quiet_p99 = quiet.latencies.percentile(0.99);
+    let mut outcomes = vec![quiet];
+    let chosen = |attack: &&Attack| options.only.is_empty() || options.only.iter().any(|name| name == attack.name);
+    for attack in attacks::ALL.iter().filter(chosen) {
+        eprintln!("{}: {}", attack.name, attack.what);
+        let tally = Arc::new(attacks::Tally::default());
+        let running = attackers.spawn((attack.run)(Arc::clone(&stage), Arc::clone(&tally)));
+        let mut outcome = measured(attack.name, &stage, &victim, seconds).await;
+        running.abort();
+        if let Err(error) = running.await
+            && error.is_panic()
+        {
+            anyhow::bail!("the attack {} failed in the bench itself", attack.name);
+        }
+        outcome.seen = tally.to_string();
+        print_row(&outcome, quiet_p99);
+        outcomes.push(outcome);
+        tokio::time::sleep(SETTLE).await;
+        anyhow::ensure!(stage.is_alive().await, "the server does not answer after {}", attack.name);
+    }
+    let table = table(&outcomes, quiet_p99);
+    println!("{table}");
+    if let Some(path) = &options.markdown {
+        std::fs::write(path, table).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+async fn measured(name: &'static str, stage: &Stage, victim: &Victim, seconds: Duration) -> Outcome {
+    let watch = stage.watch_memory();
+    let latencies = victim.measure(seconds).await;
+    Outcome { name, latencies, peak_mib: watch.peak_mib(), seen: String::new() }
+}
+
+fn print_row(outcome: &Outcome, quiet_p99: f64) {
+    eprintln!("  {}", row(outcome, quiet_p99));
+}
+
+fn row(outcome: &Outcome, quiet_p99: f64) -> String {
+    let Outcome { name, latencies, peak_mib, seen } = outcome;
+    let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
+    format!("| {name} | {p50:.1} | {p99:.1} | {:.1} | {} of {} | {peak_mib} | {seen} |", p99 / quiet_p99, latencies.errors, latencies.count())
+}
+
+fn table(outcomes: &[Outcome], quiet_p99: f64) -> String {
+    let mut text = "| attack | p50 ms | p99 ms | p99 / quiet | errors | peak RSS MiB | attacker saw |\n|---|---|---|---|---|---|---|\n".to_owned();
+    for outcome in outcomes {
+        text.push_str(&row(outcome, quiet_p99));
+        text.push('\n');
+    }
+    text
+}

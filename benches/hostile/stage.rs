@@ -1,0 +1,158 @@
+//! The server, its users and its objects.
+
+use anyhow::{Context, ensure};
+use ferrokube_testkit::{Client, Cluster, Launch};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::{Value, json};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Token of the measured user: may create ConfigMaps in the namespace `victim`.
+pub(crate) const VICTIM: &str = "victim-token";
+/// Token of the attacker: reads everything, writes in the namespace `tenant`.
+pub(crate) const TENANT: &str = "tenant-token";
+/// Token of an attacker who may also make CustomResourceDefinitions.
+pub(crate) const AUTHOR: &str = "author-token";
+
+/// The running server.
+pub(crate) struct Stage {
+    cluster: Cluster,
+    admin: Client,
+    /// `127.0.0.1:port`
+    pub(crate) authority: String,
+    /// For certificates.
+    pub(crate) server_name: ServerName<'static>,
+    /// Trusts the server, without ALPN.
+    pub(crate) tls: rustls::ClientConfig,
+    _directory: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Starts the server, makes users, rights and objects.
+    pub(crate) async fn set(binary: &Path, objects: usize) -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let tokens = directory.path().join("tokens");
+        let mut file = std::fs::File::options().create_new(true).write(true).mode(0o600).open(&tokens)?;
+        let lines = [VICTIM, TENANT, AUTHOR].map(|token| format!("{token},{0},{0}\n", token.trim_end_matches("-token")));
+        std::io::Write::write_all(&mut file, lines.concat().as_bytes())?;
+        let cluster = Launch::new(binary).flag(format!("--token-auth-file={}", tokens.display())).start()?;
+        let admin = cluster.admin()?;
+        let ca = std::fs::read(cluster.data_dir().join("pki/ca.crt")).context("no CA")?;
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&ca) {
+            roots.add(certificate?)?;
+        }
+        let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let authority = cluster.url().trim_start_matches("https://").to_owned();
+        let host = authority.rsplit_once(':').context("no port")?.0.to_owned();
+        let stage = Self { admin, authority, server_name: ServerName::try_from(host)?, tls, _directory: directory, cluster };
+        stage.rights().await?;
+        stage.custom().await?;
+        stage.fill(objects).await?;
+        Ok(stage)
+    }
+
+    async fn make(&self, path: &str, body: Value) -> anyhow::Result<()> {
+        let answer = self.admin.post(path, &body).await?;
+        ensure!(answer.status == 201, "POST {path}: {} {}", answer.status, answer.text);
+        Ok(())
+    }
+
+    async fn rights(&self) -> anyhow::Result<()> {
+        for namespace in ["victim", "tenant", "store"] {
+            self.make("/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;
+        }
+        let rbac = "/apis/rbac.authorization.k8s.io/v1";
+        let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+        let read = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
+        let define = json!([{"apiGroups": ["apiextensions.k8s.io"], "resources": ["*"], "verbs": ["*"]}]);
+        for namespace in ["victim", "tenant"] {
+            let subjects = json!([{"kind": "User", "name": namespace, "apiGroup": "rbac.authorization.k8s.io"}]);
+            let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"});
+            self.make(&format!("{rbac}/namespaces/{namespace}/roles"), json!({"metadata": {"name": "all"}, "rules": all})).await?;
+            let binding = json!({"metadata": {"name": "all"}, "subjects": subjects, "roleRef": reference});
+            self.make(&format!("{rbac}/namespaces/{namespace}/rolebindings"), binding).await?;
+        }
+        for (user, rules) in [("tenant", read), ("author", define)] {
+            let subjects = json!([{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]);
+            let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user});
+            self.make(&format!("{rbac}/clusterroles"), json!({"metadata": {"name": user}, "rules": rules})).await?;
+            self.make(&format!("{rbac}/clusterrolebindings"), json!({"metadata": {"name": user}, "subjects": subjects, "roleRef": reference})).await?;
+        }
+        Ok(())
+    }
+
+    /// A kind that keeps whatever it is given.
+    async fn custom(&self) -> anyhow::Result<()> {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+        let names = json!({"plural": "bags", "kind": "Bag", "singular": "bag", "listKind": "BagList"});
+        let spec = json!({"group": "hostile.example.com", "scope": "Namespaced", "names": names, "versions": [version]});
+        self.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json!({"metadata": {"name": "bags.hostile.example.com"}, "spec": spec})).await?;
+        for _ in 0..500 {
+            if self.admin.get("/apis/hostile.example.com/v1/bags").await?.status == 200 {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::bail!("the custom resource is not served")
+    }
+
+    async fn fill(&self, objects: usize) -> anyhow::Result<()> {
+        for from in (0..objects).step_by(64) {
+            let batch = (from..objects.min(from + 64)).map(|number| {
+                let labels = json!({"app": format!("a{}", number % 97), "number": number.to_string()});
+                let body = json!({"metadata": {"name": format!("o{number}"), "labels": labels}, "data": {"text": "x".repeat(1000)}});
+                async move { self.make("/api/v1/namespaces/store/configmaps", body).await }
+            });
+            futures::future::try_join_all(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether it still answers its administrator.
+    pub(crate) async fn is_alive(&self) -> bool {
+        let asked = tokio::time::timeout(Duration::from_secs(30), self.admin.get("/readyz")).await;
+        matches!(asked, Ok(Ok(answer)) if answer.status == 200)
+    }
+
+    /// Looks at the server's memory until the result is dropped.
+    pub(crate) fn watch_memory(&self) -> MemoryWatch {
+        let (peak, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (path, thread) = (format!("/proc/{}/status", self.cluster.pid()), (Arc::clone(&peak), Arc::clone(&stop)));
+        std::thread::spawn(move || {
+            let (peak, stop) = thread;
+            while !stop.load(Ordering::Relaxed) {
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+                let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+                peak.fetch_max(kib, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        MemoryWatch { peak, stop }
+    }
+}
+
+/// Keeps the highest resident memory.
+pub(crate) struct MemoryWatch {
+    peak: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl MemoryWatch {
+    /// So far.
+    pub(crate) fn peak_mib(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed) / 1024
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
