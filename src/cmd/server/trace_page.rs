@@ -28,7 +28,7 @@ impl TracePage {
         if request.head.method != Method::GET {
             return Err(Failure::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource"));
         }
-        let Some(rest) = uri.path().strip_prefix(PATH) else {
+        let Some(rest) = request.path.strip_prefix(PATH) else {
             return Ok(response(Page { status: 308, media_type: "", location: "trace/".to_owned(), body: String::new() }));
         };
         let known: RefCell<HashMap<Option<ObjectRef>, bool>> = RefCell::default();

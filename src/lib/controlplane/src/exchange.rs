@@ -1,9 +1,10 @@
 //! One request on its way through the chain: what is known so far.
 
+use crate::action::{Action, ResourceAction};
 use crate::flow::Permit;
+use crate::links::admit::Authorized;
 use crate::links::audit::Audit;
 use crate::query::Query;
-use crate::request_info::{Refused, RequestInfo};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{RequestContext, UserInfo};
 use ferrokube_serve::{Body, Peer, Response};
@@ -47,10 +48,10 @@ pub(crate) struct Exchange {
     pub(crate) now: SystemTime,
     /// The query.
     pub(crate) query: Query,
-    /// What it is about.
-    pub(crate) info: RequestInfo,
-    /// A hostile path's answer; authorization is not asked.
-    pub(crate) refused: Refused,
+    /// What it does.
+    pub(crate) action: Arc<Action>,
+    /// The same, once its caller may do it: what the handler carries out.
+    pub(crate) authorized: Option<Authorized>,
     /// The audit id: the client's when it is valid.
     pub(crate) audit_id: HeaderValue,
     /// How long it may take.
@@ -90,8 +91,8 @@ impl Exchange {
             started: Instant::now(),
             now: SystemTime::now(),
             query: Query::default(),
-            info: RequestInfo::default(),
-            refused: None,
+            action: Action::unparsed(),
+            authorized: None,
             audit_id: HeaderValue::from_static(""),
             timeout: Duration::ZERO,
             claimed: None,
@@ -120,12 +121,12 @@ impl Exchange {
 
     /// What the request's span is about.
     pub(crate) fn seam(&self) -> Seam<'_> {
-        let resource = self.info.resource.as_ref();
+        let resource = self.action.resource();
         Seam {
-            name: &self.info.verb,
-            resource: resource.map_or("", |info| &info.resource),
-            namespace: resource.map_or("", |info| &info.namespace),
-            object: resource.map_or("", |info| &info.name),
+            name: self.action.verb(),
+            resource: resource.map_or("", ResourceAction::plural),
+            namespace: resource.map_or("", ResourceAction::namespace),
+            object: resource.map_or("", ResourceAction::name),
         }
     }
 

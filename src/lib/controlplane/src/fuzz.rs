@@ -1,9 +1,10 @@
 //! Fuzz targets: everything that a request says beside its body.
 
+use crate::action::{Action, Refusal};
+use crate::compress;
 use crate::negotiate::{Form, Offer, Views, negotiate};
 use crate::options::{WriteKind, delete, list, watch, write};
 use crate::query::{Query, parse_duration};
-use crate::{compress, request_info};
 use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::json::read;
 use ferrokube_apimachinery::jsonpath::JsonPath;
@@ -26,19 +27,20 @@ fn paths_name_what_is_between_their_slashes() {
         let Ok(text) = std::str::from_utf8(input) else { return Verdict::Refused };
         let Some((method, target)) = text.split_at_checked(1) else { return Verdict::Refused };
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
-        let (info, refused) = request_info::parse(&METHODS[usize::from(method.as_bytes()[0]) % METHODS.len()], path, &Query::parse(query));
-        let Some(resource) = info.resource else { return Verdict::Refused };
-        for part in [&resource.group, &resource.version, &resource.namespace, &resource.resource, &resource.name, &resource.subresource] {
-            let selected = query.is_some() && part == &resource.name;
-            assert!(selected || part.is_empty() || info.path.split('/').any(|segment| segment == part), "{part}");
-            assert!(!part.contains('/') || selected, "{part}");
+        let action = Action::parse(&METHODS[usize::from(method.as_bytes()[0]) % METHODS.len()], path, &Query::parse(query));
+        let refused = matches!(action.refusal(), Some(Refusal::Hostile(_) | Refusal::NoResource));
+        let Some(access) = action.resource().map(|resource| resource.access()) else { return Verdict::Refused };
+        for part in [access.group, access.version, access.namespace, access.resource, access.name, access.subresource] {
+            let selected = query.is_some() && part == access.name;
+            assert!(selected || part.is_empty() || action.path().split('/').any(|segment| segment == part), "{part}");
+            assert!(!part.contains('/'), "{part}");
         }
-        if refused.is_none() {
-            for part in [&resource.name, &resource.namespace] {
-                assert!(!matches!(part.as_str(), "." | "..") && !part.contains(['\0', '/']), "{part}");
+        if !refused {
+            for part in [access.name, access.namespace] {
+                assert!(!matches!(part, "." | "..") && !part.contains(['\0', '/']), "{part}");
             }
         }
-        Verdict::from(refused.is_none())
+        Verdict::from(!refused)
     });
 }
 

@@ -1,16 +1,15 @@
 //! The last link: resources by the catalog, everything else by its path.
 
+use crate::action::{Action, no_such_resource};
 use crate::exchange::{Exchange, Stop};
 use crate::links::audit;
 use crate::negotiate::{Accepted, Form, Offer, Views, negotiate, wants_pretty};
-use crate::request_info::no_such_resource;
 use crate::route::RouteRequest;
 use crate::server::Shared;
 use crate::{body, compress, health, openapi, router, status, version};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_serve::Response;
-use http::Method;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderName, USER_AGENT};
 use std::sync::Arc;
 
@@ -18,11 +17,15 @@ use std::sync::Arc;
 pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange) -> Result<Response, Stop> {
     audit::admit(shared, exchange)?;
     let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
-    if exchange.info.path.starts_with("//") {
+    let Some(authorized) = exchange.authorized.clone() else {
+        return Err(Failure::internal("the request was not authorized").into());
+    };
+    let action = authorized.action();
+    if action.path().starts_with("//") {
         // Authorization reads such a path like one with a single slash, routers know none.
         return Ok(status::not_found());
     }
-    let response = if exchange.info.resource.is_some() { router::handle(shared, exchange).await? } else { path(shared, exchange).await? };
+    let response = if action.resource().is_some() { router::handle(shared, exchange, &authorized).await? } else { path(shared, exchange, action).await? };
     if gzip { Ok(compress::maybe(response).await) } else { Ok(response) }
 }
 
@@ -54,20 +57,15 @@ pub(crate) fn document(shared: &Shared, exchange: &Exchange, document: &Document
     Ok(status::with_form(200, bytes, form))
 }
 
-async fn path(shared: &Arc<Shared>, exchange: &mut Exchange) -> Result<Response, Stop> {
-    let path = std::mem::take(&mut exchange.info.path);
-    let result = dispatch(shared, exchange, &path).await;
-    exchange.info.path = path;
-    result
-}
-
-async fn dispatch(shared: &Arc<Shared>, exchange: &mut Exchange, path: &str) -> Result<Response, Stop> {
+/// Paths that are no resources.
+async fn path(shared: &Arc<Shared>, exchange: &mut Exchange, action: &Action) -> Result<Response, Stop> {
+    let path = action.path();
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     if path.len() > 1 && path.ends_with('/') && matches!(segments[0], "healthz" | "livez" | "readyz" | "metrics" | "openapi") {
         // These are exact paths, the others are read segment by segment.
         return Ok(if segments.len() == 2 && segments[1] == "v3" { openapi::not_found() } else { status::not_found() });
     }
-    let is_get = exchange.head.method == Method::GET;
+    let is_get = action.verb() == "get";
     let get_only = || if is_get { Ok(()) } else { Err(Stop::from(method_not_allowed())) };
     match segments.as_slice() {
         [""] | ["index.html"] => root(shared),
@@ -99,12 +97,12 @@ async fn dispatch(shared: &Arc<Shared>, exchange: &mut Exchange, path: &str) -> 
         ["openapi", "v2"] => shared.openapi.v2(shared, exchange).await,
         ["openapi", "v3"] => shared.openapi.index(shared).await,
         ["openapi", "v3", document @ ..] => shared.openapi.v3(shared, exchange, &document.join("/")).await,
-        _ => route(shared, exchange, path).await,
+        _ => route(shared, exchange, action).await,
     }
 }
 
-async fn route(shared: &Shared, exchange: &mut Exchange, path: &str) -> Result<Response, Stop> {
-    let Some(route) = shared.routes.find(path) else { return Ok(status::not_found()) };
+async fn route(shared: &Shared, exchange: &mut Exchange, action: &Action) -> Result<Response, Stop> {
+    let Some(route) = shared.routes.find(action.path()) else { return Ok(status::not_found()) };
     let mut head = http::Request::new(()).into_parts().0;
     head.method = exchange.head.method.clone();
     head.uri = exchange.head.uri.clone();
@@ -115,7 +113,7 @@ async fn route(shared: &Shared, exchange: &mut Exchange, path: &str) -> Result<R
     for name in claims {
         head.headers.remove(name);
     }
-    let request = RouteRequest { head, body: exchange.take_body().unwrap_or_else(body::empty), user: exchange.user().clone() };
+    let request = RouteRequest { path: action.path().to_owned(), head, body: exchange.take_body().unwrap_or_else(body::empty), user: exchange.user().clone() };
     route.answer(request).await.map_err(Stop::from)
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the list of a request's links), `handler`, `router` and `verbs`.
 
+mod action;
 mod audited;
 mod body;
 mod bootstrap;
@@ -25,8 +26,6 @@ mod observer;
 mod openapi;
 mod options;
 mod query;
-mod request_info;
-
 pub mod route;
 mod router;
 mod routes;

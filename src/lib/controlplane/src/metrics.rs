@@ -1,7 +1,7 @@
 //! `/metrics`: a small set, with upstream's names where the meaning is the same.
 
+use crate::action::{Action, Verb};
 use crate::query::Query;
-use crate::request_info::RequestInfo;
 use crate::server::Shared;
 use crate::status;
 use ferrokube_serve::{Response, Stats};
@@ -197,29 +197,34 @@ impl Metrics {
         registry.register("ferrokube_store_sync_seconds", "Time of all syncs since start", store.sync_seconds.clone());
     }
 
-    /// Counts an answered request.
-    pub(crate) fn request(&self, info: &RequestInfo, query: &Query, code: u16, took: Duration) {
-        let (group, version, resource, subresource) = self.subject(info);
-        let verb = verb(info);
+    /// Counts an answered request; `is_served` tells whether its resource exists.
+    pub(crate) fn request(&self, action: &Action, query: &Query, is_served: bool, (code, took): (u16, Duration)) {
+        let (group, version, resource, subresource) = self.subject(action, is_served);
+        let verb = verb(action);
         if verb != "WATCH" {
             let labels = DurationLabels { verb, group: group.clone(), resource: resource.clone() };
             self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         }
         let dry_run = if query.get("dryRun").is_some() { "All" } else { "" };
-        let labels = RequestLabels { verb, group, version, resource, subresource, scope: scope(info), dry_run, code };
+        let labels = RequestLabels { verb, group, version, resource, subresource, scope: scope(action), dry_run, code };
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// What a request was about, or `other` when too many different things were asked about.
-    fn subject(&self, info: &RequestInfo) -> (String, String, String, String) {
-        let Some(resource) = &info.resource else { return Default::default() };
-        let subject = (resource.group.clone(), resource.version.clone(), resource.resource.clone(), resource.subresource.clone());
+    /// What a request was about; `other` for what does not exist, and when too many different things were asked about.
+    fn subject(&self, action: &Action, is_served: bool) -> (String, String, String, String) {
+        let other = || ("other".into(), String::new(), "other".into(), String::new());
+        let Some(resource) = action.resource() else { return Default::default() };
+        if !is_served {
+            return other();
+        }
+        let text = str::to_owned;
+        let subject = (text(resource.group()), text(resource.version()), text(resource.plural()), text(resource.subresource()));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.contains(&subject) {
             return subject;
         }
         if known.len() >= MAX_SERIES {
-            return ("other".into(), String::new(), "other".into(), String::new());
+            return other();
         }
         known.insert(subject.clone());
         subject
@@ -319,26 +324,36 @@ impl Metrics {
     }
 }
 
-fn verb(info: &RequestInfo) -> &'static str {
-    match &*info.verb {
-        "get" => "GET",
-        "list" => "LIST",
-        "watch" => "WATCH",
-        "create" | "post" => "POST",
-        "update" | "put" => "PUT",
-        "patch" => "PATCH",
-        "delete" => "DELETE",
-        "deletecollection" => "DELETECOLLECTION",
-        "head" => "HEAD",
-        _ => "OTHER",
+fn verb(action: &Action) -> &'static str {
+    let Some(resource) = action.resource() else {
+        return match action.verb() {
+            "get" => "GET",
+            "post" => "POST",
+            "put" => "PUT",
+            "patch" => "PATCH",
+            "delete" => "DELETE",
+            "head" => "HEAD",
+            _ => "OTHER",
+        };
+    };
+    match resource.verb() {
+        Verb::Get => "GET",
+        Verb::List => "LIST",
+        Verb::Watch => "WATCH",
+        Verb::Create => "POST",
+        Verb::Update => "PUT",
+        Verb::Patch => "PATCH",
+        Verb::Delete => "DELETE",
+        Verb::DeleteCollection => "DELETECOLLECTION",
+        Verb::Proxy | Verb::Unknown => "OTHER",
     }
 }
 
-fn scope(info: &RequestInfo) -> &'static str {
-    match &info.resource {
+fn scope(action: &Action) -> &'static str {
+    match action.resource() {
         None => "",
-        Some(resource) if resource.segments > 1 => "resource",
-        Some(resource) if !resource.namespace.is_empty() => "namespace",
+        Some(resource) if !resource.name().is_empty() || resource.verb() == Verb::Create => "resource",
+        Some(resource) if !resource.namespace().is_empty() => "namespace",
         Some(_) => "cluster",
     }
 }

@@ -12,6 +12,8 @@ pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response, Failure>> + S
 
 /// A request that was authenticated and authorized.
 pub struct RouteRequest {
+    /// The path that was authorized, decoded: a route decides by this one and not by the URI.
+    pub path: String,
     /// Method, URI and headers (without credentials).
     pub head: http::request::Parts,
     /// The body, not yet read: whoever reads it bounds it.

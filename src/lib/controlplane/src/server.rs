@@ -124,7 +124,7 @@ impl Shared {
         // A computed text may hold what the client sent; only constants of the program are logged (fault 54).
         let what = panic.downcast_ref::<&'static str>().copied().unwrap_or("(computed)");
         self.metrics.panics.inc();
-        tracing::error!(panic = what, path = exchange.info.path, verb = &*exchange.info.verb, "a request panicked");
+        tracing::error!(panic = what, path = exchange.action.path(), verb = exchange.action.verb(), "a request panicked");
         let failure = Failure::new(Reason::InternalError, "this request caused the server to panic; see its log");
         let response = status::respond(&failure, &self.encoder, &exchange.head.headers);
         exchange.audit.failure = Some(failure);

@@ -6,10 +6,10 @@ mod legacy;
 
 pub(crate) use groups::Group;
 
+use crate::action::no_such_resource;
 use crate::exchange::{Exchange, Stop};
 use crate::handler::{accepted, document};
 use crate::negotiate::{Accepted, Form, Offer, View, Views};
-use crate::request_info::no_such_resource;
 use crate::server::Shared;
 use crate::status;
 use bytes::Bytes;

@@ -1,11 +1,11 @@
 //! Audit: who did what. A write is answered after its event is in the log.
 
+use crate::action::{Action, ResourceAction, Verb};
 use crate::exchange::{Exchange, Stop};
-use crate::request_info::ResourceInfo;
 use crate::server::{CLIENT_CLOSED_REQUEST, Shared};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_auth::ResourceAccess;
+use ferrokube_auth::Access;
 use ferrokube_auth::audit::{AuditError, Event, Level, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::Response;
@@ -84,7 +84,7 @@ pub(crate) fn received(shared: &Shared, exchange: &mut Exchange) -> Result<(), S
         let event = Event {
             impersonated: None,
             constraint: "",
-            object: exchange.info.access().map(object_ref),
+            object: exchange.action.resource().map(object_ref),
             outcome: None,
             ..event(shared, exchange, Stage::RequestReceived, (&source_ips, &annotations))
         };
@@ -99,7 +99,7 @@ pub(crate) fn received(shared: &Shared, exchange: &mut Exchange) -> Result<(), S
 /// 500 while the log cannot be written.
 pub(crate) fn admit(shared: &Shared, exchange: &Exchange) -> Result<(), Failure> {
     let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
-    if exchange.info.is_read_only() {
+    if exchange.action.is_read_only() {
         return Ok(());
     }
     shared.audit.admit(&plan).map_err(|error| {
@@ -109,14 +109,15 @@ pub(crate) fn admit(shared: &Shared, exchange: &Exchange) -> Result<(), Failure>
 }
 
 fn plan(shared: &Shared, exchange: &Exchange) -> Plan {
-    let subject = Subject { user: &exchange.real_user, verb: &exchange.info.verb, resource: exchange.info.access(), path: &exchange.info.path };
+    let Access { user, verb, resource, path } = exchange.action.access(&exchange.real_user);
+    let subject = Subject { user, verb, resource, path };
     shared.audit.plan(&subject)
 }
 
 /// Records how the request ended; for a watch, that its answer began (its end is recorded by the stream).
 pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
     let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
-    let streams = exchange.info.is_long_running() && response.status().is_success();
+    let streams = exchange.action.is_long_running() && response.status().is_success();
     let stage = match (exchange.audit.panicked, streams) {
         (true, _) => Stage::Panic,
         (false, true) => Stage::ResponseStarted,
@@ -126,7 +127,7 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
         return;
     }
     let recorded = record(shared, exchange, &plan, stage, response.status().as_u16());
-    if !exchange.info.is_read_only() {
+    if !exchange.action.is_read_only() {
         exchange.audit.recorded = Mutex::new(Some(recorded));
     }
 }
@@ -134,7 +135,7 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
 fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code: u16) -> Recorded {
     let mut annotations = exchange.context.as_ref().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
     if let Some(ending) = &exchange.audit.ending {
-        ending.keep(&annotations, exchange.info.resource.as_deref());
+        ending.keep(&annotations);
     }
     let decision = annotations.remove(DECISION).unwrap_or_default();
     let reason = annotations.remove(REASON).unwrap_or_default();
@@ -146,10 +147,10 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
     let written = exchange.audit.written.as_ref();
     let revision = written.map(|entry| entry.revision.to_string()).unwrap_or_default();
     let event = Event {
-        object: exchange.info.access().map(|access| ObjectRef {
-            name: if access.name.is_empty() { written.map_or(&*exchange.audit.name, |entry| entry.key.name()) } else { access.name },
+        object: exchange.action.resource().map(|action| ObjectRef {
+            name: if action.name().is_empty() { written.map_or(&*exchange.audit.name, |entry| entry.key.name()) } else { action.name() },
             resource_version: &revision,
-            ..object_ref(access)
+            ..object_ref(action)
         }),
         outcome: Some(Outcome {
             code,
@@ -172,7 +173,7 @@ fn event<'a>(shared: &Shared, exchange: &'a Exchange, stage: Stage, (source_ips,
         id: exchange.audit_id.to_str().unwrap_or_default(),
         stage,
         uri: exchange.head.uri.path_and_query().map_or("", |path| path.as_str()),
-        verb: &exchange.info.verb,
+        verb: exchange.action.verb(),
         user: &exchange.real_user,
         impersonated: exchange.acting.as_ref(),
         constraint: exchange.constraint,
@@ -191,7 +192,8 @@ fn event<'a>(shared: &Shared, exchange: &'a Exchange, stage: Stage, (source_ips,
     }
 }
 
-fn object_ref(access: ResourceAccess<'_>) -> ObjectRef<'_> {
+fn object_ref(action: ResourceAction<'_>) -> ObjectRef<'_> {
+    let access = action.access();
     ObjectRef {
         resource: access.resource,
         namespace: access.namespace,
@@ -211,7 +213,8 @@ pub(crate) const REASON: &str = "authorization.k8s.io/reason";
 /// The request's ids, and as initial id the family of the object that it writes (of a collection's objects each has its own); none while log tracking is off.
 fn trace_ids(shared: &Shared, exchange: &Exchange) -> Option<TraceIds> {
     let trace = &exchange.trace;
-    let written = exchange.family().filter(|_| exchange.info.verb != "deletecollection");
+    let of_each = exchange.action.resource().is_some_and(|action| action.verb() == Verb::DeleteCollection);
+    let written = exchange.family().filter(|_| !of_each);
     let initial = written.or(trace.initial);
     shared.gates.enabled(&LOG_TRACKING).then_some(TraceIds { trace: trace.trace_id, span: trace.span_id, initial })
 }
@@ -224,16 +227,14 @@ fn addresses(exchange: &Exchange) -> Vec<String> {
     all
 }
 
-/// What is known only after a long answer began, and what its end says, too: the annotations and the object.
+/// What is known only after a long answer began, and what its end says, too: the annotations.
 #[derive(Clone, Default)]
-pub(crate) struct Late(Arc<OnceLock<Known>>);
-
-type Known = (BTreeMap<String, String>, Option<ResourceInfo>);
+pub(crate) struct Late(Arc<OnceLock<BTreeMap<String, String>>>);
 
 impl Late {
-    fn keep(&self, annotations: &BTreeMap<String, String>, resource: Option<&ResourceInfo>) {
-        // A request ends once. (Its handler holds the resource while it works, so that the stream cannot copy it.)
-        let _ = self.0.set((annotations.clone(), resource.cloned()));
+    fn keep(&self, annotations: &BTreeMap<String, String>) {
+        // A request ends once.
+        let _ = self.0.set(annotations.clone());
     }
 }
 
@@ -243,7 +244,7 @@ pub(crate) struct Ending {
     plan: Plan,
     id: HeaderValue,
     uri: String,
-    verb: String,
+    action: Arc<Action>,
     user: ferrokube_registry::UserInfo,
     method: &'static str,
     source_ips: Vec<String>,
@@ -265,7 +266,7 @@ impl Ending {
             plan,
             id: exchange.audit_id.clone(),
             uri: exchange.head.uri.path_and_query().map_or_else(String::new, ToString::to_string),
-            verb: exchange.info.verb.to_string(),
+            action: Arc::clone(&exchange.action),
             user: exchange.real_user.clone(),
             method: exchange.method,
             source_ips: addresses(exchange),
@@ -281,21 +282,21 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let (mut annotations, resource) = self.late.0.get().cloned().unwrap_or_default();
+        let mut annotations = self.late.0.get().cloned().unwrap_or_default();
         let decision = annotations.remove(DECISION).unwrap_or_default();
         let reason = annotations.remove(REASON).unwrap_or_default();
         let event = Event {
             id: self.id.to_str().unwrap_or_default(),
             stage: Stage::ResponseComplete,
             uri: &self.uri,
-            verb: &self.verb,
+            verb: self.action.verb(),
             user: &self.user,
             impersonated: self.impersonated.as_ref(),
             constraint: self.constraint,
             method: self.method,
             source_ips: &self.source_ips,
             user_agent: &self.user_agent,
-            object: resource.as_ref().map(|info| object_ref(info.access())),
+            object: self.action.resource().map(object_ref),
             outcome: Some(Outcome { code: 200, ..Outcome::default() }),
             request: None,
             response: None,

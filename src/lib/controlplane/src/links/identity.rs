@@ -4,7 +4,7 @@ use super::admit::ANONYMOUS;
 use crate::exchange::{Exchange, Stop};
 use crate::server::Shared;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_auth::{Access, Credentials, Impersonated, Impersonation};
+use ferrokube_auth::{Credentials, Impersonated, Impersonation};
 use ferrokube_registry::UserInfo;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -77,8 +77,7 @@ pub(crate) fn impersonate(shared: &Shared, exchange: &mut Exchange) -> Result<()
     let texts: Option<Vec<(&str, &str)>> = headers.map(|(name, value)| Some((name.as_str(), std::str::from_utf8(value.as_bytes()).ok()?))).collect();
     let texts = texts.ok_or_else(|| Failure::bad_request("an impersonation header is not UTF-8 text"))?;
     let Some(asked) = Impersonation::parse(texts.into_iter())? else { return Ok(()) };
-    let info = &exchange.info;
-    let request = Access { user: &exchange.real_user, verb: &info.verb, resource: info.access(), path: &info.path };
+    let request = exchange.action.access(&exchange.real_user);
     let Impersonated { user, constraint } = asked.become_user(&*shared.authorizer, &shared.impersonation, &request)?;
     (exchange.acting, exchange.constraint) = (Some(user), constraint);
     Ok(())

@@ -1,24 +1,24 @@
 //! What the request is about; at the end, its log line and its metrics.
 
+use crate::action::{Action, Refusal, ResourceAction};
 use crate::exchange::{Exchange, Stop};
 use crate::observer::{Observer, Seen};
-use crate::request_info;
 use crate::server::Shared;
 use ferrokube_auth::ResourceAccess;
 use ferrokube_serve::Response;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Reads method and path.
 pub(crate) fn enter(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
-    let (info, refused) = request_info::parse(&exchange.head.method, exchange.head.uri.path(), &exchange.query);
-    exchange.info = info;
-    exchange.refused = refused;
-    if exchange.info.resource.as_deref().is_some_and(request_info::ResourceInfo::is_verb_alone) {
+    let action = Arc::new(Action::parse(&exchange.head.method, exchange.head.uri.path(), &exchange.query));
+    exchange.action = Arc::clone(&action);
+    if matches!(action.refusal(), Some(Refusal::NoResource)) {
         // Upstream answers before it knows who asks, and clients see this code.
         return Err(crate::status::text(500, "Internal Server Error: the path names no resource\n").into());
     }
-    if exchange.info.is_long_running() {
-        exchange.timeout = std::time::Duration::MAX;
+    if action.is_long_running() {
+        exchange.timeout = Duration::MAX;
     }
     Ok(())
 }
@@ -27,7 +27,8 @@ pub(crate) fn enter(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Sto
 pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
     let took = exchange.started.elapsed();
     let code = response.status().as_u16();
-    shared.metrics.request(&exchange.info, &exchange.query, code, took);
+    let is_served = exchange.action.resource().is_some_and(|action| is_served(shared, action));
+    shared.metrics.request(&exchange.action, &exchange.query, is_served, (code, took));
     if exchange.span.is_recorded() {
         exchange.span.number("http.response.status_code", code.into());
         if code >= 500 {
@@ -40,16 +41,16 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
-    let resource = exchange.info.resource.as_ref();
+    let resource = exchange.action.resource();
     // The family of what was written, also when the request brought none: one id then finds all lines of an object's life.
     let trace = exchange.trace.with_initial(exchange.trace.initial.or_else(|| exchange.family()));
     ferrokube_trace::in_scope(&trace, || {
         tracing::debug!(
-            verb = &*exchange.info.verb,
-            k8s.resource = resource.map_or("", |info| &info.resource),
-            k8s.namespace = resource.map_or("", |info| &info.namespace),
-            k8s.name = resource.map_or("", |info| &info.name),
-            path = exchange.info.path,
+            verb = exchange.action.verb(),
+            k8s.resource = resource.map_or("", ResourceAction::plural),
+            k8s.namespace = resource.map_or("", ResourceAction::namespace),
+            k8s.name = resource.map_or("", ResourceAction::name),
+            path = exchange.action.path(),
             user = exchange.user().name,
             http.response.status_code = code,
             audit_id = exchange.audit_id.to_str().unwrap_or_default(),
@@ -59,17 +60,24 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
     });
 }
 
+/// Whether a resource exists: what does not must not make series in the metrics.
+fn is_served(shared: &Shared, action: ResourceAction<'_>) -> bool {
+    let subresource = action.subresource();
+    let served = shared.registry.catalog().find(action.group(), action.version(), action.plural());
+    served.is_some_and(|served| subresource.is_empty() || served.version().subresources.iter().any(|known| known.name == subresource))
+}
+
 /// Tells of a request that is part of an object's life: it wrote the object, or came from who works on it.
 fn observe(observer: &dyn Observer, exchange: &Exchange, code: u16, took: Duration) {
     let trace = exchange.trace.with_initial(exchange.family().or(exchange.trace.initial));
-    let Some(resource) = exchange.info.access().filter(|_| trace.initial.is_some()) else { return };
+    let Some(resource) = exchange.action.resource().filter(|_| trace.initial.is_some()).map(ResourceAction::access) else { return };
     let written = exchange.audit.written.as_ref().map_or("", |entry| entry.key.name());
     let name = if resource.name.is_empty() { written } else { resource.name };
     observer.seen(&Seen {
         trace: &trace,
-        verb: &exchange.info.verb,
+        verb: exchange.action.verb(),
         resource: ResourceAccess { name, ..resource },
-        path: &exchange.info.path,
+        path: exchange.action.path(),
         user: &exchange.user().name,
         code,
         audit_id: exchange.audit_id.to_str().unwrap_or_default(),

@@ -7,6 +7,8 @@ use crate::negotiate::Views;
 use crate::options::{self, WriteKind};
 use crate::server::Shared;
 use crate::{audited, decode};
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::Level;
 use ferrokube_registry::Target;
 use ferrokube_serve::Response;
@@ -17,10 +19,26 @@ pub(crate) async fn create(shared: &Shared, exchange: &mut Exchange, target: &Ta
     let bytes = read_body(shared, exchange).await?;
     let options = options::write(&exchange.query, WriteKind::Create)?;
     let body = decode::object(shared, target, form, &bytes)?;
-    if exchange.audit.wants(Level::Metadata) && exchange.info.access().is_some_and(|access| access.name.is_empty()) {
+    if target.name.is_none() && exchange.audit.wants(Level::Metadata) {
         exchange.audit.name = body.document.name().into();
     }
     audited::request(exchange, form, bytes, &body.document);
-    let written = shared.registry.create(exchange.context(), target, body, &options).await?;
+    let written = match &target.name {
+        Some(name) if target.subresource.is_empty() => {
+            check_name(name, &body.document)?;
+            let collection = Target { name: None, ..target.clone() };
+            shared.registry.create(exchange.context(), &collection, body, &options).await?
+        }
+        _ => shared.registry.create(exchange.context(), target, body, &options).await?,
+    };
     respond_written(shared, exchange, target, &written, accepted).await
+}
+
+/// A POST to the path of an object creates that one: its name was authorized. (Upstream takes any name from the body then.)
+fn check_name(expected: &str, object: &Document) -> Result<(), Failure> {
+    match object.name() {
+        name if name == expected => Ok(()),
+        "" => Err(Failure::bad_request("name must be provided")),
+        name => Err(Failure::bad_request(format!("the name of the object ({name}) does not match the name on the URL ({expected})"))),
+    }
 }

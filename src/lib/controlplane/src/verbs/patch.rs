@@ -18,7 +18,7 @@ pub(crate) async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Tar
     let write_kind = if kind == decode::PatchKind::Apply { WriteKind::Apply } else { WriteKind::Patch };
     let mut options: WriteOptions = options::write(&exchange.query, write_kind)?;
     if write_kind == WriteKind::Apply {
-        options.forbid_create = forbid_create(shared, exchange, target);
+        options.forbid_create = forbid_create(shared, exchange);
     }
     let patch = decode::patch(kind, &bytes)?;
     match &patch {

@@ -1,6 +1,7 @@
 //! PUT.
 
 use super::{offer, read_body, respond_written};
+use crate::action::Verb;
 use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
 use crate::negotiate::Views;
@@ -18,7 +19,7 @@ pub(crate) async fn update(shared: &Shared, exchange: &mut Exchange, target: &Ta
     let bytes = read_body(shared, exchange).await?;
     let mut options = options::write(&exchange.query, WriteKind::Update)?;
     if target.subresource.is_empty() && target.served.definition.hooks.allow_create_on_update() {
-        options.forbid_create = forbid_create(shared, exchange, target);
+        options.forbid_create = forbid_create(shared, exchange);
     }
     let body = decode::object(shared, target, form, &bytes)?;
     audited::request(exchange, form, bytes, &body.document);
@@ -27,17 +28,8 @@ pub(crate) async fn update(shared: &Shared, exchange: &mut Exchange, target: &Ta
 }
 
 /// Why the caller may not create the object that it updates or applies.
-pub(super) fn forbid_create(shared: &Shared, exchange: &Exchange, target: &Target) -> Option<Failure> {
-    let definition = &target.served.definition;
-    let resource = ferrokube_auth::ResourceAccess {
-        group: &definition.group,
-        version: &target.served.version().name,
-        resource: &definition.plural,
-        subresource: &target.subresource,
-        namespace: target.namespace.as_deref().unwrap_or_default(),
-        name: target.name.as_deref().unwrap_or_default(),
-    };
-    let access = Access { user: exchange.user(), verb: "create", resource: Some(resource), path: &exchange.info.path };
+pub(super) fn forbid_create(shared: &Shared, exchange: &Exchange) -> Option<Failure> {
+    let access = Access { verb: Verb::Create.as_str(), ..exchange.action.access(exchange.user()) };
     match shared.authorizer.authorize(&access) {
         Decision::Allow(_) => None,
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Some(ferrokube_auth::forbidden(&access, &reason)),

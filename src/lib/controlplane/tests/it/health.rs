@@ -63,7 +63,7 @@ async fn metrics_count_requests_and_watches() {
     let text = server.get("/metrics").await.text();
     assert!(
         text.contains(
-            r#"apiserver_request_total{verb="POST",group="",version="v1",resource="configmaps",subresource="",scope="namespace",dry_run="",code="201"} 1"#
+            r#"apiserver_request_total{verb="POST",group="",version="v1",resource="configmaps",subresource="",scope="resource",dry_run="",code="201"} 1"#
         ),
         "{text}"
     );

@@ -75,6 +75,7 @@ impl Authorizer for Rules {
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) plane: ControlPlane,
+    pub(crate) registry: Registry,
     pub(crate) admission: Arc<Open>,
     pub(crate) rules: Arc<Rules>,
 }
@@ -100,8 +101,9 @@ impl Server {
         let admission = Arc::new(Open::default());
         let rules = Arc::new(Rules::default());
         let registry = Registry::new(store, catalog, admission.clone());
-        let builder = ControlPlane::builder(registry).authenticator(Arc::new(Names)).authorizer(rules.clone()).messages(ferrokube_resources::messages());
-        Self { plane: change(builder).build(), admission, rules }
+        let builder =
+            ControlPlane::builder(registry.clone()).authenticator(Arc::new(Names)).authorizer(rules.clone()).messages(ferrokube_resources::messages());
+        Self { plane: change(builder).build(), registry, admission, rules }
     }
 
     /// A request as admin; `headers` are `name: value`, an empty value leaves the header out.

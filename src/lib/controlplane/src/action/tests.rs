@@ -1,0 +1,97 @@
+//! Paths, methods and queries, and what they do.
+
+use super::*;
+use proptest::prelude::*;
+
+fn parse(method: &str, path: &str) -> Action {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    Action::parse(&method.parse().unwrap(), path, &Query::parse(Some(query)))
+}
+
+fn brief(method: &str, path: &str) -> String {
+    let action = parse(method, path);
+    match action.resource() {
+        None => format!("{} {}", action.verb(), action.path()),
+        Some(r) => format!("{} [{}/{}] {}/{}/{}/{}", action.verb(), r.group(), r.version(), r.namespace(), r.plural(), r.name(), r.subresource()),
+    }
+}
+
+#[test]
+fn paths_read_as_upstream() {
+    let cases = [
+        ("GET", "/api/v1/namespaces", "list [/v1] /namespaces//"),
+        ("GET", "/api/v1/namespaces/x", "get [/v1] x/namespaces/x/"),
+        ("PUT", "/api/v1/namespaces/x/status", "update [/v1] x/namespaces/x/status"),
+        ("PUT", "/api/v1/namespaces/x/finalize", "update [/v1] x/namespaces/x/finalize"),
+        ("GET", "/api/v1/namespaces/x/pods", "list [/v1] x/pods//"),
+        ("GET", "/api/v1/namespaces/x/pods/", "list [/v1] x/pods//"),
+        ("HEAD", "/api/v1/namespaces/x/pods/p", "get [/v1] x/pods/p/"),
+        ("DELETE", "/api/v1/namespaces/x/pods", "deletecollection [/v1] x/pods//"),
+        ("POST", "/api/v1/namespaces/x/pods/p/eviction", "create [/v1] x/pods/p/eviction"),
+        ("GET", "/apis/apps/v1/deployments?watch=1", "watch [apps/v1] /deployments//"),
+        ("GET", "/apis/apps/v1/deployments?watch=0", "list [apps/v1] /deployments//"),
+        ("GET", "/apis/apps/v1/namespaces/x/deployments/d?watch=1", "get [apps/v1] x/deployments/d/"),
+        ("GET", "/api/v1/watch/namespaces/x/pods", "watch [/v1] x/pods//"),
+        ("GET", "/api/v1/watch/namespaces/x/pods/p", "watch [/v1] x/pods/p/"),
+        ("BREW", "/api/v1/pods", " [/v1] /pods//"),
+        ("POST", "/api/v1/watch/namespaces/x/serviceaccounts/s/token", "watch [/v1] x/serviceaccounts/s/token"),
+        ("POST", "/api/v1/proxy/namespaces/x/pods/p/a/b", "proxy [/v1] x/pods/p/"),
+        ("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dp", "list [/v1] /pods/p/"),
+        ("GET", "/api/v1/pods?watch=&fieldSelector=metadata.name%3Dp", "watch [/v1] /pods/p/"),
+        ("GET", "/api/v1/pods?watch=1&limit=x&fieldSelector=metadata.name%3Dp", "watch [/v1] /pods//"),
+        ("GET", "/api/v1/watch/pods?fieldSelector=metadata.name%3Dp", "watch [/v1] /pods//"),
+        ("DELETE", "/api/v1/pods?fieldSelector=metadata.name%3Dp", "deletecollection [/v1] /pods//"),
+        ("GET", "/api/v1", "get /api/v1"),
+        ("GET", "/apis/apps/v1", "get /apis/apps/v1"),
+        ("HEAD", "/apis", "head /apis"),
+        ("POST", "/healthz", "post /healthz"),
+    ];
+    for (method, path, want) in cases {
+        assert_eq!(brief(method, path), want, "{method} {path}");
+    }
+}
+
+#[test]
+fn fault_40_hostile_paths_are_refused_before_authorization() {
+    let ns = "/api/v1/namespaces/n/configmaps";
+    let cases = [
+        (format!("{ns}/%2e%2e"), 400),
+        (format!("{ns}/%2e"), 400),
+        (format!("{ns}/%2e%2e%2fsecrets"), 404),
+        (format!("{ns}/../secrets"), 404),
+        (format!("{ns}/./a"), 404),
+        (format!("{ns}/a%00b"), 404),
+        (format!("{ns}/a/../../configmaps"), 0),
+        ("/api/v1/namespaces/n//configmaps".into(), 404),
+        ("/api/v1/namespaces/%2e%2e/configmaps".into(), 500),
+        ("/api/v1/namespaces/a%00/configmaps".into(), 404),
+        (format!("{ns}/%zz"), 400),
+        (format!("{ns}/%F0%9F%98%80"), 0),
+    ];
+    for (path, code) in cases {
+        let code_of = |refusal: &Refusal| if let Refusal::Hostile(failure) = refusal { failure.code } else { 1 };
+        assert_eq!(parse("GET", &path).refusal().map_or(0, code_of), code, "{path}");
+    }
+    assert_eq!(parse("GET", &format!("{ns}/%ff%fe")).resource().unwrap().name(), "\u{fffd}\u{fffd}");
+    // An escaped slash is a slash for everybody.
+    assert_eq!(brief("GET", &format!("{ns}/a%2fb")), brief("GET", &format!("{ns}/a/b")));
+}
+
+proptest! {
+    #[test]
+    fn any_path_parses_without_panic_and_names_are_path_segments(path in "(/(api|apis|v1|namespaces|watch|apps|pods|%2[eEfF]|%00|%|\\.|\\.\\.|[a-z]{0,3}|\u{e9}))*/?", method in "(GET|PUT|POST|DELETE|HEAD|X)") {
+        let action = parse(&method, &path);
+        if let Some(resource) = action.resource() {
+            // What authorization is asked about is exactly what was between slashes, so that the storage key cannot differ.
+            let access = resource.access();
+            for part in [access.group, access.version, access.namespace, access.resource, access.name, access.subresource] {
+                prop_assert!(!part.contains('/'));
+                prop_assert!(part.is_empty() || action.path().split('/').any(|segment| segment == part));
+            }
+            if action.refusal().is_none() {
+                prop_assert!(!matches!(access.name, "." | "..") && !access.name.contains('\0'));
+                prop_assert!(!matches!(access.namespace, "." | ".."));
+            }
+        }
+    }
+}
