@@ -149,6 +149,7 @@ impl Core {
         };
         let mut stats = Stats { revision: self.published.revision(), queue, queue_bytes, disk_full, ..self.counters.stats() };
         stats.history_bytes = self.published.retained_bytes();
+        (stats.replays, stats.replay_bytes) = self.published.replays().stats();
         stats.live_bytes = self.published.live_bytes();
         for resource in self.published.resources().values() {
             let state = sync::read(&resource.state);

@@ -1,7 +1,7 @@
 //! A watcher's place in the history. It holds no queue: ten thousand of them cost ten thousand positions.
 
 use crate::key::{Prefix, Revision};
-use crate::log::Read;
+use crate::log::{Most, Read};
 use crate::published::{Published, Resource};
 use crate::sync;
 use crate::txn::Event;
@@ -29,7 +29,7 @@ impl Cursor {
     pub(crate) fn new(published: &Arc<Published>, prefix: &Prefix, after: Revision) -> Result<Self, WatchError> {
         let resource = published.resource(prefix);
         let floor = sync::read(&resource.state).log.floor();
-        let in_archive = || published.archive().is_some_and(|archive| archive.floor() <= after);
+        let in_archive = || published.replays().archive().is_some_and(|archive| archive.floor() <= after);
         if after < published.compacted() || (after < floor && !in_archive()) {
             return Err(WatchError::Compacted(after));
         }
@@ -46,13 +46,21 @@ impl Cursor {
     /// # Errors
     /// [`WatchError`]; `Closed` only when no event is left.
     pub async fn next(&mut self, max: usize) -> Result<Vec<Event>, WatchError> {
+        self.next_within(Most { events: max, bytes: usize::MAX }).await
+    }
+
+    /// The same, bounded in bytes as well: whoever holds events keeps their values from being freed.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub async fn next_within(&mut self, most: Most) -> Result<Vec<Event>, WatchError> {
         loop {
             // Before the log is read: what is published after that wakes it.
             let changed = self.resource.changed.notified();
             let closed = self.published.is_closed();
             // A thousand watchers that wait again after an event would all take the lock to find nothing.
             let read = if self.resource.has_after(self.position) || closed {
-                sync::read(&self.resource.state).log.read(self.position, max)
+                sync::read(&self.resource.state).log.read(self.position, most)
             } else {
                 Read::Events(Vec::new())
             };
@@ -65,7 +73,7 @@ impl Cursor {
                 Read::Events(_) => changed.await,
                 Read::Lagging(floor) => {
                     drop(changed);
-                    let events = self.older(floor, max).await?;
+                    let events = self.older(floor, most).await?;
                     if !events.is_empty() {
                         return Ok(self.give(events));
                     }
@@ -79,15 +87,13 @@ impl Cursor {
         events
     }
 
-    /// Reads from the archive, off the async threads; moves on where it has nothing for this resource.
-    async fn older(&mut self, until: Revision, max: usize) -> Result<Vec<Event>, WatchError> {
-        let (after, gone) = (self.position, WatchError::Compacted(self.position));
-        let Some(archive) = self.published.archive().cloned().filter(|_| after >= self.published.compacted()) else {
-            return Err(gone);
-        };
-        let prefix = self.resource.prefix.clone();
-        let read = tokio::task::spawn_blocking(move || archive.events(prefix.as_str(), after, until, max.max(1)));
-        let older = read.await.map_err(|_| gone)??;
+    /// Reads from the archive; moves on where it has nothing for this resource.
+    async fn older(&mut self, until: Revision, most: Most) -> Result<Vec<Event>, WatchError> {
+        let after = self.position;
+        if after < self.published.compacted() {
+            return Err(WatchError::Compacted(after));
+        }
+        let older = self.published.replays().read(&self.resource.prefix, (after, until), most).await?;
         if older.events.is_empty() {
             // An archive that does not get on would be asked again and again.
             if older.reached <= after {

@@ -17,6 +17,30 @@ pub(crate) struct Log {
     asked: VecDeque<(Revision, Map)>,
 }
 
+/// How much a reader takes at once: it ends with the event that reaches either bound.
+#[derive(Clone, Copy, Debug)]
+pub struct Most {
+    /// Events.
+    pub events: usize,
+    /// Bytes of their values.
+    pub bytes: usize,
+}
+
+impl Most {
+    /// The first of some events; at least one if there is any.
+    pub(crate) fn of<'a>(self, events: impl Iterator<Item = &'a Event>) -> Vec<Event> {
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        for event in events {
+            taken.push(event.clone());
+            bytes += event.entry.bytes.len();
+            if taken.len() >= self.events || bytes >= self.bytes {
+                break;
+            }
+        }
+        taken
+    }
+}
+
 /// What a reader of the log finds after its position.
 pub(crate) enum Read {
     /// The next events; none when it is drained.
@@ -57,12 +81,12 @@ impl Log {
         (gone, std::mem::replace(&mut self.kept, kept))
     }
 
-    /// The next `max` events after `position`.
-    pub(crate) fn read(&self, position: Revision, max: usize) -> Read {
+    /// The next events after `position`: at least one if there is any.
+    pub(crate) fn read(&self, position: Revision, most: Most) -> Read {
         if position < self.floor {
             return Read::Lagging(self.floor);
         }
-        Read::Events(self.events.range(self.index(position)..).take(max.max(1)).cloned().collect())
+        Read::Events(most.of(self.events.range(self.index(position)..)))
     }
 
     /// Whether nothing follows `position`.

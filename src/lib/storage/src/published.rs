@@ -7,16 +7,17 @@
 use crate::cursor::WatchError;
 use crate::entry::Entry;
 use crate::key::{Key, Prefix, Revision};
-use crate::log::Log;
+use crate::log::{Log, Most};
 use crate::map::Map;
 use crate::refill::Refill;
+use crate::replay::Replays;
 use crate::snapshot::Snapshot;
 use crate::sync;
 use crate::txn::{Change, Event};
 use arc_swap::ArcSwap;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -34,7 +35,7 @@ pub(crate) trait Archive: Send + Sync {
     ///
     /// # Errors
     /// [`WatchError::Compacted`] when `after` is below the floor by now, or what was there cannot be read.
-    fn events(&self, prefix: &str, after: Revision, until: Revision, max: usize) -> Result<Older, WatchError>;
+    fn events(&self, prefix: &str, after: Revision, until: Revision, most: Most) -> Result<Older, WatchError>;
 }
 
 /// A piece of the archive.
@@ -118,7 +119,7 @@ pub(crate) struct Published {
     replay_events: usize,
     moved: Notify,
     closed: AtomicBool,
-    archive: OnceLock<Arc<dyn Archive>>,
+    replays: Replays,
 }
 
 impl Published {
@@ -136,7 +137,7 @@ impl Published {
             replay_events: replay_events.max(1),
             moved: Notify::new(),
             closed: AtomicBool::new(false),
-            archive: OnceLock::new(),
+            replays: Replays::default(),
         }
     }
 
@@ -155,15 +156,9 @@ impl Published {
         self.retained_bytes.load(Ordering::Relaxed)
     }
 
-    /// Where older events are read; set once, while opening.
-    pub(crate) fn set_archive(&self, archive: Arc<dyn Archive>) {
-        // A second archive would be a mistake of `Store::open`, which calls this once.
-        let _ = self.archive.set(archive);
-    }
-
-    /// Where older events are read.
-    pub(crate) fn archive(&self) -> Option<&Arc<dyn Archive>> {
-        self.archive.get()
+    /// The way to older events.
+    pub(crate) fn replays(&self) -> &Replays {
+        &self.replays
     }
 
     /// Everything up to here was compacted away by request.
@@ -317,7 +312,7 @@ impl Published {
     /// What may stay of events that are no longer young. All of them without an archive: nobody else has them.
     fn quiet_bytes(&self) -> usize {
         let live = usize::try_from(self.live_bytes()).unwrap_or(usize::MAX);
-        if self.archive.get().is_some() { self.bounds.quiet.max(live / 4).min(self.bounds.most) } else { self.bounds.most }
+        if self.replays.archive().is_some() { self.bounds.quiet.max(live / 4).min(self.bounds.most) } else { self.bounds.most }
     }
 
     /// How long until [`Self::trim`] has something to do; `None`: not before the next event.
@@ -405,11 +400,17 @@ struct Touched<'a> {
     changes: Vec<&'a Change>,
 }
 
-/// What an event costs while it is kept.
+/// What an event costs while it is kept: what it alone keeps from being freed. The value that it wrote is the state's until a later event replaces it, which
+/// then counts it; the last state of a deleted key is nobody else's.
 fn cost(event: &Event) -> usize {
-    // The previous value is the one of an earlier event, or of the state; a delete keeps it alive alone.
-    let previous = event.previous.as_ref().filter(|_| event.deleted).map_or(0, |previous| previous.bytes.len());
-    EVENT_OVERHEAD + event.entry.bytes.len() + previous
+    let previous = event.previous.as_ref().map_or(0, |previous| previous.bytes.len());
+    let last = if event.deleted { event.entry.bytes.len() } else { 0 };
+    EVENT_OVERHEAD + previous + last
+}
+
+/// The most that an event can take in memory.
+pub(crate) fn event_bytes(event: &Event) -> usize {
+    EVENT_OVERHEAD + event.entry.bytes.len() + event.previous.as_ref().map_or(0, |previous| previous.bytes.len())
 }
 
 /// By how many bytes an event changes what is present.

@@ -31,6 +31,10 @@ pub struct Stats {
     pub history_bytes: usize,
     /// Events in memory.
     pub history_events: usize,
+    /// Times that older events were decoded from the journal, for watches that resume.
+    pub replays: u64,
+    /// Bytes of such events that are kept for other watches.
+    pub replay_bytes: usize,
     /// Entries of each resource.
     pub entries: Vec<(Prefix, usize)>,
     /// Bytes of all present values.

@@ -237,7 +237,7 @@ fn open_journal(dir: PathBuf, parts: &Parts, published: &Arc<Published>, counter
     };
     let (now_ms, wall_ms) = (clock::monotonic_ms(&*parts.clock), clock::wall_ms(&*parts.clock));
     let journal = Journal::open(setup, &mut Recovery { refill: published.refill(), expiry, now_ms, wall_ms })?;
-    published.set_archive(journal.archive());
+    published.replays().set_archive(journal.archive());
     Ok(journal)
 }
 

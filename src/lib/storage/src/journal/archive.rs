@@ -8,7 +8,8 @@ use crate::journal::frames::{Frames, Problem};
 use crate::journal::layout::{Files, Layout, Piece};
 use crate::journal::place::Place;
 use crate::key::{Key, Revision};
-use crate::published::{Archive, Older};
+use crate::log::Most;
+use crate::published::{Archive, Older, event_bytes};
 use crate::txn::Event;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,10 +43,10 @@ impl Archive for JournalArchive {
         Revision(self.layout.with(|files| files.floor()))
     }
 
-    fn events(&self, prefix: &str, after: Revision, until: Revision, max: usize) -> Result<Older, WatchError> {
+    fn events(&self, prefix: &str, after: Revision, until: Revision, most: Most) -> Result<Older, WatchError> {
         let pieces = self.pieces(after)?;
         let mut scan =
-            Scan { place: &self.place, pieces: &pieces, wanted: Wanted { prefix, after, until, max }, seen: HashMap::new(), events: Vec::new(), bytes: 0 };
+            Scan { place: &self.place, pieces: &pieces, wanted: Wanted { prefix, after, until, most }, seen: HashMap::new(), events: Vec::new(), event_bytes: 0, bytes: 0 };
         let reached = scan.run().map_err(|reason| {
             // A file may just have been merged into a base: then the watch is told so, and so it is when the disk fails.
             tracing::warn!(reason, "older events cannot be read");
@@ -60,7 +61,7 @@ struct Wanted<'a> {
     prefix: &'a str,
     after: Revision,
     until: Revision,
-    max: usize,
+    most: Most,
 }
 
 struct Scan<'a> {
@@ -70,6 +71,7 @@ struct Scan<'a> {
     /// The last values of keys that came by: mostly what the next event of the key replaces.
     seen: HashMap<Key, Arc<Entry>>,
     events: Vec<Event>,
+    event_bytes: usize,
     bytes: u64,
 }
 
@@ -87,8 +89,12 @@ impl Scan<'_> {
                 }
                 reached = frame.header.last;
                 self.bytes += frame.bytes.len() as u64;
-                if reached >= self.wanted.until.0 || self.events.len() >= self.wanted.max || self.bytes >= SCAN_BYTES {
-                    self.events.truncate(self.wanted.max);
+                let most = self.wanted.most;
+                if self.events.len() > most.events {
+                    self.events.truncate(most.events);
+                    return Ok(self.events.last().map_or(after, |event| event.revision().0));
+                }
+                if reached >= self.wanted.until.0 || self.events.len() == most.events || self.event_bytes >= most.bytes || self.bytes >= SCAN_BYTES {
                     return Ok(reached);
                 }
             }
@@ -111,7 +117,9 @@ impl Scan<'_> {
         } else {
             self.seen.insert(key, entry.clone());
         }
-        self.events.push(Event { entry, previous, deleted });
+        let event = Event { entry, previous, deleted };
+        self.event_bytes += event_bytes(&event);
+        self.events.push(event);
         Ok(())
     }
 

@@ -1,0 +1,269 @@
+//! Older events on their way from the archive to watchers: decoded once for all watchers that are about there, and bounded in bytes.
+//!
+//! After a restart or an outage every watcher of a resource resumes at nearly the same revision. Each decoding the journal for itself cost as many times the
+//! work and the memory.
+
+use crate::cursor::WatchError;
+use crate::key::{Prefix, Revision};
+use crate::log::Most;
+use crate::published::{Archive, Older, event_bytes};
+use crate::sync;
+use crate::txn::Event;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What is decoded at a time.
+const BLOCK: Most = Most { events: 4096, bytes: 1 << 20 };
+/// Bytes of blocks that are kept, and how many blocks.
+const KEPT_BYTES: usize = 16 << 20;
+const KEPT_BLOCKS: usize = 256;
+/// A block that no watcher used for so long is dropped.
+const COLD: Duration = Duration::from_secs(10);
+/// So many blocks are decoded at a time, never two of one resource: the second may find what it wants in the first.
+const READERS: usize = 4;
+
+/// Events of one resource in `after < revision <= reached`.
+struct Block {
+    prefix: Prefix,
+    after: Revision,
+    reached: Revision,
+    events: Vec<Event>,
+    bytes: usize,
+}
+
+impl Block {
+    fn has(&self, prefix: &Prefix, after: Revision) -> bool {
+        self.after <= after && after < self.reached && self.prefix.as_str() == prefix.as_str()
+    }
+
+    /// What follows a revision in it.
+    fn older(&self, after: Revision, most: Most) -> Older {
+        let from = self.events.partition_point(|event| event.revision() <= after);
+        Older { events: most.of(self.events[from..].iter()), reached: self.reached }
+    }
+}
+
+/// The blocks that were decoded last, the one that was used longest ago first.
+#[derive(Default)]
+struct Kept {
+    blocks: Vec<(Arc<Block>, Instant)>,
+    bytes: usize,
+    /// A task looks for cold ones.
+    swept: bool,
+}
+
+impl Kept {
+    fn find(&mut self, prefix: &Prefix, after: Revision) -> Option<Arc<Block>> {
+        let at = self.blocks.iter().rposition(|(block, _)| block.has(prefix, after))?;
+        let (block, _) = self.blocks.remove(at);
+        self.blocks.push((Arc::clone(&block), Instant::now()));
+        Some(block)
+    }
+
+    /// Returns what has to go: it is freed outside of the lock.
+    fn keep(&mut self, block: &Arc<Block>) -> Vec<(Arc<Block>, Instant)> {
+        self.bytes += block.bytes;
+        self.blocks.push((Arc::clone(block), Instant::now()));
+        let (mut bytes, mut left) = (self.bytes, self.blocks.len());
+        for (block, _) in &self.blocks {
+            if left == 1 || (bytes <= KEPT_BYTES && left <= KEPT_BLOCKS) {
+                break;
+            }
+            bytes -= block.bytes;
+            left -= 1;
+        }
+        self.drop_first(self.blocks.len() - left)
+    }
+
+    fn drop_cold(&mut self) -> Vec<(Arc<Block>, Instant)> {
+        let cold = self.blocks.iter().take_while(|(_, used)| used.elapsed() >= COLD).count();
+        self.drop_first(cold)
+    }
+
+    fn drop_first(&mut self, count: usize) -> Vec<(Arc<Block>, Instant)> {
+        let dropped: Vec<_> = self.blocks.drain(..count).collect();
+        self.bytes -= dropped.iter().map(|(block, _)| block.bytes).sum::<usize>();
+        dropped
+    }
+}
+
+/// Drops cold blocks until there are none, or nobody has them any more.
+async fn sweep(inner: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(COLD / 2).await;
+        let Some(inner) = inner.upgrade() else { return };
+        let mut kept = sync::lock(&inner.kept);
+        let dropped = kept.drop_cold();
+        kept.swept = !kept.blocks.is_empty();
+        let is_over = !kept.swept;
+        drop(kept);
+        drop(dropped);
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// The way from the archive. Cheap to clone; all clones are one.
+#[derive(Clone, Default)]
+pub(crate) struct Replays(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    archive: OnceLock<Arc<dyn Archive>>,
+    kept: Mutex<Kept>,
+    readers: [Arc<tokio::sync::Mutex<()>>; READERS],
+    reads: AtomicU64,
+}
+
+impl Replays {
+    /// Where older events are read; set once, while opening.
+    pub(crate) fn set_archive(&self, archive: Arc<dyn Archive>) {
+        // A second archive would be a mistake of `Store::open`, which calls this once.
+        let _ = self.0.archive.set(archive);
+    }
+
+    /// Where older events are read.
+    pub(crate) fn archive(&self) -> Option<&Arc<dyn Archive>> {
+        self.0.archive.get()
+    }
+
+    /// How often the archive was read, and how many bytes of what was read are kept.
+    pub(crate) fn stats(&self) -> (u64, usize) {
+        (self.0.reads.load(Ordering::Relaxed), sync::lock(&self.0.kept).bytes)
+    }
+
+    /// The next events of a resource in `after < revision <= until`, and how far they reach. Cancel safe: what was begun is kept for others.
+    ///
+    /// # Errors
+    /// [`WatchError::Compacted`] when they are not there any more.
+    pub(crate) async fn read(&self, prefix: &Prefix, (after, until): (Revision, Revision), most: Most) -> Result<Older, WatchError> {
+        let gone = WatchError::Compacted(after);
+        let Some(archive) = self.archive().cloned() else { return Err(gone) };
+        if let Some(block) = self.find(prefix, after) {
+            return Ok(block.older(after, most));
+        }
+        let reader = Arc::clone(&self.0.readers[reader_of(prefix)]).lock_owned().await;
+        if let Some(block) = self.find(prefix, after) {
+            return Ok(block.older(after, most));
+        }
+        let (this, prefix) = (self.clone(), prefix.clone());
+        let read = tokio::task::spawn_blocking(move || {
+            // Until it has ended, also when nobody waits for it any more.
+            let _reader = reader;
+            this.decode(&*archive, prefix, (after, until))
+        });
+        let block = read.await.map_err(|_| gone)??;
+        if !std::mem::replace(&mut sync::lock(&self.0.kept).swept, true) {
+            tokio::spawn(sweep(Arc::downgrade(&self.0)));
+        }
+        Ok(block.older(after, most))
+    }
+
+    fn find(&self, prefix: &Prefix, after: Revision) -> Option<Arc<Block>> {
+        sync::lock(&self.0.kept).find(prefix, after)
+    }
+
+    fn decode(&self, archive: &dyn Archive, prefix: Prefix, (after, until): (Revision, Revision)) -> Result<Arc<Block>, WatchError> {
+        self.0.reads.fetch_add(1, Ordering::Relaxed);
+        let Older { events, reached } = archive.events(prefix.as_str(), after, until, BLOCK)?;
+        let bytes = events.iter().map(event_bytes).sum();
+        let block = Arc::new(Block { prefix, after, reached, events, bytes });
+        // An archive that does not get on must not be found again.
+        let dropped = if reached > after { sync::lock(&self.0.kept).keep(&block) } else { Vec::new() };
+        drop(dropped);
+        Ok(block)
+    }
+}
+
+fn reader_of(prefix: &Prefix) -> usize {
+    let mut hasher = DefaultHasher::new();
+    prefix.as_str().hash(&mut hasher);
+    usize::try_from(hasher.finish() % READERS as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Entry, Sidecar};
+
+    /// An event at every tenth revision; counts how much is decoded at a time.
+    struct Tenths {
+        value: usize,
+    }
+
+    impl Archive for Tenths {
+        fn floor(&self) -> Revision {
+            Revision(0)
+        }
+
+        fn events(&self, prefix: &str, after: Revision, until: Revision, most: Most) -> Result<Older, WatchError> {
+            let prefix = Prefix::new(prefix.trim_start_matches("/registry/").trim_end_matches('/')).unwrap();
+            let all: Vec<Event> = (after.0 + 1..=until.0).filter(|number| number % 10 == 0).map(|number| event(&prefix, number, self.value)).collect();
+            let events = most.of(all.iter());
+            let reached = if events.len() < all.len() { events[events.len() - 1].revision() } else { until };
+            Ok(Older { events, reached })
+        }
+    }
+
+    fn event(prefix: &Prefix, number: u64, value: usize) -> Event {
+        let (key, revision) = (prefix.key(None, "a").unwrap(), Revision(number));
+        let entry = Entry { key, revision, create_revision: revision, bytes: vec![b' '; value].into(), sidecar: Sidecar::default() };
+        Event { entry: Arc::new(entry), previous: None, deleted: false }
+    }
+
+    fn replays(value: usize) -> Replays {
+        let replays = Replays::default();
+        replays.set_archive(Arc::new(Tenths { value }));
+        replays
+    }
+
+    async fn all(replays: &Replays, prefix: &Prefix, mut after: Revision, until: Revision) -> Vec<u64> {
+        let mut seen = Vec::new();
+        while after < until {
+            let most = Most { events: 7, bytes: 16 << 10 };
+            let older = replays.read(prefix, (after, until), most).await.unwrap();
+            assert!(older.events.len() <= 7 && older.events.iter().rev().skip(1).map(|event| event.entry.bytes.len()).sum::<usize>() < 16 << 10);
+            seen.extend(older.events.iter().map(|event| event.revision().0));
+            after = older.events.last().map_or(older.reached, Event::revision);
+        }
+        seen
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_of_watchers_decodes_each_block_once() {
+        let (replays, until) = (replays(10_000), Revision(5000));
+        let mut watchers = tokio::task::JoinSet::new();
+        for watcher in 0..200_u64 {
+            let replays = replays.clone();
+            watchers.spawn(async move { (watcher, all(&replays, &Prefix::new("configmaps").unwrap(), Revision(watcher), until).await) });
+        }
+        while let Some(watched) = watchers.join_next().await {
+            let (watcher, seen) = watched.unwrap();
+            assert!(seen.into_iter().eq((1..=500).map(|at| at * 10).filter(|number| *number > watcher)), "{watcher}");
+        }
+        let (reads, kept) = replays.stats();
+        assert!(reads <= 8, "500 events of 10 kB are 5 blocks, read {reads} times");
+        assert!(kept > 0 && kept < 6 << 20, "{kept}");
+        tokio::time::sleep(2 * COLD).await;
+        assert_eq!(replays.stats().1, 0, "nobody reads them any more");
+        all(&replays, &Prefix::new("configmaps").unwrap(), Revision(0), until).await;
+        assert!(sync::lock(&replays.0.kept).swept, "and watched over again");
+    }
+
+    #[tokio::test]
+    async fn blocks_are_bounded_in_bytes_and_one_may_be_larger() {
+        let replays = replays(3 << 20);
+        for resource in 0..20 {
+            let prefix = Prefix::new(&format!("r{resource}")).unwrap();
+            assert_eq!(all(&replays, &prefix, Revision(0), Revision(40)).await, [10, 20, 30, 40]);
+            assert!(replays.stats().1 <= KEPT_BYTES, "{:?}", replays.stats());
+        }
+        let large = self::replays(2 * KEPT_BYTES);
+        assert_eq!(all(&large, &Prefix::new("a").unwrap(), Revision(0), Revision(20)).await, [10, 20]);
+        assert_eq!(sync::lock(&large.0.kept).blocks.len(), 1, "the last one is kept");
+    }
+}
