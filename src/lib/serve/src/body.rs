@@ -141,8 +141,8 @@ pub fn empty() -> Body {
 }
 
 /// A body of many pieces; an error cuts the connection, so that the client does not take what it got for whole.
-pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Body {
-    StreamBody::new(pieces.map(|piece| piece.map(|bytes| Frame::data(bytes.into())))).boxed_unsync()
+pub fn stream<C: Into<Chunk>>(pieces: impl Stream<Item = io::Result<C>> + Send + 'static) -> Body {
+    StreamBody::new(pieces.map(|piece| piece.map(|chunk| Frame::data(chunk.into())))).boxed_unsync()
 }
 
 /// Any body.

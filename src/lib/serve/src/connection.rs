@@ -4,7 +4,9 @@ use crate::body::{WRITE_BYTES, empty, full};
 use crate::broken;
 use crate::cork::{Cork, Turns};
 use crate::gate::gated;
+use crate::drained::Drained;
 use crate::guard::{Activity, CountedBody, HeadGuard};
+use crate::held::Holdings;
 use crate::peer::Shown;
 use crate::server::{CloseConnection, Handler, Limits, Request, Response, Stats};
 use crate::shutdown::Shutdown;
@@ -40,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) shutdown: Shutdown,
     pub(crate) stats: Arc<Stats>,
+    pub(crate) holdings: Holdings,
 }
 
 /// Serves a connection to its end. Returns early only when it is dropped.
@@ -91,6 +94,7 @@ fn requests(shared: &Arc<Shared>, stream: TlsStream<Socket>, address: SocketAddr
         activity: Arc::clone(&activity),
         close: Arc::clone(&close),
     };
+    let stream = Drained(stream);
     let ending = Ending { shared, activity: Arc::clone(&activity), close };
     if is_http2 {
         let cork = Cork::new(stream);
@@ -132,6 +136,9 @@ fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
     builder
 }
 
+/// How long a client may take nothing while answers hold more memory than they may.
+const PRESSED_STALL: Duration = Duration::from_secs(1);
+
 /// The reasons for which a connection comes to its end in good order.
 struct Ending<'a> {
     shared: &'a Shared,
@@ -164,12 +171,15 @@ impl Ending<'_> {
 
     /// Resolves when the client takes nothing of what it asked for. Good order would wait for just that client, so the connection is then cut.
     async fn stalled(&self) {
-        let mut tick = tokio::time::interval(self.shared.limits.stall / TICKS);
-        // A process that was stopped must not blame its clients for it.
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        tick.tick().await;
+        let mut pressure = self.shared.holdings.pressure();
         loop {
-            tick.tick().await;
+            let stall = if *pressure.borrow_and_update() { PRESSED_STALL.min(self.shared.limits.stall) } else { self.shared.limits.stall };
+            tokio::select! {
+                // A process that was stopped does not blame its clients for it: each tick begins when the one before was seen.
+                () = tokio::time::sleep(stall / TICKS) => {}
+                // Never an error: the sender is shared.
+                _ = pressure.changed() => continue,
+            }
             if self.activity.tick() {
                 self.shared.stats.stalled.fetch_add(1, Ordering::Relaxed);
                 return;
@@ -263,7 +273,7 @@ impl Future for Answering {
         }
         let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
         in_flight.answered(response.status());
-        Poll::Ready(Ok(response.map(|body| CountedBody::new(body, in_flight))))
+        Poll::Ready(Ok(response.map(|body| CountedBody::new(body, in_flight, this.shared.holdings.clone()))))
     }
 }
 

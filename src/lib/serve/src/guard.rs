@@ -4,12 +4,14 @@
 //! hyper's own header timeout also runs while a connection is idle between requests, so it cannot be short without closing connections that clients
 //! are about to use again. Here the time starts with a head's first byte.
 
-use crate::body::Body;
+use crate::body::{Body, Chunk};
 use crate::broken::{self, KEPT_BYTES};
 use crate::gate::Gate;
-use crate::stall::{Piece, Wait, Waits};
+use crate::held::{Holdings, SMALL_BYTES};
+use crate::stall::{Piece, UnderWay, Wait, Waits};
+use bytes::Buf;
 use http::StatusCode;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -84,13 +86,24 @@ pub(crate) struct CountedBody {
     body: Body,
     in_flight: InFlight,
     wait: Wait,
+    holdings: Holdings,
+    /// From the first piece on that others follow.
+    under_way: Option<Arc<UnderWay>>,
 }
 
 impl CountedBody {
-    pub(crate) fn new(body: Body, in_flight: InFlight) -> Self {
+    pub(crate) fn new(body: Body, in_flight: InFlight, holdings: Holdings) -> Self {
         // A client that gives no window at all never lets it be polled.
         let wait = Wait::begin(&in_flight.0.waits);
-        Self { body, in_flight, wait }
+        Self { body, in_flight, wait, holdings, under_way: None }
+    }
+
+    fn piece(&mut self, chunk: Chunk) -> Piece {
+        if self.under_way.is_none() && !self.body.is_end_stream() {
+            self.under_way = Some(Arc::default());
+        }
+        let held = (chunk.remaining() > SMALL_BYTES).then(|| self.holdings.hold(chunk.remaining()));
+        Piece::new(chunk, &self.in_flight.0.waits, self.under_way.as_ref(), held)
     }
 }
 
@@ -100,13 +113,17 @@ impl http_body::Body for CountedBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Piece>>>> {
         let this = &mut *self;
+        if this.under_way.as_ref().is_some_and(|under_way| under_way.is_full(task)) {
+            // What is under way is what waits for the client.
+            this.wait.end();
+            return Poll::Pending;
+        }
         let polled = Pin::new(&mut this.body).poll_frame(task);
         match &polled {
             Poll::Ready(Some(Ok(_))) => this.wait.restart(),
             Poll::Ready(_) | Poll::Pending => this.wait.end(),
         }
-        let waits = &this.in_flight.0.waits;
-        polled.map_ok(|frame| frame.map_data(|chunk| Piece::new(chunk, waits)))
+        polled.map_ok(|frame| frame.map_data(|chunk| this.piece(chunk)))
     }
 
     fn is_end_stream(&self) -> bool {

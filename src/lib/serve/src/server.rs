@@ -2,6 +2,7 @@
 
 use crate::body::{Body, full};
 use crate::connection::{ACCEPT_PAUSE, Shared, serve};
+use crate::held::Holdings;
 use crate::shutdown::Shutdown;
 use crate::tls::{Tls, TlsError};
 use http::StatusCode;
@@ -56,6 +57,8 @@ pub struct Limits {
     pub idle: Duration,
     /// After this long without taking anything of an answer (HTTP/2: of one of its answers) a client's connection is cut; at the latest after half as long again.
     pub stall: Duration,
+    /// Bytes that answers may hold while their clients take them, over all connections; above, clients that take nothing are cut within two seconds.
+    pub held_bytes: usize,
     /// Connections at a time.
     pub connections: usize,
     /// Connections at a time from one address; loopback is exempt.
@@ -79,6 +82,7 @@ impl Default for Limits {
             headers: 256,
             idle: Duration::from_secs(90),
             stall: Duration::from_secs(60),
+            held_bytes: 64 << 20,
             connections: 20_000,
             connections_per_address: 4_096,
             streams: 250,
@@ -132,6 +136,7 @@ pub struct Server {
     tls: Tls,
     limits: Limits,
     stats: Arc<Stats>,
+    holdings: Holdings,
 }
 
 impl Server {
@@ -144,7 +149,8 @@ impl Server {
         let refused = |source| ServerError::Bind { address, source };
         let listener = listen(address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        Ok(Self { listener, address, acceptor, tls, limits, stats: Arc::default() })
+        let holdings = Holdings::new(limits.held_bytes);
+        Ok(Self { listener, address, acceptor, tls, limits, stats: Arc::default(), holdings })
     }
 
     /// The address with its real port.
@@ -157,15 +163,20 @@ impl Server {
         Arc::clone(&self.stats)
     }
 
+    /// What answers hold.
+    pub fn holdings(&self) -> Holdings {
+        self.holdings.clone()
+    }
+
     /// Serves until the shutdown begins, then drains: accepts no more, tells clients to go (HTTP/2 GOAWAY, HTTP/1.1 close), waits for requests in
     /// flight as long as [`Limits::drain`] says, and cuts what is left. Long answers (watches) must end by themselves when they see the shutdown.
     ///
     /// Returns how many connections were cut.
     pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) -> usize {
-        let Self { listener, acceptor, tls, limits, stats, .. } = self;
+        let Self { listener, acceptor, tls, limits, stats, holdings, .. } = self;
         let drain = limits.drain;
         let admission = Arc::new(Admission { limits: limits.clone(), by_address: Mutex::default(), stats: Arc::clone(&stats) });
-        let shared = Arc::new(Shared { acceptor, tls, limits, handler, shutdown: shutdown.clone(), stats });
+        let shared = Arc::new(Shared { acceptor, tls, limits, handler, shutdown: shutdown.clone(), stats, holdings });
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {

@@ -5,10 +5,13 @@
 //! time at which its wait began. Time is a coarse tick of the connection: no clock is read for a frame.
 
 use crate::body::Chunk;
+use crate::held::Held;
 use bytes::{Buf, Bytes};
+use futures::task::AtomicWaker;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Context;
 
 /// Ticks to a limit.
 pub(crate) const TICKS: u32 = 4;
@@ -75,24 +78,71 @@ impl Drop for Wait {
     }
 }
 
+/// No further piece of a body is made while so many bytes of it wait to be sent: one is under way, and a stalled reader holds no more. hyper alone would take
+/// pieces until it has 16 of them, or as many bytes as the longest head may have.
+const UNDER_WAY_BYTES: usize = 8 * 1024;
+
+/// Bytes of one body that were given to hyper and not sent yet.
+#[derive(Debug, Default)]
+pub(crate) struct UnderWay {
+    bytes: AtomicUsize,
+    body: AtomicWaker,
+}
+
+impl UnderWay {
+    /// Whether the next piece has to wait. The task is woken when it need not any more.
+    pub(crate) fn is_full(&self, task: &Context<'_>) -> bool {
+        let full = || self.bytes.load(Ordering::Acquire) >= UNDER_WAY_BYTES;
+        if !full() {
+            return false;
+        }
+        self.body.register(task.waker());
+        full()
+    }
+
+    fn sent(&self, count: usize) {
+        let before = self.bytes.fetch_sub(count, Ordering::AcqRel);
+        if before >= UNDER_WAY_BYTES && before - count < UNDER_WAY_BYTES {
+            self.body.wake();
+        }
+    }
+}
+
 /// A piece of a body until its last byte is on its way.
 pub(crate) struct Piece {
     chunk: Chunk,
     /// Bytes sent since the wait began.
     moved: usize,
     wait: Wait,
+    /// None for a body of one piece.
+    under_way: Option<Arc<UnderWay>>,
+    _held: Option<Held>,
 }
 
 impl Piece {
-    pub(crate) fn new(chunk: Chunk, waits: &Arc<Waits>) -> Self {
-        Self { chunk, moved: 0, wait: Wait::begin(waits) }
+    pub(crate) fn new(chunk: Chunk, waits: &Arc<Waits>, under_way: Option<&Arc<UnderWay>>, held: Option<Held>) -> Self {
+        if let Some(under_way) = under_way {
+            under_way.bytes.fetch_add(chunk.remaining(), Ordering::AcqRel);
+        }
+        Self { chunk, moved: 0, wait: Wait::begin(waits), under_way: under_way.cloned(), _held: held }
     }
 
     fn moved(&mut self, count: usize) {
+        if let Some(under_way) = &self.under_way {
+            under_way.sent(count);
+        }
         self.moved += count;
         if self.moved >= PROGRESS_BYTES {
             self.moved = 0;
             self.wait.restart();
+        }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Some(under_way) = &self.under_way {
+            under_way.sent(self.chunk.remaining());
         }
     }
 }
@@ -146,16 +196,48 @@ mod tests {
     }
 
     #[test]
+    fn the_next_piece_waits_until_the_one_before_is_sent() {
+        let (waits, under_way) = (Arc::default(), Arc::<UnderWay>::default());
+        let (waker, wakes) = counting_waker();
+        let task = Context::from_waker(&waker);
+        let small = Piece::new(vec![0; UNDER_WAY_BYTES / 2].into(), &waits, Some(&under_way), None);
+        assert!(!under_way.is_full(&task), "small ones go together");
+        let mut large = Piece::new(vec![0; 10 * UNDER_WAY_BYTES].into(), &waits, Some(&under_way), None);
+        assert!(under_way.is_full(&task));
+        large.advance(9 * UNDER_WAY_BYTES);
+        assert_eq!((under_way.is_full(&task), wakes.load(Ordering::Relaxed)), (true, 0));
+        large.advance(UNDER_WAY_BYTES);
+        assert_eq!((under_way.is_full(&task), wakes.load(Ordering::Relaxed)), (false, 1));
+        drop((small, large));
+        assert_eq!(under_way.bytes.load(Ordering::Relaxed), 0);
+        drop(Piece::new(vec![0; 100].into(), &waits, Some(&under_way), None));
+        assert_eq!(under_way.bytes.load(Ordering::Relaxed), 0, "what is dropped unsent waits no more");
+    }
+
+    fn counting_waker() -> (std::task::Waker, Arc<AtomicUsize>) {
+        #[derive(Default)]
+        struct Count(Arc<AtomicUsize>);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let count = Count::default();
+        let wakes = Arc::clone(&count.0);
+        (Arc::new(count).into(), wakes)
+    }
+
+    #[test]
     fn a_piece_waits_until_it_is_gone_and_crumbs_are_no_progress() {
         let waits = Arc::default();
-        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits);
+        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits, None, None);
         for _ in 0..TICKS {
             assert!(!waits.tick());
             piece.advance(1);
         }
         assert!(waits.tick());
         drop(piece);
-        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits);
+        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits, None, None);
         for _ in 0..TICKS {
             assert!(!waits.tick());
         }

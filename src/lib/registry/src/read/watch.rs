@@ -7,7 +7,7 @@ use crate::context::Target;
 use crate::pipeline::{Registry, prefix};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_storage::{Cursor, Entry, Event, Prefix, Revision, Snapshot, WatchError};
+use ferrokube_storage::{Cursor, Entry, Event, Most, Prefix, Revision, Snapshot, WatchError};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::future::Future;
@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// At most so many frames at once.
-const BATCH: usize = 128;
-/// At most about so many bytes at once.
-const BATCH_BYTES: usize = 1024 * 1024;
+/// At most so many frames at once, and about so many bytes: whoever has taken them keeps their objects from being freed while its client takes none.
+const BATCH: Most = Most { events: 128, bytes: 16 * 1024 };
+/// So many objects of the state are looked at before others get their turn.
+const LOOKED_AT: usize = 1024;
 /// How often bookmarks are sent.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// The last bookmark comes so long before the end.
@@ -163,13 +163,17 @@ impl Watch {
             let items = match &mut self.phase {
                 Phase::Ended => return None,
                 Phase::Failed(_) => self.fail(),
-                Phase::Initial(_) if *self.ending.borrow() => None,
+                Phase::Initial(_) if *self.ending.borrow() || Instant::now() >= self.deadline => None,
                 Phase::Initial(_) => Some(self.send_state()),
                 Phase::Live(_) => self.follow().await,
             };
             match items {
                 None => self.phase = Phase::Ended,
-                Some(items) if items.is_empty() => {}
+                Some(items) if items.is_empty() => match self.phase {
+                    // Much was looked at.
+                    Phase::Initial(_) => tokio::task::yield_now().await,
+                    _ => tokio::task::consume_budget().await,
+                },
                 Some(items) => return Some(items),
             }
         }
@@ -190,8 +194,8 @@ impl Watch {
         let mut items = Vec::new();
         let mut bytes = 0;
         let (mut last, mut complete) = (None, true);
-        for entry in initial.snapshot.range(self.selection.namespace(), initial.after.as_deref()) {
-            if items.len() == BATCH || bytes >= BATCH_BYTES {
+        for (looked_at, entry) in initial.snapshot.range(self.selection.namespace(), initial.after.as_deref()).enumerate() {
+            if items.len() == BATCH.events || bytes >= BATCH.bytes || looked_at == LOOKED_AT {
                 complete = false;
                 break;
             }
@@ -226,7 +230,7 @@ impl Watch {
         let wake = tokio::select! {
             biased;
             Some(wake) = self.interruption.next() => wake,
-            events = cursor.next(BATCH) => Wake::Events(events),
+            events = cursor.next_within(BATCH) => Wake::Events(events),
         };
         match wake {
             Wake::Over => None,
