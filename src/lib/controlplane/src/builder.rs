@@ -13,7 +13,7 @@ use crate::openapi::OpenApi;
 use crate::route::Route;
 use crate::routes::Routes;
 use crate::server::{Front, Server, Shared};
-use crate::watch::EventCache;
+use crate::watch::{EventCache, Watchers};
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_auth::{Authenticator, Authorizer, MastersOnly};
@@ -172,6 +172,7 @@ impl Builder {
             openapi: OpenApi::default(),
             health: Health::new(self.steps.iter().map(|(name, _)| name.clone())),
             events: EventCache::default(),
+            watchers: Watchers::default(),
             pieces: Pieces::default(),
             custom: Custom::default(),
         };

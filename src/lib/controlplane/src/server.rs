@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::observer::Observer;
 use crate::openapi::OpenApi;
 use crate::routes::Routes;
-use crate::watch::EventCache;
+use crate::watch::{EventCache, Watchers};
 use crate::{chain, handler, status};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::audit::AuditLog;
@@ -50,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) openapi: OpenApi,
     pub(crate) health: Health,
     pub(crate) events: EventCache,
+    pub(crate) watchers: Watchers,
     pub(crate) pieces: Pieces,
     pub(crate) custom: Custom,
 }

@@ -16,7 +16,7 @@ use crate::catalog::{Catalog, Served};
 pub use crate::codec::view;
 use crate::context::{FieldValidation, Target};
 use crate::conversion::ConvertedEntries;
-use crate::read::Pages;
+use crate::read::{Exits, Pages};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key, Prefix, Store};
@@ -144,6 +144,8 @@ pub(crate) struct Parts {
     pub(crate) converted: ConvertedEntries,
     /// The states of lists between their pages.
     pub(crate) pages: Pages,
+    /// What left selections, as it is shown.
+    pub(crate) exits: Arc<Exits>,
     /// Set when watches must end.
     pub(crate) ending: watch::Sender<bool>,
 }
@@ -162,6 +164,7 @@ impl Registry {
                 token_key,
                 converted: ConvertedEntries::default(),
                 pages: Pages::default(),
+                exits: Arc::default(),
                 ending: watch::Sender::new(false),
             }),
         }
@@ -173,7 +176,18 @@ impl Registry {
         let Parts { store, catalog, admission, ending, .. } = &*self.parts;
         let token_key = hmac::Key::new(hmac::HMAC_SHA256, key);
         let (store, catalog, admission, ending) = (store.clone(), catalog.clone(), admission.clone(), ending.clone());
-        Self { parts: Arc::new(Parts { store, catalog, admission, token_key, converted: ConvertedEntries::default(), pages: Pages::default(), ending }) }
+        Self {
+            parts: Arc::new(Parts {
+                store,
+                catalog,
+                admission,
+                token_key,
+                converted: ConvertedEntries::default(),
+                pages: Pages::default(),
+                exits: Arc::default(),
+                ending,
+            }),
+        }
     }
 
     /// Ends all watches, also those to come (shutdown). Writes and reads go on.

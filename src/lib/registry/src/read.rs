@@ -1,5 +1,6 @@
 //! Reads: get, list with every resourceVersion rule, watch with bookmarks and selector transitions.
 
+mod exits;
 mod list;
 mod pages;
 mod select;
@@ -16,6 +17,7 @@ use ferrokube_storage::{Entry, Revision};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use exits::Exits;
 pub(crate) use pages::Pages;
 pub use watch::Watch;
 

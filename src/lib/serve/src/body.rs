@@ -141,8 +141,13 @@ pub fn empty() -> Body {
 }
 
 /// A body of many pieces; an error cuts the connection, so that the client does not take what it got for whole.
-pub fn stream<C: Into<Chunk>>(pieces: impl Stream<Item = io::Result<C>> + Send + 'static) -> Body {
-    StreamBody::new(pieces.map(|piece| piece.map(|chunk| Frame::data(chunk.into())))).boxed_unsync()
+pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Body {
+    chunks(pieces.map(|piece| piece.map(Chunk::from)))
+}
+
+/// The same of pieces that may be lent.
+pub fn chunks(pieces: impl Stream<Item = io::Result<Chunk>> + Send + 'static) -> Body {
+    StreamBody::new(pieces.map(|piece| piece.map(Frame::data))).boxed_unsync()
 }
 
 /// Any body.

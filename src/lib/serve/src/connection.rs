@@ -3,8 +3,8 @@
 use crate::body::{WRITE_BYTES, empty, full};
 use crate::broken;
 use crate::cork::{Cork, Turns};
-use crate::gate::gated;
 use crate::drained::Drained;
+use crate::gate::gated;
 use crate::guard::{Activity, CountedBody, HeadGuard};
 use crate::held::Holdings;
 use crate::peer::Shown;

@@ -21,7 +21,7 @@ mod socket;
 mod stall;
 pub mod tls;
 
-pub use body::{Body, BodyError, Chunk, WRITE_BYTES, boxed, empty, full, read_body, short_slices, stream};
+pub use body::{Body, BodyError, Chunk, WRITE_BYTES, boxed, chunks, empty, full, read_body, short_slices, stream};
 pub use held::{Held, Holdings};
 pub use peer::Peer;
 pub use server::{CloseConnection, Handler, Limits, Request, Response, Server, ServerError, Stats};

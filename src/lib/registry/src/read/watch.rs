@@ -1,13 +1,13 @@
 //! WATCH: the state as synthetic events where it is asked for, then the history, seen through the selectors.
 
+use super::exits::Exits;
 use super::select::Selection;
 use super::{WatchItem, WatchOptions, check_watch, parse_version};
 use crate::catalog::{Catalog, Served};
 use crate::context::Target;
 use crate::pipeline::{Registry, prefix};
-use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_storage::{Cursor, Entry, Event, Most, Prefix, Revision, Snapshot, WatchError};
+use ferrokube_storage::{Cursor, Event, Most, Prefix, Revision, Snapshot, WatchError};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::future::Future;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// At most so many frames at once, and about so many bytes: whoever has taken them keeps their objects from being freed while its client takes none.
-const BATCH: Most = Most { events: 128, bytes: 16 * 1024 };
+const BATCH: Most = Most { events: 128, bytes: 8 * 1024 };
 /// So many objects of the state are looked at before others get their turn.
 const LOOKED_AT: usize = 1024;
 /// How often bookmarks are sent.
@@ -32,6 +32,7 @@ const BOOKMARK_RETRY: Duration = Duration::from_millis(100);
 pub struct Watch {
     selection: Selection,
     catalog: Arc<Catalog>,
+    exits: Arc<Exits>,
     served: Served,
     phase: Phase,
     deadline: Instant,
@@ -87,8 +88,9 @@ impl Registry {
         let now = Instant::now();
         let deadline = now.checked_add(options.timeout).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365));
         let bookmark = options.bookmarks.then(|| next_bookmark(now, deadline)).flatten();
-        let (catalog, served, ending) = (self.catalog().clone(), target.served.clone(), self.parts.ending.subscribe());
-        Ok(Watch { selection, catalog, served, phase, deadline, bookmark, changes, ending, interruption: FuturesUnordered::new() })
+        let (catalog, exits) = (self.catalog().clone(), Arc::clone(&self.parts.exits));
+        let (served, ending) = (target.served.clone(), self.parts.ending.subscribe());
+        Ok(Watch { selection, catalog, exits, served, phase, deadline, bookmark, changes, ending, interruption: FuturesUnordered::new() })
     }
 
     async fn first_phase(&self, prefix: &Prefix, served: &Served, options: &WatchOptions, asked: Option<u64>) -> Result<Phase, Failure> {
@@ -281,18 +283,8 @@ impl Watch {
         match (before, self.selection.matches(&entry)) {
             (false, true) => Some(WatchItem::Added(entry)),
             (true, true) => Some(WatchItem::Modified(entry)),
-            (true, false) => previous.map(|previous| WatchItem::Deleted(Arc::new(at_revision(&previous, entry.revision)))),
+            (true, false) => previous.map(|previous| WatchItem::Deleted(self.exits.at(&previous, &entry))),
             (false, false) => None,
         }
     }
-}
-
-/// The same state, shown at another revision.
-fn at_revision(entry: &Entry, revision: Revision) -> Entry {
-    let [head, tail] = entry.value();
-    let mut bytes = Vec::with_capacity(entry.bytes.len() + 8);
-    bytes.extend_from_slice(head);
-    ferrokube_apimachinery::json::forms::append_revision(&mut bytes, entry.sidecar.comma, revision.0);
-    bytes.extend_from_slice(tail);
-    Entry { key: entry.key.clone(), revision, create_revision: entry.create_revision, bytes: Bytes::from(bytes), sidecar: entry.sidecar.clone() }
 }

@@ -45,8 +45,15 @@ impl Archive for JournalArchive {
 
     fn events(&self, prefix: &str, after: Revision, until: Revision, most: Most) -> Result<Older, WatchError> {
         let pieces = self.pieces(after)?;
-        let mut scan =
-            Scan { place: &self.place, pieces: &pieces, wanted: Wanted { prefix, after, until, most }, seen: HashMap::new(), events: Vec::new(), event_bytes: 0, bytes: 0 };
+        let mut scan = Scan {
+            place: &self.place,
+            pieces: &pieces,
+            wanted: Wanted { prefix, after, until, most },
+            seen: HashMap::new(),
+            events: Vec::new(),
+            event_bytes: 0,
+            bytes: 0,
+        };
         let reached = scan.run().map_err(|reason| {
             // A file may just have been merged into a base: then the watch is told so, and so it is when the disk fails.
             tracing::warn!(reason, "older events cannot be read");

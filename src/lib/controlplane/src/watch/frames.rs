@@ -1,0 +1,171 @@
+//! How events of one watch are written.
+
+use crate::encode::lent::Lent;
+use crate::encode::protobuf::put_message;
+use crate::encode::slices::Cut;
+use crate::encode::table::{Include, Table};
+use crate::encode::{Encoder, document_of, partial_document};
+use crate::negotiate::{Accepted, Form, View};
+use crate::status;
+use bytes::{Bytes, BytesMut};
+use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::{Object, Served};
+use ferrokube_serve::Chunk;
+use ferrokube_storage::{Entry, Revision};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Longer objects are lent to the connection from where they are stored: every watcher whose client is slow would hold a copy.
+pub(super) const LENT_BYTES: usize = 8 * 1024;
+
+/// How events of one watch are written.
+pub(super) struct Frames {
+    pub(super) served: Served,
+    pub(super) accepted: Accepted,
+    pub(super) include: Include,
+    pub(super) columns_sent: bool,
+}
+
+impl Frames {
+    /// Whether somebody else has to convert the objects.
+    pub(super) fn are_converted(&self) -> bool {
+        !matches!(self.accepted.view, View::Metadata(_)) && self.served.definition.hooks.converter().is_some()
+    }
+
+    pub(super) fn object(&self, encoder: &Encoder, kind: &'static str, entry: &Arc<Entry>) -> Bytes {
+        if let Some(bytes) = self.sliced(kind, entry) {
+            return bytes;
+        }
+        let object = Object::Stored(Arc::clone(entry));
+        let document = match self.accepted.view {
+            View::Metadata(version) => partial_document(&document_of(&self.served, &object), version),
+            _ => document_of(&self.served, &object),
+        };
+        self.document(encoder, kind, &document, self.message())
+    }
+
+    /// The part of stored bytes that shows the object, if one does.
+    fn cut(&self, entry: &Entry) -> Option<Cut> {
+        match (self.accepted.form, self.accepted.view) {
+            (Form::Json, View::Metadata(version)) => Some(Cut::partial(entry, version)),
+            (Form::Json, View::Whole) if self.served.is_direct(entry) => Some(Cut::whole(entry)),
+            _ => None,
+        }
+    }
+
+    /// An event around stored bytes that stay where they are; `None` when they are short, or have to be changed.
+    pub(super) fn lent(&self, kind: &str, entry: &Arc<Entry>) -> Option<Chunk> {
+        if entry.bytes.len() < LENT_BYTES {
+            return None;
+        }
+        let Cut { head, part, tail } = self.cut(entry)?;
+        let head = [before(kind).as_bytes(), head].concat();
+        let mut lent = Lent::new(head.len() + tail.len() + AFTER.len(), LENT_BYTES);
+        lent.lend(Arc::clone(entry), &head, part, tail);
+        lent.copy(AFTER);
+        Some(Chunk::lent(lent))
+    }
+
+    /// An event around a copy of stored bytes.
+    fn sliced(&self, kind: &str, entry: &Entry) -> Option<Bytes> {
+        let cut = self.cut(entry)?;
+        let mut out = Vec::with_capacity(cut.len() + kind.len() + 24);
+        out.extend_from_slice(before(kind).as_bytes());
+        cut.write(entry, &mut out);
+        out.extend_from_slice(AFTER);
+        Some(out.into())
+    }
+
+    fn message(&self) -> &str {
+        match self.accepted.view {
+            View::Metadata(_) => "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata",
+            _ => self.served.version().message.as_deref().unwrap_or_default(),
+        }
+    }
+
+    fn document(&self, encoder: &Encoder, kind: &str, document: &Document, message: &str) -> Bytes {
+        let plain = Accepted { form: self.accepted.form, view: View::Whole, pretty: false };
+        let (mut bytes, form) = encoder.document(document, plain, Some(message));
+        match form {
+            Form::Protobuf => protobuf_event(kind, &bytes),
+            _ => {
+                bytes.pop();
+                wrap(kind, &bytes).into()
+            }
+        }
+    }
+
+    pub(super) fn table(&mut self, kind: &str, object: &Object) -> Bytes {
+        let View::Table(version) = self.accepted.view else { return Bytes::new() };
+        let revision = match object {
+            Object::Stored(entry) => entry.revision.to_string(),
+            Object::Computed(document) => document.meta("resourceVersion").to_owned(),
+        };
+        let meta = format!("{{\"resourceVersion\":\"{revision}\"}}");
+        let mut table = Table::new(&self.served, version, self.include, SystemTime::now());
+        let mut bytes = table.write(&meta, !std::mem::replace(&mut self.columns_sent, true), object);
+        bytes.pop();
+        wrap(kind, &bytes).into()
+    }
+
+    /// A bookmark: an object with nothing but its type and version.
+    pub(super) fn bookmark(&mut self, encoder: &Encoder, revision: Revision, initial_events_end: bool) -> Bytes {
+        let mut document = Document::new();
+        let gvk = self.served.definition.gvk(self.served.version);
+        document.set(&["kind"], gvk.kind.as_str());
+        document.set(&["apiVersion"], gvk.api_version());
+        document.set(&["metadata", "resourceVersion"], revision.to_string());
+        if initial_events_end {
+            document.set(&["metadata", "annotations"], json!({"k8s.io/initial-events-end": "true"}));
+        }
+        match self.accepted.view {
+            View::Table(_) => self.table("BOOKMARK", &Object::Computed(document)),
+            View::Metadata(version) => self.document(encoder, "BOOKMARK", &partial_document(&document, version), self.message()),
+            _ => self.document(encoder, "BOOKMARK", &document, self.message()),
+        }
+    }
+
+    pub(super) fn error(&self, encoder: &Encoder, failure: &Failure) -> Bytes {
+        self.document(encoder, "ERROR", &failure.to_document(), status::message())
+    }
+}
+
+/// What stands before the object of an event.
+fn before(kind: &str) -> String {
+    ["{\"type\":\"", kind, "\",\"object\":"].concat()
+}
+
+/// And what after it.
+const AFTER: &[u8] = b"}\n";
+
+/// `{"type":"ADDED","object":...}` and a newline.
+fn wrap(kind: &str, object: &[u8]) -> Vec<u8> {
+    [before(kind).as_bytes(), object, AFTER].concat()
+}
+
+/// A `WatchEvent` message behind its length.
+fn protobuf_event(kind: &str, object: &[u8]) -> Bytes {
+    let mut raw = BytesMut::with_capacity(object.len() + 8);
+    put_message(&mut raw, 1, object);
+    let mut event = BytesMut::with_capacity(raw.len() + 24);
+    put_message(&mut event, 1, kind.as_bytes());
+    put_message(&mut event, 2, &raw);
+    let mut frame = BytesMut::with_capacity(event.len() + 4);
+    frame.extend_from_slice(&u32::try_from(event.len()).unwrap_or(u32::MAX).to_be_bytes());
+    frame.extend_from_slice(&event);
+    frame.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_lines_or_length_delimited() {
+        assert_eq!(wrap("ADDED", b"{}"), b"{\"type\":\"ADDED\",\"object\":{}}\n");
+        let frame = protobuf_event("ADDED", b"k8s\0");
+        assert_eq!(usize::try_from(u32::from_be_bytes(frame[..4].try_into().unwrap())).unwrap(), frame.len() - 4);
+        assert_eq!(&frame[4..11], b"\x0a\x05ADDED");
+    }
+}
