@@ -1,14 +1,19 @@
 //! Bodies: request bodies read within bounds, response bodies made of frames.
 
+use crate::exchange::Exchange;
+use crate::flow::{Caller, Flow, Grant, SMALL, Size};
+use crate::server::Shared;
 use bytes::{Buf, Bytes, BytesMut};
+use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_serve::{Body, Chunk};
 pub(crate) use ferrokube_serve::{empty, full};
+use http::header::CONTENT_TYPE;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::collections::VecDeque;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -39,30 +44,96 @@ impl http_body::Body for Frames {
 /// A body that is too large is read and dropped up to this, so that its sender gets to see the answer before the connection closes.
 const DRAINED_BYTES: usize = 4 * 1024 * 1024;
 
-/// Reads a request body of at most `limit` bytes.
+/// Reads the body of a request, makes room for what will be made of it, and takes the request's seat: in this order, so that nobody holds a seat who waits for
+/// a client or for memory.
 ///
 /// # Errors
-/// 413 beyond the limit, 500 when the connection breaks or its framing is wrong.
-pub(crate) async fn read(mut body: Body, limit: usize) -> Result<Bytes, Failure> {
-    let mut first = Bytes::new();
-    let mut rest = BytesMut::new();
-    while let Some(data) = next(&mut body).await? {
-        if first.len().max(rest.len()) + data.len() > limit {
-            drain(body, DRAINED_BYTES).await;
-            return Err(Failure::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {limit}")));
+/// As [`read`]; 429 while others have all the room that there is.
+pub(crate) async fn take(shared: &Shared, exchange: &mut Exchange) -> Result<Bytes, Failure> {
+    let caller = exchange.class.caller;
+    let mut bytes = Bytes::new();
+    if let Some(body) = exchange.take_body() {
+        let intake = Intake { flow: &shared.flow, caller, limit: shared.limits.body_bytes };
+        bytes = intake.read(body, &mut exchange.room.body).await?;
+        if bytes.len() > SMALL {
+            let bound = weight(exchange.header(CONTENT_TYPE), &bytes);
+            exchange.room.tree = Some(shared.flow.tree(caller, bound).await?);
         }
-        if first.is_empty() {
-            first = data;
-            continue;
-        }
-        if rest.is_empty() {
-            let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-            rest.reserve(announced.saturating_add(first.len() + data.len()).min(limit));
-            rest.extend_from_slice(&first);
-        }
-        rest.extend_from_slice(&data);
     }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
+    shared.flow.sit(exchange.class).await?;
+    Ok(bytes)
+}
+
+/// The most that reading a body takes, in the form that its type names.
+fn weight(content_type: &str, body: &[u8]) -> usize {
+    if content_type.contains("yaml") {
+        heap::yaml_bound(body)
+    } else if content_type.contains("protobuf") {
+        heap::protobuf_bound(body)
+    } else {
+        heap::json_bound(body)
+    }
+}
+
+/// What bounds the bodies of one caller.
+pub(crate) struct Intake<'a> {
+    pub(crate) flow: &'a Flow,
+    pub(crate) caller: Caller,
+    /// Bytes of one body.
+    pub(crate) limit: usize,
+}
+
+impl Intake<'_> {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// 413 beyond the limit, 429 when there is no room, 500 when the connection breaks or its framing is wrong.
+    pub(crate) async fn read(&self, body: Body, held: &mut Option<Grant>) -> Result<Bytes, Failure> {
+        let mut reading = pin!(self.collect(body, held));
+        // Most bodies are there already.
+        if let Poll::Ready(read) = futures::poll!(reading.as_mut()) {
+            return read;
+        }
+        let _slow = self.flow.slow_body(self.caller)?;
+        reading.await
+    }
+
+    async fn collect(&self, mut body: Body, held: &mut Option<Grant>) -> Result<Bytes, Failure> {
+        let hint = body.size_hint();
+        let announced = hint.exact().and_then(|bytes| usize::try_from(bytes).ok());
+        if hint.lower() > self.limit as u64 {
+            return Err(self.refuse(body, held).await);
+        }
+        let mut first = Bytes::new();
+        let mut rest = BytesMut::new();
+        while let Some(data) = next(&mut body).await? {
+            let arrived = first.len().max(rest.len()) + data.len();
+            if arrived > self.limit {
+                return Err(self.refuse(body, held).await);
+            }
+            self.flow.body(self.caller, held, &Size { arrived, announced, limit: self.limit }).await?;
+            if first.is_empty() {
+                first = data;
+                continue;
+            }
+            if rest.is_empty() {
+                rest.reserve(announced.unwrap_or(0).max(arrived));
+                rest.extend_from_slice(&first);
+            }
+            rest.extend_from_slice(&data);
+        }
+        let bytes = if rest.is_empty() { first } else { rest.freeze() };
+        if let Some(held) = held {
+            held.shrink(bytes.len());
+        }
+        Ok(bytes)
+    }
+
+    async fn refuse(&self, body: Body, held: &mut Option<Grant>) -> Failure {
+        *held = None;
+        drain(body, DRAINED_BYTES).await;
+        Failure::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {}", self.limit))
+    }
 }
 
 /// The next bytes that are any.
@@ -77,11 +148,14 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     Ok(None)
 }
 
-/// Reads and drops the body of a request that was answered without it, within bounds: a connection that closes on unread bytes can lose the answer.
-pub(crate) async fn discard(body: Option<Body>) {
+/// Reads and drops the body of a request that was answered without it, within bounds: a connection that closes on unread bytes can lose the answer. Without
+/// room it is left unread.
+pub(crate) async fn discard(body: Option<Body>, flow: &Flow, caller: Caller) {
     const BYTES: usize = 256 * 1024;
     const PATIENCE: Duration = Duration::from_secs(1);
-    if let Some(body) = body.filter(|body| !body.is_end_stream()) {
+    if let Some(body) = body.filter(|body| !body.is_end_stream())
+        && let Some(_room) = flow.drain(caller)
+    {
         let _ = tokio::time::timeout(PATIENCE, drain(body, BYTES)).await;
     }
 }
@@ -98,6 +172,7 @@ async fn drain(mut body: Body, mut most: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::builder::Limits;
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -105,11 +180,13 @@ mod tests {
 
     #[test]
     fn a_body_is_read_up_to_its_limit() {
+        let flow = Flow::new(&Limits::default());
+        let read = |body: Body, limit| run(async { Intake { flow: &flow, caller: Caller::default(), limit }.read(body, &mut None).await });
         let pieces = || frames([Bytes::from_static(b"ab"), Bytes::from_static(b""), Bytes::from_static(b"cd"), Bytes::from_static(b"e")]);
-        assert_eq!(run(read(pieces(), 5)).unwrap(), "abcde");
-        assert_eq!(run(read(pieces(), 4)).unwrap_err().code, 413);
-        assert_eq!(run(read(pieces(), 3)).unwrap_err().code, 413);
-        assert_eq!(run(read(full("abc"), 3)).unwrap(), "abc");
-        assert_eq!(run(read(empty(), 0)).unwrap(), "");
+        assert_eq!(read(pieces(), 5).unwrap(), "abcde");
+        assert_eq!(read(pieces(), 4).unwrap_err().code, 413);
+        assert_eq!(read(pieces(), 3).unwrap_err().code, 413);
+        assert_eq!(read(full("abc"), 3).unwrap(), "abc");
+        assert_eq!(read(empty(), 0).unwrap(), "");
     }
 }

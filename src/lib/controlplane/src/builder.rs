@@ -37,17 +37,31 @@ pub type Step = Box<dyn FnOnce(Registry) -> StepFuture + Send>;
 pub struct Limits {
     /// Bytes of a request body.
     pub body_bytes: usize,
-    /// Requests at a time that change nothing (watches are not counted).
+    /// Requests at a time that change nothing (watches are not counted). Of this and all below one caller has at most half, less when others are there.
     pub readonly_inflight: usize,
-    /// Requests at a time that write.
+    /// Requests at a time that write, counted from when their body is there.
     pub mutating_inflight: usize,
+    /// Requests at a time whose body has not arrived yet.
+    pub slow_bodies: usize,
+    /// Bytes of the bodies of all requests together.
+    pub bodies_bytes: usize,
+    /// Bytes of the trees that are made of them, by estimate.
+    pub trees_bytes: usize,
     /// How long a request that is not a watch may take.
     pub request: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body_bytes: 3 * 1024 * 1024, readonly_inflight: 400, mutating_inflight: 200, request: Duration::from_secs(60) }
+        Self {
+            body_bytes: 3 << 20,
+            readonly_inflight: 400,
+            mutating_inflight: 200,
+            slow_bodies: 1_000,
+            bodies_bytes: 24 << 20,
+            trees_bytes: 64 << 20,
+            request: Duration::from_secs(60),
+        }
     }
 }
 
@@ -163,7 +177,7 @@ impl Builder {
             impersonation: ferrokube_auth::ImpersonationModes::default(),
             audit: self.audit,
             encoder: Encoder::new(self.messages),
-            flow: Flow::new(self.limits.readonly_inflight, self.limits.mutating_inflight),
+            flow: Flow::new(&self.limits),
             limits: self.limits,
             routes: Routes::new(self.routes),
             observer: self.observer,

@@ -1,7 +1,7 @@
 //! One request on its way through the chain: what is known so far.
 
 use crate::action::{Action, ResourceAction};
-use crate::flow::Permit;
+use crate::flow::{Class, Room};
 use crate::links::admit::Authorized;
 use crate::links::audit::Audit;
 use crate::query::Query;
@@ -74,8 +74,10 @@ pub(crate) struct Exchange {
     pub(crate) constraint: &'static str,
     /// Made once everything about the caller is known.
     pub(crate) context: Option<RequestContext>,
-    /// The place among the requests in flight.
-    pub(crate) permit: Option<Permit>,
+    /// What flow control makes of it.
+    pub(crate) class: Class,
+    /// What it holds of the bytes that all requests share.
+    pub(crate) room: Room,
     /// What is audited.
     pub(crate) audit: Audit,
     /// How many links were entered: their `leave` runs, last first.
@@ -104,7 +106,8 @@ impl Exchange {
             acting: None,
             constraint: "",
             context: None,
-            permit: None,
+            class: Class::default(),
+            room: Room::default(),
             audit: Audit::default(),
             entered: 0,
         }

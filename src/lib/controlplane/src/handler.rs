@@ -25,6 +25,10 @@ pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange) -> Res
         // Authorization reads such a path like one with a single slash, routers know none.
         return Ok(status::not_found());
     }
+    if action.resource().is_none() || action.is_read_only() {
+        // Writes of objects have their seat once their body is there.
+        shared.flow.sit(exchange.class).await?;
+    }
     let response = if action.resource().is_some() { router::handle(shared, exchange, &authorized).await? } else { path(shared, exchange, action).await? };
     if gzip { Ok(compress::maybe(response).await) } else { Ok(response) }
 }

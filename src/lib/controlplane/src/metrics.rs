@@ -44,6 +44,11 @@ struct KindLabel {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+struct OfLabel {
+    of: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
 struct ResourceLabel {
     resource: String,
 }
@@ -90,6 +95,8 @@ pub(crate) struct Metrics {
     durations: Family<DurationLabels, Histogram>,
     known: Mutex<HashSet<(String, String, String, String)>>,
     inflight: Family<KindLabel, Gauge>,
+    in_queue: Family<KindLabel, Gauge>,
+    request_bytes: Family<OfLabel, Gauge>,
     watches: Gauge,
     objects: Family<ResourceLabel, Gauge>,
     store: StoreMetrics,
@@ -147,6 +154,8 @@ impl Default for Metrics {
             durations,
             known: Mutex::default(),
             inflight: Family::default(),
+            in_queue: Family::default(),
+            request_bytes: Family::default(),
             watches: Gauge::default(),
             objects: Family::default(),
             store: StoreMetrics::default(),
@@ -165,6 +174,8 @@ impl Metrics {
         registry.register("apiserver_request", "Requests answered", self.requests.clone());
         registry.register_with_unit("apiserver_request_duration", "Time to answer, watches left out", Unit::Seconds, self.durations.clone());
         registry.register("apiserver_current_inflight_requests", "Requests in flight", self.inflight.clone());
+        registry.register("apiserver_current_inqueue_requests", "Requests that wait for their turn", self.in_queue.clone());
+        registry.register("ferrokube_request_bytes", "Bytes held for request bodies, and by estimate for what is made of them", self.request_bytes.clone());
         registry.register("apiserver_longrunning_requests", "Watches that run", self.watches.clone());
         registry.register("apiserver_storage_objects", "Stored objects", self.objects.clone());
         registry.register("apiserver_request_panics", "Requests whose handling panicked", self.panics.clone());
@@ -283,9 +294,12 @@ impl Metrics {
     fn refresh(&self, shared: &Shared) {
         self.refresh_trace(shared);
         self.refresh_listener();
-        let (readonly, mutating) = shared.flow.inflight();
-        for (request_kind, count) in [("readOnly", readonly), ("mutating", mutating)] {
-            self.inflight.get_or_create(&KindLabel { request_kind }).set(count.try_into().unwrap_or(i64::MAX));
+        for (request_kind, (seated, waiting)) in ["readOnly", "mutating"].into_iter().zip(shared.flow.inflight()) {
+            self.inflight.get_or_create(&KindLabel { request_kind }).set(seated.try_into().unwrap_or(i64::MAX));
+            self.in_queue.get_or_create(&KindLabel { request_kind }).set(waiting.try_into().unwrap_or(i64::MAX));
+        }
+        for (of, bytes) in ["bodies", "trees"].into_iter().zip(shared.flow.bytes()) {
+            self.request_bytes.get_or_create(&OfLabel { of }).set(bytes.try_into().unwrap_or(i64::MAX));
         }
         let stats = shared.registry.store().stats();
         let audit = shared.audit.stats();

@@ -6,7 +6,7 @@ use crate::discovery::Discovery;
 use crate::encode::Encoder;
 use crate::encode::pieces::Pieces;
 use crate::exchange::{Exchange, Stop};
-use crate::flow::Flow;
+use crate::flow::{self, Flow, Room};
 use crate::health::Health;
 use crate::links::admit::ANONYMOUS;
 use crate::links::headers::AUDIT_ID;
@@ -67,6 +67,10 @@ pub(crate) struct Server(pub(crate) Arc<Shared>);
 impl Shared {
     /// Answers one request; nothing that its handling does can end the server.
     pub(crate) async fn answer(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
+        flow::seated(self.answer_seated(head, body)).await
+    }
+
+    async fn answer_seated(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
         let mut under_way = UnderWay { shared: self, exchange: Exchange::new(head, body), left: false };
         let mut response = match AssertUnwindSafe(self.process(&mut under_way.exchange)).catch_unwind().await {
             Ok(response) => response,
@@ -74,18 +78,21 @@ impl Shared {
         };
         under_way.leave(&mut response);
         let exchange = &mut under_way.exchange;
-        crate::body::discard(exchange.take_body()).await;
-        let unknown = exchange.real_user.name == ANONYMOUS || response.status() == StatusCode::UNAUTHORIZED;
-        if unknown && exchange.head.version == Version::HTTP_2 {
-            // Fault 37: who does not say who they are gets no HTTP/2 connection to play with.
-            response.extensions_mut().insert(CloseConnection);
-        }
         let recorded = exchange.audit.recorded.get_mut().ok().and_then(Option::take);
         if let Some(recorded) = recorded
             && let Err(error) = recorded.await
         {
             tracing::error!(error = %error, "a write could not be audited and is not acknowledged");
-            return self.unrecorded(exchange);
+            response = self.unrecorded(exchange);
+        }
+        // Nothing that others need is held while a body is dropped.
+        flow::stand_up();
+        exchange.room = Room::default();
+        crate::body::discard(exchange.take_body(), &self.flow, exchange.class.caller).await;
+        let unknown = exchange.real_user.name == ANONYMOUS || response.status() == StatusCode::UNAUTHORIZED;
+        if unknown && exchange.head.version == Version::HTTP_2 {
+            // Fault 37: who does not say who they are gets no HTTP/2 connection to play with.
+            response.extensions_mut().insert(CloseConnection);
         }
         response
     }

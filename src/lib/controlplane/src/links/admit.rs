@@ -1,23 +1,30 @@
-//! Whether the request may go on: is there room, is it allowed.
+//! Whether the request may go on: would it find room, is it allowed.
 
 use crate::action::{Action, Refusal, no_such_resource};
 use crate::exchange::{Exchange, Stop};
+use crate::flow::{Seats, Subject};
 use crate::server::Shared;
-use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_auth::Decision;
 use std::sync::Arc;
 
-/// Takes a place among the requests in flight; watches and other long ones are not counted.
+/// Classifies the request, and refuses it at once when it would not even find room to wait. Its seat is taken when its body is there, see
+/// [`crate::flow`]; watches and other long requests have none.
 pub(crate) fn flow(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
-    if exchange.action.is_long_running() {
-        return Ok(());
-    }
-    exchange.permit = shared.flow.enter(exchange.action.is_read_only());
-    if exchange.permit.is_some() {
-        return Ok(());
-    }
-    let details = Details { retry_after_seconds: 1, ..Details::default() };
-    Err(Failure::new(Reason::TooManyRequests, "too many requests, please try again later").with_details(details).into())
+    let action = &exchange.action;
+    let seats = match (action.is_long_running(), action.is_read_only()) {
+        (true, _) => Seats::None,
+        (false, true) => Seats::Reads,
+        (false, false) => Seats::Writes,
+    };
+    let subject = Subject {
+        user: &exchange.real_user,
+        peer: exchange.peer().map(|peer| &**peer),
+        is_anonymous: exchange.real_user.name == ANONYMOUS,
+        path: action.resource().is_none().then(|| action.path()),
+        seats,
+    };
+    exchange.class = shared.flow.classify(&subject);
+    Ok(shared.flow.look(exchange.class)?)
 }
 
 /// An action that its caller may carry out. Only [`authorize`] makes one, and the handler takes nothing else.

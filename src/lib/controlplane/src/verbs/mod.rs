@@ -100,6 +100,5 @@ async fn settle(shared: &Shared, target: &Target, object: &Object) {
 
 /// Reads the body.
 async fn read_body(shared: &Shared, exchange: &mut Exchange) -> Result<Bytes, Failure> {
-    let Some(body) = exchange.take_body() else { return Ok(Bytes::new()) };
-    crate::body::read(body, shared.limits.body_bytes).await
+    crate::body::take(shared, exchange).await
 }

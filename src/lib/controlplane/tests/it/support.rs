@@ -51,7 +51,7 @@ impl Authenticator for Names {
     }
 }
 
-/// Masters may do everything, `reader` may read, `writer` may create, `impersonator` may become `jane`; remembers what it was asked.
+/// Masters may do everything, names with `reader` may read, with `writer` create, `impersonator` may become `jane`; remembers what it was asked.
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(crate) asked: Mutex<Vec<String>>,
@@ -62,8 +62,8 @@ impl Authorizer for Rules {
         let what = access.resource.map_or_else(|| access.path.to_owned(), |r| format!("{}/{}/{}/{}", r.namespace, r.resource, r.name, r.subresource));
         self.asked.lock().unwrap().push(format!("{} {} {what}", access.user.name, access.verb));
         let allowed = match access.user.name.as_str() {
-            "reader" => matches!(access.verb, "get" | "list" | "watch"),
-            "writer" => access.verb == "create",
+            name if name.starts_with("reader") => matches!(access.verb, "get" | "list" | "watch"),
+            name if name.starts_with("writer") => access.verb == "create",
             "impersonator" => access.verb == "impersonate" && access.resource.is_some_and(|resource| resource.name == "jane"),
             _ => access.user.groups.iter().any(|group| group == "system:masters"),
         };

@@ -1,0 +1,478 @@
+//! Something that is limited, shared among callers: seats of requests, bytes of bodies.
+//!
+//! Nobody can take all of it: a caller has as much as it asks for only while at least as much is left free for others as it then holds (a dynamic
+//! threshold). One greedy caller ends at a half, two at a third each, and whoever comes next finds room at once. Who finds none waits for a bounded time in a
+//! bounded queue; what becomes free goes to the caller that holds least, and within a caller to the first who came.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// For whom something is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// A keyed hash of its name: two callers of one hash share one share.
+    pub(super) id: u64,
+    /// Anonymous callers are told apart by address, and are one caller to all others.
+    pub(super) is_anonymous: bool,
+}
+
+/// What is shared. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Share(Arc<Core>);
+
+#[derive(Debug)]
+struct Core {
+    limit: usize,
+    /// How many may wait: of one caller, of all.
+    queue: (usize, usize),
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used: usize,
+    anonymous: usize,
+    /// Those who hold something or wait.
+    callers: HashMap<u64, Holder, BuildHasherDefault<IsHash>>,
+    /// The callers that wait: what each holds, the ticket of its first in line, its id.
+    line: BTreeSet<(usize, u64, u64)>,
+    waiters: usize,
+    tickets: u64,
+}
+
+#[derive(Debug, Default)]
+struct Holder {
+    held: usize,
+    queue: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    ticket: u64,
+    amount: usize,
+    caller: Caller,
+    granted: oneshot::Sender<()>,
+}
+
+/// An amount that is held; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    core: Arc<Core>,
+    caller: Caller,
+    amount: usize,
+}
+
+/// A place in the queue; dropping it leaves the queue, or gives back what was granted meanwhile.
+#[derive(Debug)]
+struct Waiting {
+    core: Arc<Core>,
+    caller: Caller,
+    amount: usize,
+    ticket: u64,
+    granted: Option<oneshot::Receiver<()>>,
+}
+
+impl Share {
+    /// Of an amount; `queue`: how many of one caller may wait, and how many in all.
+    pub(crate) fn new(limit: usize, queue: (usize, usize)) -> Self {
+        Self(Arc::new(Core { limit, queue, state: Mutex::default() }))
+    }
+
+    /// Takes an amount if it may be had now. An amount beyond the limit counts as the limit.
+    pub(crate) fn try_take(&self, caller: Caller, amount: usize) -> Option<Grant> {
+        let amount = amount.min(self.0.limit);
+        let mut state = self.0.lock();
+        (!state.must_wait(caller) && state.fits(self.0.limit, caller, amount)).then(|| {
+            state.add(caller, amount);
+            Grant { core: Arc::clone(&self.0), caller, amount }
+        })
+    }
+
+    /// Takes an amount, waiting for it if need be. `None`: too many wait already, or it took too long. Cancel safe.
+    pub(crate) async fn take(&self, caller: Caller, amount: usize, patience: Duration) -> Option<Grant> {
+        if let Some(grant) = self.try_take(caller, amount) {
+            return Some(grant);
+        }
+        let mut waiting = self.queue_up(caller, amount.min(self.0.limit))?;
+        let granted = waiting.granted.take()?;
+        // What was granted in the last moment is lost with `waiting`, which gives it back.
+        tokio::time::timeout(patience, granted).await.ok()?.ok()?;
+        Some(waiting.into_grant())
+    }
+
+    /// Whether a caller would find no place, not even to wait.
+    pub(crate) fn is_hopeless(&self, caller: Caller) -> bool {
+        let core = &self.0;
+        let state = core.lock();
+        state.waiters > 0 && (state.waiters >= core.queue.1 || state.callers.get(&caller.id).is_some_and(|holder| holder.queue.len() >= core.queue.0))
+    }
+
+    /// How much is taken, and how many wait.
+    pub(crate) fn usage(&self) -> (usize, usize) {
+        let state = self.0.lock();
+        (state.used, state.waiters)
+    }
+
+    fn queue_up(&self, caller: Caller, amount: usize) -> Option<Waiting> {
+        let core = &self.0;
+        let mut state = core.lock();
+        let held = state.callers.get(&caller.id);
+        if state.waiters >= core.queue.1 || held.map_or(0, |holder| holder.queue.len()) >= core.queue.0 {
+            return None;
+        }
+        let (granted, receiver) = oneshot::channel();
+        state.tickets += 1;
+        state.waiters += 1;
+        let ticket = state.tickets;
+        state.change(caller.id, |holder| holder.queue.push_back(Waiter { ticket, amount, caller, granted }));
+        // Room may have come between the attempt and this.
+        state.serve(core.limit);
+        Some(Waiting { core: Arc::clone(core), caller, amount, ticket, granted: Some(receiver) })
+    }
+}
+
+impl Core {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, caller: Caller, amount: usize) {
+        let mut state = self.lock();
+        state.remove(caller, amount);
+        state.serve(self.limit);
+    }
+}
+
+impl State {
+    /// Whether others, or earlier requests of the same caller, are before it.
+    fn must_wait(&self, caller: Caller) -> bool {
+        let Some((least, ..)) = self.line.first() else { return false };
+        let holder = self.callers.get(&caller.id);
+        *least <= holder.map_or(0, |holder| holder.held) || holder.is_some_and(|holder| !holder.queue.is_empty())
+    }
+
+    /// Whether a caller may have this much more: all that is free when it holds nothing, else so much that it leaves what it holds.
+    fn fits(&self, limit: usize, caller: Caller, amount: usize) -> bool {
+        let fits = |held: usize, room: usize| amount <= room && (held == 0 || held + amount <= room - amount);
+        let held = self.callers.get(&caller.id).map_or(0, |holder| holder.held);
+        let free = limit.saturating_sub(self.used);
+        if caller.is_anonymous {
+            return fits(self.anonymous, free) && fits(held, free.saturating_sub(self.anonymous));
+        }
+        fits(held, free)
+    }
+
+    fn add(&mut self, caller: Caller, amount: usize) {
+        self.used += amount;
+        if caller.is_anonymous {
+            self.anonymous += amount;
+        }
+        self.change(caller.id, |holder| holder.held += amount);
+    }
+
+    fn remove(&mut self, caller: Caller, amount: usize) {
+        self.used -= amount;
+        if caller.is_anonymous {
+            self.anonymous -= amount;
+        }
+        self.change(caller.id, |holder| holder.held -= amount);
+    }
+
+    /// Changes what is known of a caller, and its place in the line with it.
+    fn change<T>(&mut self, id: u64, change: impl FnOnce(&mut Holder) -> T) -> T {
+        let holder = self.callers.entry(id).or_default();
+        let place = |holder: &Holder| holder.queue.front().map(|first| (holder.held, first.ticket, id));
+        let before = place(holder);
+        let result = change(holder);
+        let (after, is_gone) = (place(holder), holder.held == 0 && holder.queue.is_empty());
+        if before != after {
+            before.map(|before| self.line.remove(&before));
+            after.map(|after| self.line.insert(after));
+        }
+        if is_gone {
+            self.callers.remove(&id);
+        }
+        result
+    }
+
+    /// Gives what is free to those who wait, in their order.
+    fn serve(&mut self, limit: usize) {
+        while let Some((_, _, id)) = self.line.first().copied() {
+            let Some(first) = self.callers.get(&id).and_then(|holder| holder.queue.front()) else { return };
+            let (caller, amount) = (first.caller, first.amount);
+            if !self.fits(limit, caller, amount) {
+                return;
+            }
+            let Some(waiter) = self.change(id, |holder| holder.queue.pop_front()) else { return };
+            self.waiters -= 1;
+            self.add(caller, amount);
+            // Whoever went away meanwhile gives it back: see `Waiting`.
+            let _ = waiter.granted.send(());
+        }
+    }
+}
+
+impl Waiting {
+    fn into_grant(mut self) -> Grant {
+        let grant = Grant { core: Arc::clone(&self.core), caller: self.caller, amount: self.amount };
+        self.amount = 0;
+        grant
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.amount == 0 {
+            return;
+        }
+        let mut state = self.core.lock();
+        let (ticket, mut is_queued) = (self.ticket, false);
+        state.change(self.caller.id, |holder| {
+            if let Some(at) = holder.queue.iter().position(|waiter| waiter.ticket == ticket) {
+                holder.queue.remove(at);
+                is_queued = true;
+            }
+        });
+        if is_queued {
+            state.waiters -= 1;
+        } else {
+            state.remove(self.caller, self.amount);
+        }
+        state.serve(self.core.limit);
+    }
+}
+
+impl Grant {
+    /// Takes more of the same.
+    ///
+    /// # Errors
+    /// As [`Share::take`] gives `None`; what was held stays.
+    pub(crate) async fn grow(&mut self, more: usize, patience: Duration) -> Result<(), Full> {
+        let mut grant = Share(Arc::clone(&self.core)).take(self.caller, more, patience).await.ok_or(Full)?;
+        self.amount += std::mem::take(&mut grant.amount);
+        Ok(())
+    }
+}
+
+impl Grant {
+    /// How much it is.
+    pub(crate) fn amount(&self) -> usize {
+        self.amount
+    }
+
+    /// Gives back all but so much.
+    pub(crate) fn shrink(&mut self, to: usize) {
+        let rest = self.amount.saturating_sub(to);
+        if rest > 0 {
+            self.amount -= rest;
+            self.core.give_back(self.caller, rest);
+        }
+    }
+}
+
+/// Nothing is left that the caller may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if self.amount > 0 {
+            self.core.give_back(self.caller, self.amount);
+        }
+    }
+}
+
+/// Ids are hashes already.
+#[derive(Default)]
+struct IsHash(u64);
+
+impl Hasher for IsHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use proptest::prelude::*;
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    fn named(id: u64) -> Caller {
+        Caller { id, is_anonymous: false }
+    }
+
+    fn anonymous(id: u64) -> Caller {
+        Caller { id, is_anonymous: true }
+    }
+
+    /// As many as it can have.
+    fn greedy(share: &Share, caller: Caller) -> Vec<Grant> {
+        std::iter::from_fn(|| share.try_take(caller, 1)).collect()
+    }
+
+    #[test]
+    fn whoever_comes_next_finds_room() {
+        let share = Share::new(120, (0, 0));
+        let held: Vec<Vec<Grant>> = (1..=5).map(|id| greedy(&share, named(id))).collect();
+        let counts: Vec<usize> = held.iter().map(Vec::len).collect();
+        assert_eq!(counts, [60, 30, 15, 7, 4]);
+        drop(held);
+        assert_eq!(share.usage(), (0, 0));
+        assert!(share.0.lock().callers.is_empty(), "nobody is remembered");
+    }
+
+    #[test]
+    fn greedy_callers_come_to_have_the_same() {
+        let share = Share::new(120, (0, 0));
+        let mut held: Vec<Vec<Grant>> = (0..5).map(|_| Vec::new()).collect();
+        for round in 0..1000_usize {
+            for (id, grants) in held.iter_mut().enumerate() {
+                if round % 3 == 0 {
+                    grants.pop();
+                }
+                grants.extend(share.try_take(named(id as u64), 1));
+            }
+        }
+        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [20; 5], "a sixth each, and a sixth for the next");
+    }
+
+    #[test]
+    fn a_single_place_can_be_had() {
+        let share = Share::new(1, (0, 0));
+        let grant = share.try_take(named(1), 1).unwrap();
+        assert!(share.try_take(named(2), 1).is_none());
+        drop(grant);
+        let _whole = share.try_take(named(2), 100).expect("what is beyond the limit is the limit");
+        assert_eq!(share.usage().0, 1);
+    }
+
+    #[test]
+    fn anonymous_callers_are_one_to_others() {
+        let share = Share::new(120, (0, 0));
+        let crowd: Vec<Grant> = (0..1000).flat_map(|id| greedy(&share, anonymous(id))).collect();
+        assert_eq!(crowd.len(), 60);
+        assert_eq!(greedy(&share, named(5000)).len(), 30);
+        drop(crowd);
+        let one = greedy(&share, anonymous(1));
+        assert_eq!(one.len(), 40, "one address leaves room for others");
+        assert!(share.try_take(anonymous(2), 1).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_caller_that_holds_least_is_first_then_who_came_first() {
+        let share = Share::new(4, (10, 20));
+        let mut held = greedy(&share, named(1));
+        let other = share.try_take(named(2), 2).unwrap();
+        assert_eq!((held.len(), share.usage()), (2, (4, 0)));
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        for (caller, name) in [(1, "greedy 1"), (1, "greedy 2"), (3, "new 1"), (3, "new 2"), (4, "newer")] {
+            let (share, order) = (share.clone(), Arc::clone(&order));
+            tasks.spawn(async move {
+                let grant = share.take(named(caller), 1, PATIENCE).await;
+                order.lock().unwrap().push((name, grant.is_some()));
+                grant
+            });
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(share.usage(), (4, 5));
+        held.pop();
+        drop(other);
+        tokio::task::yield_now().await;
+        assert_eq!(*order.lock().unwrap(), [("new 1", true), ("newer", true)], "who holds nothing is before who holds one");
+        tasks.shutdown().await;
+        drop(tasks);
+        drop(held);
+        assert_eq!(share.usage(), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_is_bounded_in_time_and_number() {
+        let share = Share::new(1, (2, 3));
+        let _grant = share.try_take(named(1), 1).unwrap();
+        let mut waiting: Vec<_> = [1, 1, 2].map(|id| Box::pin(share.take(named(id), 1, PATIENCE))).into();
+        assert!(waiting.iter_mut().all(|waiting| waiting.as_mut().now_or_never().is_none()));
+        assert!(share.is_hopeless(named(1)) && share.is_hopeless(named(3)));
+        assert!(share.take(named(1), 1, PATIENCE).await.is_none(), "its queue is full");
+        assert!(share.take(named(3), 1, PATIENCE).await.is_none(), "all queues are");
+        drop(waiting.remove(0));
+        assert_eq!(share.usage(), (1, 2));
+        for waiting in waiting {
+            assert!(waiting.await.is_none());
+        }
+        assert_eq!(share.usage(), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_granted_to_somebody_who_left_is_given_back() {
+        let share = Share::new(1, (2, 3));
+        let grant = share.try_take(named(1), 1).unwrap();
+        let mut waiting = Box::pin(share.take(named(2), 1, PATIENCE));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(grant);
+        assert_eq!(share.usage(), (1, 0), "granted");
+        drop(waiting);
+        assert_eq!(share.usage(), (0, 0));
+        assert!(share.0.lock().callers.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn grants_grow_within_the_share() {
+        let share = Share::new(100, (2, 3));
+        let mut grant = share.try_take(named(1), 10).unwrap();
+        assert_eq!(grant.grow(30, PATIENCE).await, Ok(()));
+        assert_eq!(grant.grow(30, PATIENCE).await, Err(Full));
+        assert_eq!(share.usage(), (40, 0));
+        assert!(share.try_take(named(2), 60).is_some(), "who has nothing may have all that is free");
+        drop(grant);
+        assert_eq!(share.usage(), (0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn sums_hold_whatever_comes(steps in proptest::collection::vec((0_u64..6, 1_usize..8, 0_u8..4), 1..200)) {
+            let share = Share::new(20, (4, 10));
+            let mut grants: Vec<Grant> = Vec::new();
+            let mut waiting = Vec::new();
+            for (id, amount, what) in steps {
+                let caller = Caller { id, is_anonymous: id >= 4 };
+                match what {
+                    0 => grants.extend(share.try_take(caller, amount)),
+                    1 => {
+                        let share = share.clone();
+                        let mut take = Box::pin(async move { share.take(caller, amount, Duration::MAX).await });
+                        match take.as_mut().now_or_never() {
+                            Some(done) => grants.extend(done),
+                            None => waiting.push(take),
+                        }
+                    }
+                    2 if !grants.is_empty() => drop(grants.swap_remove(amount % grants.len())),
+                    _ if !waiting.is_empty() => drop(waiting.swap_remove(amount % waiting.len())),
+                    _ => {}
+                }
+                let state = share.0.lock();
+                prop_assert!(state.used <= 20);
+                prop_assert_eq!(state.used, state.callers.values().map(|holder| holder.held).sum::<usize>());
+                prop_assert_eq!(state.waiters, state.callers.values().map(|holder| holder.queue.len()).sum::<usize>());
+                prop_assert_eq!(state.line.len(), state.callers.values().filter(|holder| !holder.queue.is_empty()).count());
+                prop_assert!(state.callers.values().all(|holder| holder.held > 0 || !holder.queue.is_empty()));
+            }
+            drop((grants, waiting));
+            prop_assert_eq!(share.usage(), (0, 0));
+        }
+    }
+}

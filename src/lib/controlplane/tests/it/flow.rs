@@ -1,0 +1,144 @@
+//! Who gets a place when there are few: nobody takes all of them, and nobody holds one for nothing.
+
+use crate::support::{Answer, CONFIGMAPS, Server};
+use ferrokube_controlplane::Limits;
+use ferrokube_serve::{Body, Peer};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const FUTURE: &str = "/api/v1/namespaces/default/configmaps/none?resourceVersion=999999";
+
+fn silent() -> Body {
+    ferrokube_serve::stream(futures::stream::pending())
+}
+
+async fn limited(change: impl FnOnce(&mut Limits)) -> Server {
+    let mut limits = Limits::default();
+    change(&mut limits);
+    Server::with(|builder| builder.limits(limits)).await
+}
+
+/// Requests that do not end by themselves, begun.
+struct Begun(JoinSet<u16>);
+
+impl Begun {
+    async fn of(server: &Server, count: usize, request: impl Fn(usize) -> http::Request<Body>) -> Self {
+        let mut set = JoinSet::new();
+        for number in 0..count {
+            let (plane, request) = (server.plane.clone(), request(number));
+            set.spawn(async move { plane.call(request).await.status().as_u16() });
+        }
+        // Each has been polled, and has got as far as it can.
+        for _ in 0..4 * count {
+            tokio::task::yield_now().await;
+        }
+        Self(set)
+    }
+
+    /// The codes of those that have ended.
+    fn ended(&mut self) -> Vec<u16> {
+        std::iter::from_fn(|| self.0.try_join_next()).map(Result::unwrap).collect()
+    }
+}
+
+fn request(method: &str, path: &str, user: &str, body: Body) -> http::Request<Body> {
+    let mut request = http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+    if !user.is_empty() {
+        request = request.header("authorization", format!("Bearer {user}"));
+    }
+    request.body(body).unwrap()
+}
+
+/// The same without credentials from an address.
+fn anonymous(method: &str, path: &str, address: &str, body: Body) -> http::Request<Body> {
+    let mut request = request(method, path, "", body);
+    let address = SocketAddr::new(address.parse().unwrap(), 1);
+    let peer = Peer { address, certificates: Vec::new(), proxy_certificates: Vec::new(), unverified_certificate: false };
+    request.extensions_mut().insert(Arc::new(peer));
+    request
+}
+
+async fn create(server: &Server, user: &str, name: &str) -> Answer {
+    server.send("POST", CONFIGMAPS, &[("authorization", &format!("Bearer {user}"))], json!({"metadata": {"name": name}}).to_string()).await
+}
+
+async fn read(server: &Server, user: &str, path: &str) -> Answer {
+    server.send("GET", path, &[("authorization", &format!("Bearer {user}"))], "").await
+}
+
+#[tokio::test]
+async fn bodies_that_do_not_come_hold_no_place() {
+    let server = limited(|limits| limits.mutating_inflight = 4).await;
+    let mut begun = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
+    assert_eq!(begun.ended(), [0_u16; 0], "none was refused, and none is answered");
+    for user in ["writer", "writer-two"] {
+        assert_eq!(create(&server, user, user).await.code, 201, "{user}");
+    }
+    assert_eq!(begun.ended(), [0_u16; 0]);
+}
+
+#[tokio::test]
+async fn what_is_refused_holds_no_place_while_its_body_is_dropped() {
+    let server = limited(|limits| limits.mutating_inflight = 2).await;
+    let _unknown = Begun::of(&server, 20, |number| anonymous("POST", CONFIGMAPS, &format!("10.0.0.{number}"), silent())).await;
+    let _forbidden = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "reader", silent())).await;
+    let _wrong = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "bad", silent())).await;
+    assert_eq!(create(&server, "writer", "a").await.code, 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_caller_takes_more_than_it_leaves() {
+    let server = limited(|limits| limits.readonly_inflight = 8).await;
+    let _greedy = Begun::of(&server, 100, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
+    let started = tokio::time::Instant::now();
+    for user in ["reader-two", "reader-three"] {
+        assert_eq!(read(&server, user, CONFIGMAPS).await.code, 200, "{user}");
+    }
+    assert_eq!(started.elapsed(), Duration::ZERO, "they did not wait");
+    let places = server.get("/metrics").await.text();
+    assert!(places.contains("apiserver_current_inflight_requests{request_kind=\"readOnly\"} 4"), "{places}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_have_their_turn_or_are_told_when_to_come_back() {
+    let server = limited(|limits| limits.readonly_inflight = 1).await;
+    let mut first = Begun::of(&server, 1, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
+    // The place is free again after three seconds.
+    assert_eq!(read(&server, "reader-two", CONFIGMAPS).await.code, 200, "it waited");
+    tokio::task::yield_now().await;
+    assert_eq!(first.ended(), [504]);
+
+    let mut many = Begun::of(&server, 60, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
+    let answer = read(&server, "reader", CONFIGMAPS).await;
+    assert_eq!((answer.code, answer.reason().as_str(), answer.header("retry-after")), (429, "TooManyRequests", "1"));
+    many.0.shutdown().await;
+    assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200, "nothing is left behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_and_masters_need_no_place() {
+    let server = limited(|limits| limits.readonly_inflight = 1).await;
+    let _taken = Begun::of(&server, 1, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
+    let started = tokio::time::Instant::now();
+    assert_eq!(read(&server, "admin", CONFIGMAPS).await.code, 200);
+    for path in ["/healthz", "/livez", "/readyz", "/livez/ping"] {
+        assert_eq!(server.plane.call(request("GET", path, "admin", ferrokube_serve::empty())).await.status(), 200, "{path}");
+    }
+    for path in ["/healthz", "/livez", "/readyz"] {
+        assert_eq!(server.plane.call(anonymous("GET", path, "10.0.0.1", ferrokube_serve::empty())).await.status(), 200, "{path}");
+    }
+    assert_eq!(started.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_has_so_many_slow_bodies_and_others_have_theirs() {
+    let server = limited(|limits| limits.slow_bodies = 8).await;
+    let mut begun = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
+    assert_eq!(begun.ended(), [429; 16]);
+    let mut other = Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer-two", silent())).await;
+    assert_eq!(other.ended(), [0_u16; 0]);
+    assert_eq!(create(&server, "writer", "a").await.code, 201, "a body that is there is not slow");
+}
