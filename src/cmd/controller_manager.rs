@@ -1,9 +1,10 @@
 //! `ferrokube controller-manager`: the controllers as a process of their own, against any API server.
 
 use super::controllers::signer;
-use super::flags::{FeatureFlags, LogFlags};
+use super::flags::{FeatureFlags, LogFlags, duration};
 use super::process::{self, Signals};
 use super::server::KeyFiles;
+use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use anyhow::{Context, bail};
 use clap::Args;
@@ -52,6 +53,8 @@ pub(crate) struct Flags {
     /// Port to listen on; 0 takes any free one
     #[arg(long, value_name = "PORT", default_value_t = 10257)]
     secure_port: u16,
+    #[command(flatten)]
+    tls: TlsFlags,
     #[command(flatten)]
     features: FeatureFlags,
     #[command(flatten)]
@@ -120,17 +123,11 @@ async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `15s`, `1m30s`, `500ms`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
-    Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())
-}
-
 fn listen(flags: &Flags) -> anyhow::Result<Server> {
     let pair = pki::self_signed(&pki::serving_names(flags.bind_address, &[]))?;
-    let tls = Tls::new(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
+    let tls = Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &flags.tls.policy())?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
-    match Server::bind(address, tls, Limits::default()) {
+    match Server::bind(address, tls, Limits::default().of_process()) {
         Ok(server) => Ok(server),
         Err(error) => bail!("{error}; choose another port with --secure-port (0 takes any free one)"),
     }

@@ -6,9 +6,9 @@ use ferrokube_auth::token::SecretToken;
 use ferrokube_client::{Connection, ConnectionError, Timing};
 use ferrokube_controllers::{ManagerError, Signer, TokenSubject};
 use ferrokube_serve::Shutdown;
-use ferrokube_serve::pki::{CONTROLLER_MANAGER, Pki, PkiError};
+use ferrokube_serve::pki::{CONTROLLER_MANAGER, LEAF_LIFETIME, Pki, PkiError};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -78,7 +78,7 @@ impl Run {
 
     /// Until the shutdown, or until their certificate should be renewed.
     async fn once(&self, shutdown: &Shutdown) -> Result<(), RunError> {
-        let pair = self.pki.client(&CONTROLLER_MANAGER)?;
+        let pair = self.pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
         let config = ferrokube_controllers::Config {
             connection: Connection::from_parts(&self.url, self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem).await?,
             controllers: self.chosen.clone(),
@@ -91,10 +91,9 @@ impl Run {
             signer: Some(self.signer.clone()),
         };
         let (leading, _) = watch::channel(false);
-        let lasts = pair.renew_at.duration_since(SystemTime::now()).unwrap_or(PAUSE);
-        match tokio::time::timeout(lasts, ferrokube_controllers::run(config, shutdown.clone(), leading)).await {
-            Ok(ended) => Ok(ended?),
-            Err(_) => Ok(()),
+        tokio::select! {
+            ended = ferrokube_controllers::run(config, shutdown.clone(), leading) => Ok(ended?),
+            () = pair.renewal.due() => Ok(()),
         }
     }
 }

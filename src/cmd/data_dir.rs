@@ -4,7 +4,7 @@
 //! version            format number
 //! lock               held by the process that has the directory; its number is in it
 //! admin.kubeconfig   the administrator's
-//! pki/               CA and token keys
+//! pki/               CAs (of the server, of clients) and token keys
 //! store/             the journal
 //! audit.log          who did what; older ones beside it
 //! ferrokube.log      the log of an all-in-one; older ones beside it

@@ -1,5 +1,6 @@
 //! Flags that several roles take, and how they become what crates want.
 
+use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use clap::{Args, ValueEnum};
 use ferrokube_features::{Gates, LOG_TRACKING, Settings, Version};
@@ -105,6 +106,11 @@ pub(crate) struct ServerFlags {
     /// Further names and addresses in the serving certificate
     #[arg(long = "tls-san", value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) tls_sans: Vec<String>,
+    /// How long the administrator's certificate in admin.kubeconfig is valid; the file is written again after two thirds of it
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive_duration)]
+    pub(crate) admin_certificate_lifetime: Duration,
+    #[command(flatten)]
+    pub(crate) tls: TlsFlags,
     /// Where the state is kept
     #[arg(long, value_enum, default_value_t = Storage::Embedded)]
     pub(crate) storage: Storage,
@@ -227,6 +233,19 @@ pub(crate) struct NamesakeFlags {
     /// How requests are authorized; there is one way
     #[arg(long, value_name = "MODE", default_value = "RBAC", value_parser = ["RBAC"])]
     pub(crate) authorization_mode: String,
+}
+
+/// `15s`, `1m30s`, `500ms`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())
+}
+
+/// At least a second, and no more than ten years, after which the CA is not valid either.
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let parsed = duration(text)?;
+    let bounds = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 24 * 3600);
+    if bounds.contains(&parsed) { Ok(parsed) } else { Err("it must be between 1s and 87600h".to_owned()) }
 }
 
 /// As upstream's own clusters have it.

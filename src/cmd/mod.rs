@@ -11,6 +11,7 @@ mod flags;
 mod process;
 mod runtime_config;
 mod server;
+mod tls;
 mod trace;
 mod trace_webhook;
 mod tracing;

@@ -66,7 +66,7 @@ async fn serve(flags: &Flags, webhook: Arc<Webhook>) -> anyhow::Result<ExitCode>
     let tls = Tls::new(&chain, &key).context("cannot use --tls-cert-file and --tls-private-key-file")?;
     let loaded = files.apply(&tls, &Loaded::default())?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
-    let server = Server::bind(address, tls.clone(), Limits::default()).context("choose another port with --secure-port (0 takes any free one)")?;
+    let server = Server::bind(address, tls.clone(), Limits::default().of_process()).context("choose another port with --secure-port (0 takes any free one)")?;
     let (trigger, shutdown) = ShutdownTrigger::new();
     let local = server.local_address();
     let watching = tokio::spawn(files.watch(tls, loaded, RELOAD, shutdown.clone()));

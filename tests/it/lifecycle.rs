@@ -34,12 +34,26 @@ async fn memory_forgets() {
     assert_eq!(cluster.admin().unwrap().get("/api/v1/namespaces/default/configmaps/gone").await.unwrap().status, 404);
 }
 
+#[tokio::test]
+async fn the_administrators_certificate_is_short_lived_and_renewed() {
+    let cluster = Launch::new(FERROKUBE).flag("--admin-certificate-lifetime=4s").start().unwrap();
+    let path = cluster.data_dir().join("admin.kubeconfig");
+    let before = fs::read(&path).unwrap();
+    let copied = cluster.admin().unwrap();
+    assert_eq!(copied.get("/api/v1/namespaces").await.unwrap().status, 200);
+    let is = |is: bool| if is { Ok(()) } else { Err("not yet".to_owned()) };
+    wait_until("the kubeconfig is written again", BOUND, async || is(fs::read(&path).unwrap() != before)).await;
+    wait_until("the copy expires", BOUND, async || is(copied.get("/api/v1/namespaces").await.is_ok_and(|answer| answer.status == 401))).await;
+    assert_eq!(cluster.admin().unwrap().get("/api/v1/namespaces").await.unwrap().status, 200);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
 #[test]
 fn files_are_for_their_owner_only() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let mode = |name: &str| fs::metadata(cluster.data_dir().join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!([mode(""), mode("pki")], [0o700, 0o700]);
-    assert_eq!([mode("admin.kubeconfig"), mode("pki/ca.key"), mode("pki/sa.key")], [0o600, 0o600, 0o600]);
+    assert_eq!([mode("admin.kubeconfig"), mode("pki/ca.key"), mode("pki/client-ca.key"), mode("pki/sa.key")], [0o600; 4]);
 }
 
 #[tokio::test]

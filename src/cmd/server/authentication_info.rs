@@ -26,7 +26,7 @@ impl AuthenticationInfo {
     pub(super) fn new(plan: &Plan<'_>, pki: &Pki) -> anyhow::Result<Self> {
         let namesake = plan.namesake;
         let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
-        let mut clients = pki.ca_pem().to_owned();
+        let mut clients = pki.client_ca_pem().to_owned();
         if let Some(path) = &namesake.client_ca_file {
             clients = join(&clients, &read(path)?);
         }

@@ -3,7 +3,7 @@
 use super::Plan;
 use anyhow::{Context, anyhow};
 use ferrokube_serve::kubeconfig::Kubeconfig;
-use ferrokube_serve::pki::{self, ADMIN, Pair, Pki, PkiError};
+use ferrokube_serve::pki::{self, ADMIN, Pair, Pki, PkiError, Renewal};
 use ferrokube_serve::reload::{Loaded, TlsFiles};
 use ferrokube_serve::{Handler, Limits, Server, ServerError, Shutdown, Stats, Tls};
 use std::io;
@@ -25,6 +25,7 @@ pub(super) struct Listener {
     /// The own serving certificate, unless it comes from files.
     serving: Option<Pair>,
     names: Vec<String>,
+    admin_lifetime: Duration,
 }
 
 impl Listener {
@@ -34,18 +35,19 @@ impl Listener {
         let files = TlsFiles {
             serving: namesake.tls_cert_file.clone().zip(namesake.tls_private_key_file.clone()),
             client_ca: namesake.client_ca_file.clone(),
-            client_ca_pem: pki.ca_pem().into(),
+            client_ca_pem: pki.client_ca_pem().into(),
             proxy_ca: namesake.requestheader_client_ca_file.clone(),
         };
         let names = pki::serving_names(flags.bind_address, &flags.tls_sans);
+        let policy = flags.tls.policy();
         let own = || pki.serving(&names).context("cannot make the serving certificate (see --tls-san)");
         let (serving, tls) = match files.read_serving()? {
-            Some((chain, key)) => (None, Tls::new(&chain, &key).context("cannot use --tls-cert-file and --tls-private-key-file")?),
-            None => own().and_then(|pair| Ok((Some(pair.clone()), Tls::new(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?)))?,
+            Some((chain, key)) => (None, Tls::with_policy(&chain, &key, &policy).context("cannot use --tls-cert-file and --tls-private-key-file")?),
+            None => own().and_then(|pair| Ok((Some(pair.clone()), Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &policy)?)))?,
         };
         let loaded = files.apply(&tls, &Loaded::default())?;
-        let server = Server::bind(SocketAddr::new(flags.bind_address, flags.secure_port), tls.clone(), Limits::default()).map_err(advise)?;
-        Ok(Self { server, tls, files, loaded, serving, names })
+        let server = Server::bind(SocketAddr::new(flags.bind_address, flags.secure_port), tls.clone(), Limits::default().of_process()).map_err(advise)?;
+        Ok(Self { server, tls, files, loaded, serving, names, admin_lifetime: flags.admin_certificate_lifetime })
     }
 
     /// What it counts.
@@ -74,19 +76,18 @@ impl Listener {
         tasks: &mut JoinSet<()>,
     ) -> anyhow::Result<JoinHandle<usize>> {
         let url = self.url();
-        let Self { server, tls, files, loaded, serving, names } = self;
-        let admin = write_kubeconfig(&pki, &url, kubeconfig)?;
-        let first = serving.as_ref().map_or(admin.renew_at, |pair| pair.renew_at.min(admin.renew_at));
-        let (own_serving, renewed, kubeconfig) = (serving.is_some(), tls.clone(), kubeconfig.to_owned());
-        tasks.spawn(pki::renew(first, shutdown.clone(), move || -> Result<_, RenewError> {
-            let mut next = write_kubeconfig(&pki, &url, &kubeconfig)?.renew_at;
-            if own_serving {
+        let Self { server, tls, files, loaded, serving, names, admin_lifetime } = self;
+        let first = write_kubeconfig(&pki, &url, kubeconfig, admin_lifetime)?;
+        let (kubeconfig, clients) = (kubeconfig.to_owned(), pki.clone());
+        tasks.spawn(pki::renew(first, shutdown.clone(), move || write_kubeconfig(&clients, &url, &kubeconfig, admin_lifetime)));
+        if let Some(own) = serving {
+            let renewed = tls.clone();
+            tasks.spawn(pki::renew(own.renewal, shutdown.clone(), move || -> Result<_, RenewError> {
                 let pair = pki.serving(&names)?;
                 renewed.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
-                next = next.min(pair.renew_at);
-            }
-            Ok(next)
-        }));
+                Ok(pair.renewal)
+            }));
+        }
         if files.serving.is_some() || files.client_ca.is_some() || files.proxy_ca.is_some() {
             tasks.spawn(files.watch(tls, loaded, RELOAD, shutdown.clone()));
         }
@@ -103,10 +104,10 @@ enum RenewError {
     Tls(#[from] ferrokube_serve::TlsError),
 }
 
-fn write_kubeconfig(pki: &Pki, url: &str, path: &Path) -> Result<Pair, PkiError> {
-    let admin = pki.client(&ADMIN)?;
+fn write_kubeconfig(pki: &Pki, url: &str, path: &Path, lifetime: Duration) -> Result<Renewal, PkiError> {
+    let admin = pki.client(&ADMIN, lifetime)?;
     Kubeconfig { server: url, cluster: "ferrokube", user: ADMIN.common_name, ca_pem: pki.ca_pem(), client: &admin }.write(path)?;
-    Ok(admin)
+    Ok(admin.renewal)
 }
 
 fn advise(error: ServerError) -> anyhow::Error {

@@ -115,6 +115,7 @@ struct ListenerMetrics {
     refused: Gauge,
     handshakes_failed: Gauge,
     stalled: Gauge,
+    flooded: Gauge,
 }
 
 #[derive(Default)]
@@ -192,6 +193,7 @@ impl Metrics {
             ("ferrokube_connections_refused", "Connections closed at once because of a limit since start", &listener.refused),
             ("ferrokube_connections_handshakes_failed", "TLS handshakes that failed or took too long since start", &listener.handshakes_failed),
             ("ferrokube_connections_stalled", "Connections cut because their client took nothing of an answer since start", &listener.stalled),
+            ("ferrokube_connections_flooded", "Connections cut because their client sent more cheap HTTP/2 frames than it may since start", &listener.flooded),
             ("ferrokube_store_revision", "The published revision", &store.revision),
             ("ferrokube_store_commits", "Transactions published since start", &store.commits),
             ("ferrokube_store_syncs", "Syncs of the journal since start", &store.syncs),
@@ -286,6 +288,7 @@ impl Metrics {
             (&listener.refused, &stats.refused),
             (&listener.handshakes_failed, &stats.handshakes_failed),
             (&listener.stalled, &stats.stalled),
+            (&listener.flooded, &stats.flooded),
         ] {
             gauge.set(count.load(Ordering::Relaxed).try_into().unwrap_or(i64::MAX));
         }

@@ -6,7 +6,7 @@ use crate::negotiate::{Accepted, Form, Offer, Views, negotiate};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::{Details, Failure};
 use ferrokube_serve::Response;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 
 /// The protobuf message of a `Status`.
@@ -24,9 +24,6 @@ pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap)
     }
     if failure.code == 401 {
         response.headers_mut().insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    if failure.code == 405 {
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static(""));
     }
     response
 }

@@ -6,8 +6,10 @@ use crate::cork::{Cork, Turns};
 use crate::drained::Drained;
 use crate::gate::gated;
 use crate::guard::{Activity, CountedBody, HeadGuard};
+use crate::heads::Heads;
 use crate::held::Holdings;
 use crate::peer::Shown;
+use crate::plain;
 use crate::server::{CloseConnection, Handler, Limits, Request, Response, Stats};
 use crate::shutdown::Shutdown;
 use crate::socket::Socket;
@@ -18,9 +20,11 @@ use http::{Method, StatusCode, Version};
 use hyper::body::Body as _;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
+use rustls::server::Acceptor;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -29,29 +33,42 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::MissedTickBehavior;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 /// What all connections of a listener share.
 pub(crate) struct Shared {
-    pub(crate) acceptor: TlsAcceptor,
     pub(crate) tls: Tls,
     pub(crate) limits: Limits,
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) shutdown: Shutdown,
     pub(crate) stats: Arc<Stats>,
     pub(crate) holdings: Holdings,
+    /// Key exchanges and signatures at a time, see [`HANDSHAKES`].
+    pub(crate) turns: Semaphore,
+    /// What unfinished heads hold.
+    pub(crate) heads: Arc<Heads>,
 }
+
+/// So many handshakes compute at a time (0.2 ms each). The others wait in a queue of their own instead of the runtime's, where a thousand that arrive together
+/// would hold up every request by as much as all of them take.
+pub(crate) const HANDSHAKES: usize = 2;
 
 /// Serves a connection to its end. Returns early only when it is dropped.
 pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: SocketAddr) {
     // Small answers must not wait for acknowledgements of earlier ones; a socket that is gone already fails at its first read.
     let _ = socket.set_nodelay(true);
-    let accepted = shared.acceptor.accept_with(Socket(socket), |session| session.set_buffer_limit(Some(WRITE_BYTES)));
+    // Apart, so that its buffers are gone when it is done.
+    let accepted = Box::pin(handshake(&shared, socket));
     let stream = match tokio::time::timeout(shared.limits.handshake, accepted).await {
-        Ok(Ok(stream)) => stream,
+        Ok(Ok(Some(stream))) => stream,
+        Ok(Ok(None)) => {
+            shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%address, "no TLS handshake");
+            return;
+        }
         Ok(Err(error)) => {
             shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(%address, %error, "TLS handshake failed");
@@ -70,7 +87,20 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: Socke
     }
 }
 
-/// Acknowledges the end of the handshake now. Nothing is sent in answer to it (there are no session tickets), and a client that gathers small writes
+/// `None`: the client does not speak TLS.
+async fn handshake(shared: &Shared, mut socket: TcpStream) -> io::Result<Option<TlsStream<Socket>>> {
+    if plain::refused(&mut socket).await {
+        return Ok(None);
+    }
+    let hello = LazyConfigAcceptor::new(Acceptor::default(), Socket(socket)).await?;
+    let accepted = {
+        let _turn = shared.turns.acquire().await;
+        hello.into_stream_with(shared.tls.server_config(), |session| session.set_buffer_limit(Some(WRITE_BYTES)))
+    };
+    accepted.await.map(Some)
+}
+
+/// Acknowledges the end of the handshake now. Nothing is sent in answer to it unless the client takes session tickets, and a client that gathers small writes
 /// (Nagle's algorithm, which most but Go's leave on) holds back its first request until it is acknowledged: 40 ms of each connection.
 fn acknowledge(socket: &TcpStream) {
     // It is a favor: a socket that is gone already fails at its first read.
@@ -98,11 +128,11 @@ fn requests(shared: &Arc<Shared>, stream: TlsStream<Socket>, address: SocketAddr
     let ending = Ending { shared, activity: Arc::clone(&activity), close };
     if is_http2 {
         let cork = Cork::new(stream);
-        let io = TokioIo::new(HeadGuard::new(cork.clone(), Arc::clone(&activity), shared.limits.header, true));
+        let io = TokioIo::new(HeadGuard::http2(cork.clone(), Arc::clone(&activity), shared));
         let connection = http2_builder(&shared.limits).serve_connection(io, service);
         Box::pin(ending.drive(Box::pin(Turns::new(connection, cork, activity)), |mut turns| turns.connection().graceful_shutdown()))
     } else {
-        let io = TokioIo::new(HeadGuard::new(stream, activity, shared.limits.header, false));
+        let io = TokioIo::new(HeadGuard::http1(stream, activity, shared));
         let connection = Box::pin(http1_builder(&shared.limits).serve_connection(io, service).with_upgrades());
         Box::pin(ending.drive(connection, |connection| connection.graceful_shutdown()))
     }
@@ -125,9 +155,9 @@ fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
-        // CVE-2023-44487: a client that resets what it just asked for is cut off early.
-        .max_pending_accept_reset_streams(32)
-        .max_local_error_reset_streams(256)
+        // CVE-2023-44487: `Frames` cuts a client off that resets what it just asked for, and lets more pass than this only to one that was served.
+        .max_pending_accept_reset_streams(1000)
+        .max_local_error_reset_streams(1000)
         .initial_stream_window_size(256 << 10)
         .initial_connection_window_size(1 << 20)
         .max_send_buf_size(32 << 10)

@@ -6,8 +6,12 @@
 
 use crate::body::{Body, Chunk};
 use crate::broken::{self, KEPT_BYTES};
+use crate::connection::Shared;
+use crate::frames::{Frames, GO_AWAY};
 use crate::gate::Gate;
+use crate::heads::HeadBytes;
 use crate::held::{Holdings, SMALL_BYTES};
+use crate::server::Stats;
 use crate::stall::{Piece, UnderWay, Wait, Waits};
 use bytes::Buf;
 use http::StatusCode;
@@ -144,9 +148,12 @@ pub(crate) struct HeadGuard<T> {
     /// Before reads: an answer that goes on polls them with every frame.
     reads: Gate,
     activity: Arc<Activity>,
+    stats: Arc<Stats>,
     limit: Duration,
-    /// HTTP/2: time counts only until the first request (an idle connection still reads pings and window updates), and heads are not looked at.
-    is_http2: bool,
+    /// HTTP/2: time counts until the first request and in header blocks (an idle connection still reads pings and window updates), and heads are not looked at.
+    frames: Option<Box<Frames>>,
+    /// Of the unfinished head.
+    held: HeadBytes,
     /// Since when bytes of an unfinished head are there; at the start of a connection since its handshake, so that silence counts too.
     since: Option<Instant>,
     /// Requests begun when `since` was set: more of them mean that the head is complete.
@@ -154,11 +161,22 @@ pub(crate) struct HeadGuard<T> {
     timer: Option<Pin<Box<Sleep>>>,
     /// The beginning of the unfinished head.
     head: Vec<u8>,
+    /// How long it is so far.
+    head_bytes: usize,
     /// Responses of handlers of which something was written.
     written: u64,
     replaced: Option<Replaced>,
     /// Since when the connection only lingers.
     lingers: Option<Instant>,
+}
+
+/// Why a client's bytes are not taken.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum Refused {
+    #[error("the client sends more cheap frames than it may")]
+    Flood,
+    #[error("unfinished heads hold too much memory")]
+    Heads,
 }
 
 /// An answer that goes out instead of hyper's.
@@ -168,10 +186,32 @@ struct Replaced {
 }
 
 impl<T> HeadGuard<T> {
-    pub(crate) fn new(inner: T, activity: Arc<Activity>, limit: Duration, is_http2: bool) -> Self {
-        let since = Some(Instant::now());
-        let (reads, head) = (Gate::new(), Vec::new());
-        Self { inner, reads, activity, limit, is_http2, since, heads: 0, timer: None, head, written: 0, replaced: None, lingers: None }
+    pub(crate) fn http1(inner: T, activity: Arc<Activity>, shared: &Shared) -> Self {
+        Self::new(inner, activity, shared, None)
+    }
+
+    pub(crate) fn http2(inner: T, activity: Arc<Activity>, shared: &Shared) -> Self {
+        Self::new(inner, activity, shared, Some(Box::new(Frames::new())))
+    }
+
+    fn new(inner: T, activity: Arc<Activity>, shared: &Shared, frames: Option<Box<Frames>>) -> Self {
+        Self {
+            inner,
+            reads: Gate::new(),
+            activity,
+            stats: Arc::clone(&shared.stats),
+            limit: shared.limits.header,
+            frames,
+            held: HeadBytes::new(&shared.heads),
+            since: Some(Instant::now()),
+            heads: 0,
+            timer: None,
+            head: Vec::new(),
+            head_bytes: 0,
+            written: 0,
+            replaced: None,
+            lingers: None,
+        }
     }
 
     fn poll_deadline(&mut self, since: Instant, limit: Duration, task: &mut Context<'_>) -> Poll<()> {
@@ -184,18 +224,33 @@ impl<T> HeadGuard<T> {
     }
 
     /// Bytes came in.
-    fn keep(&mut self, bytes: &[u8]) {
-        if self.is_http2 || bytes.is_empty() || !self.activity.is_idle() {
-            return;
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        if let Some(frames) = &mut self.frames {
+            let was_between = frames.block_bytes() == 0;
+            if !frames.take(bytes) {
+                return Err(Refused::Flood);
+            }
+            let block_bytes = frames.block_bytes();
+            match (was_between, block_bytes) {
+                (true, 1..) => _ = self.since.get_or_insert_with(Instant::now),
+                (false, 0) if self.heads > 0 => self.since = None,
+                _ => {}
+            }
+            return if was_between && block_bytes == 0 || self.held.set(block_bytes) { Ok(()) } else { Err(Refused::Heads) };
+        }
+        if bytes.is_empty() || !self.activity.is_idle() {
+            return Ok(());
         }
         self.since.get_or_insert_with(Instant::now);
         let room = KEPT_BYTES - self.head.len();
         self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.head_bytes += bytes.len();
+        if self.held.set(self.head_bytes) { Ok(()) } else { Err(Refused::Heads) }
     }
 
     /// Whether these bytes are hyper's own answer to a broken head. Nothing is looked at closely unless no handler's response is being written.
     fn is_hypers(&self, bytes: &[u8]) -> bool {
-        !self.is_http2
+        self.frames.is_none()
             && self.activity.answered.load(Ordering::Relaxed) == self.written
             && broken::is_own_answer(bytes)
             && !self.activity.upgraded.load(Ordering::Relaxed)
@@ -218,24 +273,40 @@ impl<T: AsyncWrite + Unpin> HeadGuard<T> {
     }
 
     fn note(&mut self, sent: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if sent.is_ready() {
+        if let Poll::Ready(sent) = &sent {
             self.written = self.activity.answered.load(Ordering::Relaxed);
+            if let (Some(frames), Ok(sent)) = (&mut self.frames, sent) {
+                frames.sent(*sent);
+            }
         }
         sent
     }
+
+    /// Ends the connection; of a flood the client learns that it was one, if it still reads.
+    fn refuse(&mut self, refused: Refused, task: &mut Context<'_>) -> io::Error {
+        if matches!(refused, Refused::Flood) {
+            self.stats.flooded.fetch_add(1, Ordering::Relaxed);
+            // Gathered, and sent when the connection has ended; what does not fit is not missed.
+            let _ = Pin::new(&mut self.inner).poll_write(task, &GO_AWAY);
+        }
+        io::Error::new(io::ErrorKind::InvalidData, refused)
+    }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for HeadGuard<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<T> {
     fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buffer.filled().len();
         let begun = this.activity.begun();
         if begun != this.heads {
-            (this.heads, this.since, this.head) = (begun, None, Vec::new());
+            let is_in_block = this.frames.as_ref().is_some_and(|frames| frames.block_bytes() > 0);
+            (this.heads, this.since, this.head) = (begun, this.since.filter(|_| is_in_block), Vec::new());
+            if std::mem::take(&mut this.head_bytes) > 0 {
+                let _ = this.held.set(0);
+            }
         }
         if let Poll::Ready(result) = this.reads.poll(task, |task| Pin::new(&mut this.inner).poll_read(task, buffer)) {
-            this.keep(&buffer.filled()[before..]);
-            return Poll::Ready(result);
+            return Poll::Ready(result.and_then(|()| this.keep(&buffer.filled()[before..]).map_err(|refused| this.refuse(refused, task))));
         }
         let Some(since) = this.since else { return Poll::Pending };
         ready!(this.poll_deadline(since, this.limit, task));

@@ -2,18 +2,22 @@
 //!
 //! Used by every role that listens. Must never know routes or kinds. Start reading at [`server`].
 
+mod admission;
 pub mod body;
 mod broken;
 mod connection;
 mod cork;
 mod drained;
 pub mod files;
+mod frames;
 mod gate;
 mod guard;
+mod heads;
 mod held;
 pub mod kubeconfig;
 pub mod peer;
 pub mod pki;
+mod plain;
 pub mod reload;
 pub mod server;
 pub mod shutdown;
@@ -26,4 +30,4 @@ pub use held::{Held, Holdings};
 pub use peer::Peer;
 pub use server::{CloseConnection, Handler, Limits, Request, Response, Server, ServerError, Stats};
 pub use shutdown::{Shutdown, ShutdownTrigger};
-pub use tls::{Tls, TlsError};
+pub use tls::{Tls, TlsError, TlsPolicy};

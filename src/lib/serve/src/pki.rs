@@ -1,7 +1,10 @@
-//! Keys and certificates: the CA and the token keys on disk, serving and client certificates made from them when they are needed.
+//! Keys and certificates: two CAs and the token keys on disk, serving and client certificates made from them when they are needed.
 //!
-//! Serving and admin certificates cost 0.1 ms, so that they are made at every start and renewed while running instead of kept: fewer keys at rest,
-//! no file that can be stale. What must survive is the CA (clients trust it) and the key that signs service account tokens.
+//! One CA for each trust: `ca.crt` is what clients verify the server with, `client-ca.crt` what the server verifies clients with, so that the key of neither
+//! can speak for the other. Front proxies have a CA of the user's (`--requestheader-client-ca-file`) or none.
+//!
+//! Serving and client certificates cost 0.1 ms, so that they are made at every start and renewed while running instead of kept: fewer keys at rest,
+//! no file that can be stale. What must survive is the CAs and the key that signs service account tokens.
 
 use crate::files::{self, Access, FileError};
 use crate::shutdown::Shutdown;
@@ -11,11 +14,17 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use x509_parser::time::ASN1Time;
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
 const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How long serving and client certificates are valid; renewed after two thirds.
 pub const LEAF_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long the administrator's is: it cannot be revoked, and its file gets copied.
+pub const ADMIN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// How often the wall clock is looked at: it may be set, and the machine may sleep, while a timer of the process knows nothing of it.
+const POLL: Duration = Duration::from_secs(10);
+/// After a renewal failed.
+const RETRY: Duration = Duration::from_secs(60);
 /// Certificates begin a little in the past, for clients whose clock is slow.
 const BACKDATED: Duration = Duration::from_secs(300);
 
@@ -45,6 +54,16 @@ pub enum PkiError {
         /// Its file.
         path: PathBuf,
     },
+    /// The CA is not valid yet: the clock is wrong, or was when it was made.
+    #[error("the CA certificate {path} is not yet valid: the clock of this machine is behind it (it says {now}, the certificate begins at {not_before})")]
+    NotYetValid {
+        /// Its file.
+        path: PathBuf,
+        /// The wall clock.
+        now: String,
+        /// When it begins.
+        not_before: String,
+    },
     /// A name that cannot stand in a certificate.
     #[error("{name:?} cannot stand in a certificate")]
     Name {
@@ -68,13 +87,52 @@ pub struct Pair {
     pub chain_pem: String,
     /// The private key, PKCS#8.
     pub key_pem: String,
-    /// When it should be replaced: after two thirds of its life.
-    pub renew_at: SystemTime,
+    /// When it should be replaced.
+    pub renewal: Renewal,
+}
+
+/// When a certificate should be replaced, by the wall clock: after two thirds of its life, or when the clock was set back to before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    not_before: SystemTime,
+    at: SystemTime,
+}
+
+impl Renewal {
+    fn of(issued: SystemTime, lifetime: Duration) -> Self {
+        Self { not_before: issued - BACKDATED, at: issued + lifetime * 2 / 3 }
+    }
+
+    /// When either should be replaced.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self { not_before: self.not_before.max(other.not_before), at: self.at.min(other.at) }
+    }
+
+    /// How long it is still good: until then, unless the clock is set.
+    fn left(self, now: SystemTime) -> Duration {
+        if now < self.not_before { Duration::ZERO } else { self.at.duration_since(now).unwrap_or_default() }
+    }
+
+    /// Resolves when it is time.
+    pub async fn due(self) {
+        self.due_by(SystemTime::now).await;
+    }
+
+    async fn due_by(self, clock: impl Fn() -> SystemTime) {
+        loop {
+            let left = self.left(clock());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(POLL)).await;
+        }
+    }
 }
 
 impl std::fmt::Debug for Pair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pair").field("chain_pem", &self.chain_pem).field("renew_at", &self.renew_at).finish_non_exhaustive()
+        f.debug_struct("Pair").field("chain_pem", &self.chain_pem).field("renewal", &self.renewal).finish_non_exhaustive()
     }
 }
 
@@ -108,38 +166,70 @@ pub const ADMIN: Subject<'static> = Subject { common_name: "kubernetes-admin", o
 /// The controller manager: its bootstrap roles let it get a service account token for each of its controllers.
 pub const CONTROLLER_MANAGER: Subject<'static> = Subject { common_name: "system:kube-controller-manager", organizations: &[] };
 
-/// A directory with the CA and the token keys. Cheap to clone.
+/// A directory with the CAs and the token keys. Cheap to clone.
 #[derive(Clone)]
 pub struct Pki {
-    ca_pem: Arc<str>,
-    issuer: Arc<Issuer<'static, KeyPair>>,
+    serving: Authority,
+    clients: Authority,
     token_keys: Arc<TokenKeys>,
     lifetime: Duration,
 }
 
+/// One CA.
+#[derive(Clone)]
+struct Authority {
+    pem: Arc<str>,
+    issuer: Arc<Issuer<'static, KeyPair>>,
+}
+
+/// The files of a CA, and its name.
+struct AuthorityFiles {
+    certificate: &'static str,
+    key: &'static str,
+    common_name: &'static str,
+}
+
+const SERVING_CA: AuthorityFiles = AuthorityFiles { certificate: "ca.crt", key: "ca.key", common_name: "ferrokube-ca" };
+const CLIENT_CA: AuthorityFiles = AuthorityFiles { certificate: "client-ca.crt", key: "client-ca.key", common_name: "ferrokube-client-ca" };
+
 impl Pki {
-    /// Opens the directory, or makes it (0700) with a new CA and token keys.
+    /// Opens the directory, or makes it (0700) with new CAs and token keys. A directory of a version that had one CA for all gets one for clients: what the
+    /// other has signed for clients is not accepted any more.
     ///
     /// # Errors
     /// [`PkiError`]; also when others may read the directory or a key.
     pub fn open(directory: &Path) -> Result<Self, PkiError> {
         files::private_directory(directory)?;
-        match files::read(&directory.join("ca.crt"))? {
-            Some(certificate) => Self::load(directory, certificate),
-            // The certificate is written last: keys without it were never used.
-            None => Self::make(directory),
-        }
+        let now = SystemTime::now();
+        // The certificate is written last: keys without it were never used.
+        let Some(serving) = SERVING_CA.load(directory, now)? else { return Self::make(directory, now) };
+        let clients = match CLIENT_CA.load(directory, now)? {
+            Some(clients) => clients,
+            None => {
+                let (clients, key) = CLIENT_CA.make(now)?;
+                files::write_all(directory, &CLIENT_CA.written(&clients, &key))?;
+                clients
+            }
+        };
+        let token_key = load_key(directory.join("sa.key"))?;
+        let token_keys = TokenKeys { private_pem: token_key.serialize_pem(), public_pem: token_key.public_key_pem() };
+        Ok(Self { serving, clients, token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
     }
 
-    /// The same with another lifetime of serving and client certificates.
+    /// The same with another lifetime of serving certificates, and no longer one of client certificates.
     #[must_use]
     pub fn with_lifetime(self, lifetime: Duration) -> Self {
         Self { lifetime, ..self }
     }
 
-    /// The CA's certificate.
+    /// The certificate of the CA that verifies the server.
     pub fn ca_pem(&self) -> &str {
-        &self.ca_pem
+        &self.serving.pem
+    }
+
+    /// The certificate of the CA that verifies clients.
+    pub fn client_ca_pem(&self) -> &str {
+        &self.clients.pem
     }
 
     /// The keys for service account tokens.
@@ -166,63 +256,77 @@ impl Pki {
         }
         parameters.distinguished_name = distinguished(&Subject { common_name: "kube-apiserver", organizations: &[] });
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue(parameters)
+        self.serving.issue(parameters, self.lifetime)
     }
 
     /// A client certificate.
     ///
     /// # Errors
     /// [`PkiError::Make`].
-    pub fn client(&self, subject: &Subject<'_>) -> Result<Pair, PkiError> {
+    pub fn client(&self, subject: &Subject<'_>, lifetime: Duration) -> Result<Pair, PkiError> {
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name = distinguished(subject);
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue(parameters)
+        self.clients.issue(parameters, lifetime.min(self.lifetime))
     }
 
-    fn issue(&self, mut parameters: CertificateParams) -> Result<Pair, PkiError> {
+    fn make(directory: &Path, now: SystemTime) -> Result<Self, PkiError> {
+        let token_key = KeyPair::generate().map_err(|source| PkiError::Make { what: "the token key", source })?;
+        let token_keys = TokenKeys { private_pem: token_key.serialize_pem(), public_pem: token_key.public_key_pem() };
+        let ((clients, client_key), (serving, serving_key)) = (CLIENT_CA.make(now)?, SERVING_CA.make(now)?);
+        let [client_key, client_ca] = CLIENT_CA.written(&clients, &client_key);
+        let [serving_key, serving_ca] = SERVING_CA.written(&serving, &serving_key);
+        let token_files = [("sa.key", token_keys.private_pem.as_bytes(), Access::Private), ("sa.pub", token_keys.public_pem.as_bytes(), Access::Public)];
+        let [token_key, token_public] = token_files;
+        files::write_all(directory, &[client_key, client_ca, serving_key, token_key, token_public, serving_ca])?;
+        Ok(Self { serving, clients, token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
+    }
+}
+
+impl Authority {
+    fn issue(&self, mut parameters: CertificateParams, lifetime: Duration) -> Result<Pair, PkiError> {
         let now = SystemTime::now();
         parameters.not_before = (now - BACKDATED).into();
-        parameters.not_after = (now + self.lifetime).into();
+        parameters.not_after = (now + lifetime).into();
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.use_authority_key_identifier_extension = true;
         let refused = |source| PkiError::Make { what: "a certificate", source };
         let key = KeyPair::generate().map_err(refused)?;
         let certificate = parameters.signed_by(&key, &*self.issuer).map_err(refused)?;
-        Ok(Pair { chain_pem: certificate.pem(), key_pem: key.serialize_pem(), renew_at: now + self.lifetime * 2 / 3 })
+        Ok(Pair { chain_pem: certificate.pem(), key_pem: key.serialize_pem(), renewal: Renewal::of(now, lifetime) })
     }
+}
 
-    fn make(directory: &Path) -> Result<Self, PkiError> {
-        let refused = |source| PkiError::Make { what: "the CA", source };
-        let [ca_key, token_key] = [KeyPair::generate().map_err(refused)?, KeyPair::generate().map_err(refused)?];
-        let now = SystemTime::now();
+impl AuthorityFiles {
+    /// A new CA and its key, PEM.
+    fn make(&self, now: SystemTime) -> Result<(Authority, String), PkiError> {
+        let refused = |source| PkiError::Make { what: "a CA", source };
+        let key = KeyPair::generate().map_err(refused)?;
         let mut parameters = CertificateParams::default();
-        parameters.distinguished_name = distinguished(&Subject { common_name: "ferrokube-ca", organizations: &[] });
+        parameters.distinguished_name = distinguished(&Subject { common_name: self.common_name, organizations: &[] });
         parameters.not_before = (now - BACKDATED).into();
         parameters.not_after = (now + CA_LIFETIME).into();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        let ca_pem = parameters.self_signed(&ca_key).map_err(refused)?.pem();
-        let token_keys = TokenKeys { private_pem: token_key.serialize_pem(), public_pem: token_key.public_key_pem() };
-        let ca_key_pem = ca_key.serialize_pem();
-        let written = [
-            ("ca.key", ca_key_pem.as_bytes(), Access::Private),
-            ("sa.key", token_keys.private_pem.as_bytes(), Access::Private),
-            ("sa.pub", token_keys.public_pem.as_bytes(), Access::Public),
-            ("ca.crt", ca_pem.as_bytes(), Access::Public),
-        ];
-        files::write_all(directory, &written)?;
-        Ok(Self { ca_pem: ca_pem.into(), issuer: Arc::new(Issuer::new(parameters, ca_key)), token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
+        let pem = parameters.self_signed(&key).map_err(refused)?.pem();
+        let key_pem = key.serialize_pem();
+        Ok((Authority { pem: pem.into(), issuer: Arc::new(Issuer::new(parameters, key)) }, key_pem))
     }
 
-    fn load(directory: &Path, certificate: Vec<u8>) -> Result<Self, PkiError> {
-        let path = directory.join("ca.crt");
-        let ca_pem = String::from_utf8(certificate).map_err(|_| PkiError::Unusable { path: path.clone(), what: "certificate" })?;
-        check_validity(&ca_pem, &path)?;
-        let issuer = Issuer::from_ca_cert_pem(&ca_pem, load_key(directory.join("ca.key"))?).map_err(|_| PkiError::Unusable { path, what: "CA certificate" })?;
-        let token_key = load_key(directory.join("sa.key"))?;
-        let token_keys = TokenKeys { private_pem: token_key.serialize_pem(), public_pem: token_key.public_key_pem() };
-        Ok(Self { ca_pem: ca_pem.into(), issuer: Arc::new(issuer), token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
+    /// What is written of it, in this order.
+    fn written<'a>(&self, authority: &'a Authority, key_pem: &'a str) -> [(&'static str, &'a [u8], Access); 2] {
+        [(self.key, key_pem.as_bytes(), Access::Private), (self.certificate, authority.pem.as_bytes(), Access::Public)]
+    }
+
+    /// The CA as it is on disk; `None` if it is not.
+    fn load(&self, directory: &Path, now: SystemTime) -> Result<Option<Authority>, PkiError> {
+        let path = directory.join(self.certificate);
+        let Some(certificate) = files::read(&path)? else { return Ok(None) };
+        let pem = String::from_utf8(certificate).map_err(|_| PkiError::Unusable { path: path.clone(), what: "certificate" })?;
+        check_validity(&pem, &path, now)?;
+        let key = load_key(directory.join(self.key))?;
+        let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(|_| PkiError::Unusable { path, what: "CA certificate" })?;
+        Ok(Some(Authority { pem: pem.into(), issuer: Arc::new(issuer) }))
     }
 }
 
@@ -238,7 +342,7 @@ pub fn self_signed(names: &[String]) -> Result<Pair, PkiError> {
     parameters.not_after = (now + LEAF_LIFETIME).into();
     let key = KeyPair::generate().map_err(refused)?;
     let certificate = parameters.self_signed(&key).map_err(refused)?;
-    Ok(Pair { chain_pem: certificate.pem(), key_pem: key.serialize_pem(), renew_at: now + LEAF_LIFETIME * 2 / 3 })
+    Ok(Pair { chain_pem: certificate.pem(), key_pem: key.serialize_pem(), renewal: Renewal::of(now, LEAF_LIFETIME) })
 }
 
 /// The names under which a server is reached: the loopback and in-cluster names, the address it listens on, the host's name, and others.
@@ -260,28 +364,37 @@ pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
     names
 }
 
-/// Calls `issue` whenever what it made last should be renewed, until the shutdown. `issue` puts the new certificate to use and gives the time of the next
-/// renewal; when it fails it is called again after a minute.
-pub async fn renew<E: std::error::Error + 'static>(first: SystemTime, shutdown: Shutdown, mut issue: impl FnMut() -> Result<SystemTime, E>) {
+/// Calls `issue` whenever what it made last should be renewed, until the shutdown. `issue` puts the new certificate to use and says when that should be
+/// renewed; when it fails it is called again after a minute.
+pub async fn renew<E: std::error::Error + 'static>(first: Renewal, shutdown: Shutdown, issue: impl FnMut() -> Result<Renewal, E>) {
+    renew_by(SystemTime::now, first, shutdown, issue).await;
+}
+
+async fn renew_by<E: std::error::Error + 'static>(
+    clock: impl Fn() -> SystemTime,
+    first: Renewal,
+    shutdown: Shutdown,
+    mut issue: impl FnMut() -> Result<Renewal, E>,
+) {
     let mut next = first;
+    let mut pause = Duration::ZERO;
     loop {
-        // In steps, since the wall clock may be set while we sleep.
-        let left = next.duration_since(SystemTime::now()).unwrap_or_default().min(DAY / 24);
         tokio::select! {
             () = shutdown.begun() => return,
-            () = tokio::time::sleep(left) => {}
+            () = async {
+                tokio::time::sleep(pause).await;
+                next.due_by(&clock).await;
+            } => {}
         }
-        if SystemTime::now() < next {
-            continue;
-        }
-        next = match issue() {
-            Ok(next) => {
+        pause = match issue() {
+            Ok(renewal) => {
                 tracing::info!("certificates renewed");
-                next
+                next = renewal;
+                Duration::ZERO
             }
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "cannot renew certificates");
-                SystemTime::now() + Duration::from_secs(60)
+                RETRY
             }
         };
     }
@@ -302,11 +415,17 @@ fn load_key(path: PathBuf) -> Result<KeyPair, PkiError> {
     text.and_then(|text| KeyPair::from_pem(text).ok()).ok_or(PkiError::Unusable { path, what: "private key" })
 }
 
-fn check_validity(pem: &str, path: &Path) -> Result<(), PkiError> {
+fn check_validity(pem: &str, path: &Path, now: SystemTime) -> Result<(), PkiError> {
     let unusable = || PkiError::Unusable { path: path.to_owned(), what: "certificate" };
     let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(|_| unusable())?;
     let certificate = block.parse_x509().map_err(|_| unusable())?;
-    if certificate.validity().is_valid() { Ok(()) } else { Err(PkiError::Expired { path: path.to_owned() }) }
+    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or(i64::MAX)).map_err(|_| unusable())?;
+    let validity = certificate.validity();
+    if now < validity.not_before {
+        return Err(PkiError::NotYetValid { path: path.to_owned(), now: now.to_string(), not_before: validity.not_before.to_string() });
+    }
+    if now > validity.not_after { Err(PkiError::Expired { path: path.to_owned() }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -344,7 +463,7 @@ mod tests {
             assert!(sans.contains(name) || sans.contains(decimal) || sans.contains("c0:00:02:07"), "{name} in {sans}");
         }
         assert!(matches!(pki.serving(&["\u{e9}".into()]), Err(PkiError::Name { .. })));
-        let client = pki.client(&ADMIN).unwrap();
+        let client = pki.client(&ADMIN, ADMIN_LIFETIME).unwrap();
         let (_, block) = x509_parser::pem::parse_x509_pem(client.chain_pem.as_bytes()).unwrap();
         assert_eq!(block.parse_x509().unwrap().subject().to_string(), "O=system:masters, CN=kubernetes-admin");
         assert!(!format!("{client:?} {:?}", pki.token_keys()).contains("PRIVATE KEY"));
@@ -372,19 +491,83 @@ mod tests {
         open(&directory).unwrap();
     }
 
+    #[test]
+    fn servers_and_clients_have_cas_of_their_own_and_an_older_directory_gets_the_second() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = open(&directory).unwrap();
+        assert_ne!(first.ca_pem(), first.client_ca_pem());
+        let file = |name: &str| directory.path().join("pki").join(name);
+        let mode = |name: &str| std::fs::metadata(file(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!([mode("client-ca.key"), mode("client-ca.crt")], [0o600, 0o644]);
+        assert_eq!(open(&directory).unwrap().client_ca_pem(), first.client_ca_pem());
+        // As version 1 left it.
+        std::fs::remove_file(file("client-ca.crt")).unwrap();
+        std::fs::remove_file(file("client-ca.key")).unwrap();
+        let second = open(&directory).unwrap();
+        assert_eq!((second.ca_pem(), &second.token_keys().public_pem), (first.ca_pem(), &first.token_keys().public_pem));
+        assert_ne!(second.client_ca_pem(), first.client_ca_pem());
+        assert_eq!(open(&directory).unwrap().client_ca_pem(), second.client_ca_pem());
+        std::fs::remove_file(file("client-ca.key")).unwrap();
+        assert!(matches!(open(&directory), Err(PkiError::Missing { .. })));
+    }
+
+    #[test]
+    fn fault_14_a_clock_behind_the_ca_is_not_an_expired_ca() {
+        let now = SystemTime::now();
+        let (authority, _) = SERVING_CA.make(now).unwrap();
+        let at = |now| check_validity(&authority.pem, Path::new("ca.crt"), now);
+        at(now).unwrap();
+        assert!(matches!(at(now + CA_LIFETIME * 2), Err(PkiError::Expired { .. })));
+        let error = at(now - CA_LIFETIME).unwrap_err();
+        assert!(error.to_string().starts_with("the CA certificate ca.crt is not yet valid: the clock of this machine is behind it (it says "), "{error}");
+    }
+
     #[tokio::test]
     async fn certificates_are_renewed_while_running_and_failures_are_retried() {
         let (trigger, shutdown) = crate::shutdown::ShutdownTrigger::new();
         let mut calls = 0;
-        let soon = SystemTime::now() + Duration::from_millis(20);
-        renew(soon, shutdown, || {
+        let soon = || Renewal { not_before: SystemTime::UNIX_EPOCH, at: SystemTime::now() + Duration::from_millis(20) };
+        renew(soon(), shutdown, || {
             calls += 1;
             if calls == 2 {
                 trigger.begin();
             }
-            Ok::<_, std::io::Error>(SystemTime::now() + Duration::from_millis(20))
+            Ok::<_, std::io::Error>(soon())
         })
         .await;
         assert_eq!(calls, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fault_14_a_clock_that_is_set_either_way_renews_within_seconds() {
+        let wall = std::sync::Mutex::new(SystemTime::now());
+        let clock = || *wall.lock().unwrap();
+        let (trigger, shutdown) = crate::shutdown::ShutdownTrigger::new();
+        let (renewed, seen) = tokio::sync::watch::channel(0);
+        let mut calls = 0;
+        let renewing = renew_by(clock, Renewal::of(clock(), LEAF_LIFETIME), shutdown, || {
+            calls += 1;
+            renewed.send_replace(calls);
+            // The second time it fails.
+            if calls == 2 { Err(std::io::Error::other("no")) } else { Ok(Renewal::of(clock(), LEAF_LIFETIME)) }
+        });
+        let setting = async {
+            let waits = async |count, bound| {
+                let begun = tokio::time::Instant::now();
+                seen.clone().wait_for(|seen| *seen == count).await.unwrap();
+                assert!(begun.elapsed() <= bound, "{:?}", begun.elapsed());
+            };
+            tokio::time::sleep(POLL * 10).await;
+            assert_eq!(*seen.borrow(), 0);
+            *wall.lock().unwrap() += LEAF_LIFETIME;
+            waits(1, POLL).await;
+            *wall.lock().unwrap() -= LEAF_LIFETIME * 3;
+            waits(2, POLL).await;
+            waits(3, RETRY).await;
+            tokio::time::sleep(POLL * 10).await;
+            assert_eq!(*seen.borrow(), 3);
+            trigger.begin();
+        };
+        tokio::join!(renewing, setting);
     }
 }

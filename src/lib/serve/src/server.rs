@@ -1,23 +1,24 @@
 //! The listener: bind, accept within limits, drain.
 
+use crate::admission::Admission;
 use crate::body::{Body, full};
-use crate::connection::{ACCEPT_PAUSE, Shared, serve};
+use crate::connection::{ACCEPT_PAUSE, HANDSHAKES, Shared, serve};
 use crate::held::Holdings;
 use crate::shutdown::Shutdown;
 use crate::tls::{Tls, TlsError};
 use http::StatusCode;
+use rustix::process::{Resource, getrlimit};
 use socket2::{SockRef, TcpKeepalive};
-use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 /// A request as it arrives; its body is bounded by who reads it. [`Peer`](crate::Peer) is in its extensions as `Arc<Peer>`.
 pub type Request = http::Request<hyper::body::Incoming>;
@@ -59,10 +60,8 @@ pub struct Limits {
     pub stall: Duration,
     /// Bytes that answers may hold while their clients take them, over all connections; above, clients that take nothing are cut within two seconds.
     pub held_bytes: usize,
-    /// Connections at a time.
+    /// Connections at a time; an address may have as many of them as are free.
     pub connections: usize,
-    /// Connections at a time from one address; loopback is exempt.
-    pub connections_per_address: usize,
     /// Requests at a time on one HTTP/2 connection.
     pub streams: u32,
     /// How often a silent HTTP/2 client is asked whether it lives.
@@ -84,12 +83,21 @@ impl Default for Limits {
             stall: Duration::from_secs(60),
             held_bytes: 64 << 20,
             connections: 20_000,
-            connections_per_address: 4_096,
             streams: 250,
             ping: Duration::from_secs(30),
             pong: Duration::from_secs(20),
             drain: Duration::from_secs(20),
         }
+    }
+}
+
+impl Limits {
+    /// Leaves descriptors for files and outgoing connections: a quarter of those that the process may have, 256 at least unless that is more than half.
+    #[must_use]
+    pub fn of_process(self) -> Self {
+        let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let reserve = (descriptors / 4).max(256).min(descriptors / 2);
+        Self { connections: self.connections.min(descriptors - reserve), ..self }
     }
 }
 
@@ -106,6 +114,8 @@ pub struct Stats {
     pub handshakes_failed: AtomicU64,
     /// Connections cut because their client took nothing of an answer.
     pub stalled: AtomicU64,
+    /// HTTP/2 connections cut because their client sent more cheap frames than it paid for.
+    pub flooded: AtomicU64,
     /// Requests begun.
     pub requests: AtomicU64,
     /// Handlers that panicked.
@@ -132,7 +142,6 @@ pub enum ServerError {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    acceptor: TlsAcceptor,
     tls: Tls,
     limits: Limits,
     stats: Arc<Stats>,
@@ -145,12 +154,11 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn bind(address: SocketAddr, tls: Tls, limits: Limits) -> Result<Self, ServerError> {
-        let acceptor = TlsAcceptor::from(Arc::new(tls.server_config()?));
         let refused = |source| ServerError::Bind { address, source };
         let listener = listen(address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let holdings = Holdings::new(limits.held_bytes);
-        Ok(Self { listener, address, acceptor, tls, limits, stats: Arc::default(), holdings })
+        Ok(Self { listener, address, tls, limits, stats: Arc::default(), holdings })
     }
 
     /// The address with its real port.
@@ -173,17 +181,19 @@ impl Server {
     ///
     /// Returns how many connections were cut.
     pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) -> usize {
-        let Self { listener, acceptor, tls, limits, stats, holdings, .. } = self;
+        let Self { listener, tls, limits, stats, holdings, .. } = self;
         let drain = limits.drain;
-        let admission = Arc::new(Admission { limits: limits.clone(), by_address: Mutex::default(), stats: Arc::clone(&stats) });
-        let shared = Arc::new(Shared { acceptor, tls, limits, handler, shutdown: shutdown.clone(), stats, holdings });
+        let admission = Admission::new(limits.connections, Arc::clone(&stats));
+        let (turns, heads) = (Semaphore::new(HANDSHAKES), Arc::default());
+        let shared = Arc::new(Shared { tls, limits, handler, shutdown: shutdown.clone(), stats, holdings, turns, heads });
+        let mut accepting = Accepting { listener, failing: false };
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.begun() => break,
                 Some(ended) = connections.join_next() => report(ended),
-                accepted = accept(&listener) => {
+                accepted = accepting.next() => {
                     let (socket, address) = accepted;
                     if let Some(slot) = admission.admit(address.ip()) {
                         let shared = Arc::clone(&shared);
@@ -195,7 +205,7 @@ impl Server {
                 }
             }
         }
-        drop(listener);
+        drop(accepting);
         let ended = async {
             while let Some(ended) = connections.join_next().await {
                 report(ended);
@@ -221,15 +231,29 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// The next connection, whatever it takes: a listener must outlive every error of accept (no file handles, aborted connections).
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
-    loop {
-        match listener.accept().await {
-            Ok(accepted) => return accepted,
-            Err(error) if is_about_the_connection(&error) => {}
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+/// The source of connections.
+struct Accepting {
+    listener: TcpListener,
+    /// The last attempt failed; said once until one works.
+    failing: bool,
+}
+
+impl Accepting {
+    /// The next connection, whatever it takes: a listener must outlive every error of accept (no descriptors, aborted connections). Cancel safe.
+    async fn next(&mut self) -> (TcpStream, SocketAddr) {
+        loop {
+            match self.listener.accept().await {
+                Ok(accepted) => {
+                    self.failing = false;
+                    return accepted;
+                }
+                Err(error) if is_about_the_connection(&error) => {}
+                Err(error) => {
+                    if !std::mem::replace(&mut self.failing, true) {
+                        tracing::warn!(%error, "cannot accept connections");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     }
@@ -242,57 +266,5 @@ fn is_about_the_connection(error: &io::Error) -> bool {
 fn report(ended: Result<(), tokio::task::JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
         tracing::error!("a connection's task panicked");
-    }
-}
-
-/// Counts connections, in total and by address.
-struct Admission {
-    limits: Limits,
-    by_address: Mutex<HashMap<IpAddr, usize>>,
-    stats: Arc<Stats>,
-}
-
-impl Admission {
-    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
-        self.stats.accepted.fetch_add(1, Ordering::Relaxed);
-        let counted = if address.to_canonical().is_loopback() { None } else { Some(address) };
-        if self.stats.open.load(Ordering::Relaxed) >= self.limits.connections as u64 || !self.count(counted) {
-            self.stats.refused.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(%address, "connection refused: too many");
-            return None;
-        }
-        self.stats.open.fetch_add(1, Ordering::Relaxed);
-        Some(Slot { admission: Arc::clone(self), counted })
-    }
-
-    fn count(&self, address: Option<IpAddr>) -> bool {
-        let Some(address) = address else { return true };
-        let mut by_address = self.by_address.lock().expect("no panic while held");
-        let count = by_address.entry(address).or_default();
-        if *count >= self.limits.connections_per_address {
-            return false;
-        }
-        *count += 1;
-        true
-    }
-}
-
-/// An admitted connection; dropping it gives its place back.
-struct Slot {
-    admission: Arc<Admission>,
-    counted: Option<IpAddr>,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.admission.stats.open.fetch_sub(1, Ordering::Relaxed);
-        let Some(address) = self.counted else { return };
-        let mut by_address = self.admission.by_address.lock().expect("no panic while held");
-        if let Some(count) = by_address.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
-                by_address.remove(&address);
-            }
-        }
     }
 }

@@ -3,13 +3,13 @@
 //! Every client certificate is let through the handshake once its holder proved to have the key; which CA verifies it is recorded in
 //! [`Peer`](crate::Peer). A certificate that none verifies is a matter for authentication (401), as with kube-apiserver, not a broken handshake.
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{CipherSuite, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use std::collections::BTreeSet;
@@ -43,6 +43,40 @@ pub struct Tls {
     provider: Arc<CryptoProvider>,
     serving: Arc<Serving>,
     authorities: Arc<Authorities>,
+    versions: &'static [&'static SupportedProtocolVersion],
+    /// Encrypts what clients keep of their sessions; the keys change by themselves.
+    tickets: Arc<dyn ProducesTickets>,
+    /// Of new connections; made again when a CA is replaced, whose names are in it.
+    config: Arc<ArcSwapOption<ServerConfig>>,
+}
+
+static ONLY_TLS13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
+/// What a listener negotiates.
+#[derive(Clone, Debug, Default)]
+pub struct TlsPolicy {
+    /// TLS 1.3 only, instead of 1.2 too.
+    pub only_tls13: bool,
+    /// The cipher suites of TLS 1.2 and 1.3; all that are safe if empty. As with Go, those of TLS 1.3 cannot be chosen.
+    pub suites: Vec<CipherSuite>,
+}
+
+impl TlsPolicy {
+    /// A cipher suite by the name that Go has for it; `None` for one that is not supported.
+    pub fn suite(name: &str) -> Option<CipherSuite> {
+        Self::named().into_iter().find(|(known, _)| known == name).map(|(_, suite)| suite)
+    }
+
+    /// The names of all cipher suites.
+    pub fn suite_names() -> Vec<String> {
+        Self::named().into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn named() -> Vec<(String, CipherSuite)> {
+        let suites = rustls::crypto::ring::ALL_CIPHER_SUITES.iter().map(rustls::SupportedCipherSuite::suite);
+        let name = |suite: CipherSuite| suite.as_str().map(|name| (name.replacen("TLS13_", "TLS_", 1), suite));
+        suites.filter_map(name).collect()
+    }
 }
 
 impl fmt::Debug for Tls {
@@ -57,9 +91,25 @@ impl Tls {
     /// # Errors
     /// [`TlsError::Pem`], [`TlsError::Pair`].
     pub fn new(chain_pem: &[u8], key_pem: &[u8]) -> Result<Self, TlsError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let key = certified(&provider, chain_pem, key_pem)?;
-        Ok(Self { provider, serving: Arc::new(Serving(ArcSwap::from_pointee(key))), authorities: Arc::default() })
+        Self::with_policy(chain_pem, key_pem, &TlsPolicy::default())
+    }
+
+    /// The same with a policy.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn with_policy(chain_pem: &[u8], key_pem: &[u8], policy: &TlsPolicy) -> Result<Self, TlsError> {
+        let mut provider = rustls::crypto::ring::default_provider();
+        let is_chosen = |suite: &SupportedCipherSuite| suite.tls13().is_some() || policy.suites.is_empty() || policy.suites.contains(&suite.suite());
+        provider.cipher_suites.retain(is_chosen);
+        let has_tls12 = !policy.only_tls13 && provider.cipher_suites.iter().any(|suite| suite.tls13().is_none());
+        let versions = if has_tls12 { rustls::ALL_VERSIONS } else { ONLY_TLS13 };
+        let provider = Arc::new(provider);
+        let serving = Arc::new(Serving(ArcSwap::from_pointee(certified(&provider, chain_pem, key_pem)?)));
+        let tickets = rustls::crypto::ring::Ticketer::new().map_err(TlsError::Pair)?;
+        let tls = Self { provider, serving, authorities: Arc::default(), versions, tickets, config: Arc::default() };
+        tls.configure()?;
+        Ok(tls)
     }
 
     /// Serves new connections with another certificate; present ones go on.
@@ -107,7 +157,7 @@ impl Tls {
         }
         self.authorities.trusted.store(Arc::new(next));
         self.authorities.generation.fetch_add(1, Ordering::Release);
-        Ok(())
+        self.configure()
     }
 
     /// Counts replacements of CAs.
@@ -126,17 +176,24 @@ impl Tls {
     }
 
     /// The configuration of new connections.
-    pub(crate) fn server_config(&self) -> Result<ServerConfig, TlsError> {
+    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+        self.config.load_full().expect("made before a value is given out")
+    }
+
+    fn configure(&self) -> Result<(), TlsError> {
+        let verifier = AnyWithKey { provider: Arc::clone(&self.provider), hints: self.authorities.trusted.load().subjects() };
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
-            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+            .with_protocol_versions(self.versions)
             .map_err(TlsError::Pair)?
-            .with_client_cert_verifier(Arc::new(AnyWithKey(Arc::clone(&self.provider))))
+            .with_client_cert_verifier(Arc::new(verifier))
             .with_cert_resolver(Arc::clone(&self.serving) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Clients of this API do not resume sessions; tickets would only cost every handshake bytes and memory.
-        config.send_tls13_tickets = 0;
+        // One, as Go's server: sessions are resumed without another signature. Nothing is kept here; what a client showed is judged again at each request.
+        config.send_tls13_tickets = 1;
+        config.ticketer = Arc::clone(&self.tickets);
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(config)
+        self.config.store(Some(Arc::new(config)));
+        Ok(())
     }
 
     fn authority(&self, pem: &[u8]) -> Result<Authority, TlsError> {
@@ -145,10 +202,9 @@ impl Tls {
             roots.add(certificate).map_err(|error| TlsError::Authority(error.to_string()))?;
         }
         let keys = roots.roots.iter().map(|root| root.subject_public_key_info.to_vec()).collect();
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
-            .build()
-            .map(|verifier| Authority { verifier, keys })
-            .map_err(|error| TlsError::Authority(error.to_string()))
+        let subjects = roots.subjects();
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider)).build();
+        verifier.map(|verifier| Authority { verifier, keys, subjects }).map_err(|error| TlsError::Authority(error.to_string()))
     }
 }
 
@@ -170,6 +226,20 @@ struct Authority {
     verifier: Arc<dyn ClientCertVerifier>,
     /// The public keys of its CAs.
     keys: BTreeSet<Vec<u8>>,
+    subjects: Vec<DistinguishedName>,
+}
+
+impl Trusted {
+    /// The names of all CAs, each once.
+    fn subjects(&self) -> Vec<DistinguishedName> {
+        let mut subjects: Vec<DistinguishedName> = Vec::new();
+        for subject in [&self.client, &self.proxy].into_iter().flatten().flat_map(|authority| &authority.subjects) {
+            if !subjects.iter().any(|known| known.as_ref() == subject.as_ref()) {
+                subjects.push(subject.clone());
+            }
+        }
+        subjects
+    }
 }
 
 fn verifies(authority: Option<&Authority>, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> bool {
@@ -187,16 +257,19 @@ impl ResolvesServerCert for Serving {
 
 /// Accepts any certificate whose key the client has.
 #[derive(Debug)]
-struct AnyWithKey(Arc<CryptoProvider>);
+struct AnyWithKey {
+    provider: Arc<CryptoProvider>,
+    hints: Vec<DistinguishedName>,
+}
 
 impl ClientCertVerifier for AnyWithKey {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
 
-    /// None: with hints, clients would hide a foreign certificate and be anonymous instead of refused; and hints cannot be replaced.
+    /// As kube-apiserver: browsers, and clients with several certificates, choose by them. A client may then keep a foreign certificate to itself and be anonymous.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        &self.hints
     }
 
     fn verify_client_cert(&self, _leaf: &CertificateDer<'_>, _rest: &[CertificateDer<'_>], _now: UnixTime) -> Result<ClientCertVerified, rustls::Error> {
@@ -209,7 +282,7 @@ impl ClientCertVerifier for AnyWithKey {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -218,11 +291,11 @@ impl ClientCertVerifier for AnyWithKey {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 

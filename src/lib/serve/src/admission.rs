@@ -1,0 +1,138 @@
+//! Which connections are let in: a bound on all, and of what is free a share for each address, so that a few addresses cannot take everything.
+
+use crate::server::Stats;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+/// The share of this machine, on which the controllers and whatever is next to the server run, in shares of others.
+const LOOPBACK_SHARES: usize = 4;
+
+/// Counts connections, in total and by source.
+///
+/// A source may have as many connections as there are free ones: n greedy sources end at an equal share each, 1/(n+1) of all, and leave as much to the
+/// next one; a single one gets half. Nobody is thrown out for it.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    capacity: usize,
+    by_source: Mutex<BySource>,
+    stats: Arc<Stats>,
+}
+
+#[derive(Debug, Default)]
+struct BySource {
+    open: usize,
+    counts: HashMap<IpAddr, usize>,
+}
+
+impl Admission {
+    pub(crate) fn new(capacity: usize, stats: Arc<Stats>) -> Arc<Self> {
+        Arc::new(Self { capacity, by_source: Mutex::default(), stats })
+    }
+
+    /// Lets a connection in, or not.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
+        self.stats.accepted.fetch_add(1, Ordering::Relaxed);
+        let source = source(address);
+        let shares = if source.is_loopback() { LOOPBACK_SHARES } else { 1 };
+        let mut by_source = self.by_source.lock().expect("no panic while held");
+        let share = self.capacity.saturating_sub(by_source.open).saturating_mul(shares);
+        if by_source.counts.get(&source).copied().unwrap_or(0) >= share {
+            self.stats.refused.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%address, share, "connection refused: too many");
+            return None;
+        }
+        *by_source.counts.entry(source).or_default() += 1;
+        by_source.open += 1;
+        self.stats.open.fetch_add(1, Ordering::Relaxed);
+        Some(Slot { admission: Arc::clone(self), source })
+    }
+}
+
+/// What counts as one source: an IPv4 address, or the /64 network of an IPv6 address, within which a host takes addresses as it likes.
+fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(ip) if !ip.is_loopback() => {
+            let network = u128::from(ip) >> 64 << 64;
+            Ipv6Addr::from(network).into()
+        }
+        ip => ip,
+    }
+}
+
+/// An admitted connection; dropping it gives its place back.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    admission: Arc<Admission>,
+    source: IpAddr,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.admission.stats.open.fetch_sub(1, Ordering::Relaxed);
+        let mut by_source = self.admission.by_source.lock().expect("no panic while held");
+        by_source.open -= 1;
+        if let Some(count) = by_source.counts.get_mut(&self.source) {
+            *count -= 1;
+            if *count == 0 {
+                by_source.counts.remove(&self.source);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Opens connections from an address until one is refused.
+    fn fill(admission: &Arc<Admission>, address: &str) -> Vec<Slot> {
+        std::iter::from_fn(|| admission.admit(address.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn fault_38_five_addresses_leave_a_share_to_the_next_and_this_machine_more() {
+        let admission = Admission::new(6000, Arc::default());
+        let mut greedy: Vec<Vec<Slot>> = Vec::new();
+        for _ in 0..20 {
+            // Whoever comes first does not keep more: connections end, and the next round finds less room.
+            for at in 0..5 {
+                if let Some(slots) = greedy.get_mut(at) {
+                    slots.drain(..slots.len() / 2);
+                }
+                let more = fill(&admission, &format!("192.0.2.{at}"));
+                match greedy.get_mut(at) {
+                    Some(slots) => slots.extend(more),
+                    None => greedy.push(more),
+                }
+            }
+        }
+        assert!(greedy.iter().all(|slots| slots.len().abs_diff(1000) < 50), "{:?}", greedy.iter().map(Vec::len).collect::<Vec<_>>());
+        let newcomer = fill(&admission, "198.51.100.1");
+        assert!(newcomer.len() > 400, "{}", newcomer.len());
+        assert!(fill(&admission, "127.0.0.1").len() > 350);
+        assert!(admission.admit("127.0.0.2".parse().unwrap()).is_some(), "another loopback address is another source");
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_source_and_places_come_back() {
+        let admission = Admission::new(100, Arc::default());
+        let slots = fill(&admission, "2001:db8::1");
+        assert_eq!(slots.len(), 50);
+        assert!(admission.admit("2001:db8::2".parse().unwrap()).is_none());
+        assert!(admission.admit("2001:db8:0:1::1".parse().unwrap()).is_some());
+        assert!(admission.admit("::ffff:192.0.2.1".parse().unwrap()).is_some());
+        drop(slots);
+        assert_eq!(admission.stats.open.load(Ordering::Relaxed), 0);
+        assert!(admission.by_source.lock().unwrap().counts.is_empty());
+        assert_eq!(fill(&admission, "::1").len(), 80);
+    }
+
+    #[test]
+    fn nobody_is_let_in_beyond_the_capacity() {
+        let admission = Admission::new(3, Arc::default());
+        let slots: Vec<Slot> = (0..9).filter_map(|at| admission.admit(format!("192.0.2.{at}").parse().unwrap())).collect();
+        assert_eq!(slots.len(), 3);
+    }
+}

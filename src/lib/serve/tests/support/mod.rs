@@ -1,0 +1,192 @@
+//! A listener over a real socket, and clients of it.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs, reason = "shared by test binaries that use parts of it")]
+
+use bytes::{Buf, Bytes};
+use ferrokube_serve::pki::{Pair, Pki};
+use ferrokube_serve::{BodyError, Chunk, CloseConnection, Handler, Limits, Peer, Request, Response, Server, Shutdown, ShutdownTrigger, Tls, TlsPolicy};
+use ferrokube_serve::{boxed, full, read_body, stream};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+pub const BOUND: Duration = Duration::from_secs(20);
+
+/// Answers by path; `/hang` waits for a permit, `/watch` for the shutdown.
+pub struct Paths {
+    pub shutdown: Shutdown,
+    pub hung: Semaphore,
+    pub release: Semaphore,
+}
+
+impl Handler for Paths {
+    fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        assert_ne!(request.uri().path(), "/panic-at-once", "expected");
+        Box::pin(async move { self.answer(request).await })
+    }
+
+    fn panicked(&self) -> Response {
+        let mut response = Response::new(full("by the hook"));
+        *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    }
+}
+
+impl Paths {
+    async fn answer(&self, request: Request) -> Response {
+        let peer = Arc::clone(request.extensions().get::<Arc<Peer>>().unwrap());
+        match request.uri().path() {
+            "/panic" => {
+                tokio::task::yield_now().await;
+                panic!("expected")
+            }
+            "/peer" => Response::new(full(format!("{} {} {}", peer.certificates.len(), peer.proxy_certificates.len(), peer.unverified_certificate))),
+            "/body" => match read_body(request.into_body(), 1000, Duration::from_millis(300)).await {
+                Ok(bytes) => Response::new(full(bytes)),
+                Err(BodyError::TooLarge { .. }) => Response::new(full("too large")),
+                Err(error) => Response::new(full(error.to_string())),
+            },
+            "/close" => {
+                let mut response = Response::new(full("bye"));
+                response.extensions_mut().insert(CloseConnection);
+                response
+            }
+            "/hang" => {
+                self.hung.add_permits(1);
+                let _permit = self.release.acquire().await.unwrap();
+                Response::new(full("released"))
+            }
+            "/lent" => {
+                let frames = (0..LENT_FRAMES).map(|at| Ok(Frame::data(Chunk::lent(lent(at, 10).chain(lent(at, 3000)).chain(lent(at, 20_000))))));
+                Response::new(boxed(StreamBody::new(futures::stream::iter(frames))))
+            }
+            "/large" => Response::new(full(vec![0; 64 << 20])),
+            "/watch" => {
+                let shutdown = self.shutdown.clone();
+                let end = futures::stream::once(async move {
+                    shutdown.begun().await;
+                    Ok(Bytes::from_static(b"end"))
+                });
+                let begin = futures::stream::once(std::future::ready(Ok(Bytes::from_static(b"begin "))));
+                Response::new(stream(futures::StreamExt::chain(begin, end)))
+            }
+            _ => Response::new(full(format!("{:?}", request.version()))),
+        }
+    }
+}
+
+pub const LENT_FRAMES: usize = 300;
+
+/// Bytes that tell their place.
+pub fn lent(at: usize, length: usize) -> Bytes {
+    (at..at + length).map(|place| (place % 251) as u8).collect::<Vec<u8>>().into()
+}
+
+pub struct Setup {
+    pub _directory: tempfile::TempDir,
+    pub pki: Pki,
+    pub tls: Tls,
+    pub address: SocketAddr,
+    pub trigger: ShutdownTrigger,
+    pub handler: Arc<Paths>,
+    pub stats: Arc<ferrokube_serve::Stats>,
+    pub serving: JoinHandle<usize>,
+}
+
+pub fn setup(limits: Limits) -> Setup {
+    setup_with(limits, &TlsPolicy::default())
+}
+
+pub fn setup_with(limits: Limits, policy: &TlsPolicy) -> Setup {
+    let directory = tempfile::tempdir().unwrap();
+    let pki = Pki::open(&directory.path().join("pki")).unwrap();
+    let pair = pki.serving(&["localhost".into(), "127.0.0.1".into()]).unwrap();
+    let tls = Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), policy).unwrap();
+    tls.replace_client_ca(pki.client_ca_pem().as_bytes()).unwrap();
+    let server = Server::bind("127.0.0.1:0".parse().unwrap(), tls.clone(), limits).unwrap();
+    let (address, stats) = (server.local_address(), server.stats());
+    let (trigger, shutdown) = ShutdownTrigger::new();
+    let handler = Arc::new(Paths { shutdown: shutdown.clone(), hung: Semaphore::new(0), release: Semaphore::new(0) });
+    let serving = tokio::spawn(server.serve(Arc::clone(&handler) as Arc<dyn Handler>, shutdown));
+    Setup { _directory: directory, pki, tls, address, trigger, handler, stats, serving }
+}
+
+impl Setup {
+    pub async fn connect(&self, alpn: &str, client: Option<&Pair>) -> TlsStream<TcpStream> {
+        self.try_connect(alpn, client).await.unwrap()
+    }
+
+    pub async fn try_connect(&self, alpn: &str, client: Option<&Pair>) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connect_with(self.client_config(alpn, client)).await
+    }
+
+    pub async fn connect_with(&self, config: impl Into<Arc<ClientConfig>>) -> std::io::Result<TlsStream<TcpStream>> {
+        let socket = TcpStream::connect(self.address).await?;
+        TlsConnector::from(config.into()).connect(ServerName::try_from("localhost").unwrap(), socket).await
+    }
+
+    pub fn client_config(&self, alpn: &str, client: Option<&Pair>) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pki.ca_pem().as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let mut config = match client {
+            Some(pair) => {
+                let chain = CertificateDer::pem_slice_iter(pair.chain_pem.as_bytes()).map(Result::unwrap).collect();
+                builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).unwrap()).unwrap()
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+        config
+    }
+
+    pub async fn http1(&self, client: Option<&Pair>) -> http1::SendRequest<Full<Bytes>> {
+        let (sender, connection) = http1::handshake(TokioIo::new(self.connect("http/1.1", client).await)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    pub async fn http2(&self) -> (http2::SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>) {
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(self.connect("h2", None).await)).await.unwrap();
+        (sender, tokio::spawn(connection))
+    }
+}
+
+pub fn get(path: &str) -> http::Request<Full<Bytes>> {
+    http::Request::get(format!("https://localhost{path}")).header("host", "localhost").body(Full::default()).unwrap()
+}
+
+pub async fn text(response: http::Response<hyper::body::Incoming>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+pub async fn bounded<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(BOUND, future).await.expect("in time")
+}
+
+pub async fn read_to_end(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes).await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// One frame of HTTP/2, by hand.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
