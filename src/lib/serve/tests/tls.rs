@@ -22,7 +22,12 @@ use tokio::net::TcpStream;
 #[tokio::test]
 async fn plain_http_is_answered_in_words() {
     let setup = setup(Limits::default());
-    for request in ["GET / HTTP/1.1\r\nhost: x\r\n\r\n", "POST /api HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "DELETE /x HTTP/1.1\r\n\r\n"] {
+    for request in [
+        "GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+        "POST /api HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "DELETE /x HTTP/1.1\r\n\r\n",
+    ] {
         let mut socket = TcpStream::connect(setup.address).await.unwrap();
         // In two pieces: the first does not tell yet.
         socket.write_all(&request.as_bytes()[..2]).await.unwrap();
