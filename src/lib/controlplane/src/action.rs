@@ -6,8 +6,10 @@
 //!    except for a name that a field selector asks for.
 //! 3. The verb comes from here. Dispatch matches on it; the method may refuse a request after that, never choose another verb.
 //!
-//! The rules are those of kube-apiserver's `RequestInfoFactory`.
+//! The rules are those of kube-apiserver's `RequestInfoFactory`; `oracle.rs` is a second reading of them.
 
+#[cfg(test)]
+mod oracle;
 #[cfg(test)]
 mod tests;
 

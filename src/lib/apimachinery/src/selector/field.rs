@@ -27,13 +27,13 @@ impl FieldSelector {
     /// # Errors
     /// A malformed selector or more than 1,000 terms.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        let mut terms = Vec::new();
-        for part in (Parts { rest: Some(text) }).filter(|part| !part.is_empty()) {
-            if terms.len() == MAX_TERMS {
-                return Err(SelectorError(format!("more than {MAX_TERMS} terms")));
-            }
-            terms.push(FieldTerm::parse(part)?);
+        let mut parts: Vec<&str> = Parts { rest: Some(text) }.filter(|part| !part.is_empty()).take(MAX_TERMS + 1).collect();
+        if parts.len() > MAX_TERMS {
+            return Err(SelectorError(format!("more than {MAX_TERMS} terms")));
         }
+        // As upstream: the order decides which name is authorized when a selector asks for several.
+        parts.sort_unstable();
+        let mut terms = parts.into_iter().map(FieldTerm::parse).collect::<Result<Vec<_>, _>>()?;
         // Upstream takes `=` alone for a selector of everything.
         if terms.iter().all(|term| term.field.is_empty() && term.value.is_empty() && !term.negated) {
             terms.clear();

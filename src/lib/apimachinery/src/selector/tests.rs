@@ -190,6 +190,7 @@ fn field_selectors_parse_and_match() {
     assert!(!selector.matches(object("c")));
     assert_eq!(parse(r"a=\,\=\\,b=c").expect("escapes").terms[0].value, r",=\");
     assert_eq!(parse(r"a=\,\=\\,b=c").expect("escapes").to_string(), r"a=\,\=\\,b=c");
+    assert_eq!(parse("n=b,n==z,n=a,m=c").expect("sorted by their text").exact("n"), Some("z"), "as upstream");
     assert!(parse("").expect("empty").is_empty() && parse(",").expect("empty").is_empty());
     assert_eq!(parse("=a").expect("as upstream").terms[0].field, "");
     for bad in ["a", "a=b=c", r"a=\x", r"a=\", "a!b", "a=b,c"] {

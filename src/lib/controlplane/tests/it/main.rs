@@ -7,6 +7,7 @@ mod chain;
 mod custom;
 mod definitions;
 mod discovery;
+mod enumeration;
 mod flow;
 mod health;
 mod identity;

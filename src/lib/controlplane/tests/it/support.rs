@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Decision, Identity, Unauthenticated};
+use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Decision, Identity, ResourceAccess, Unauthenticated};
 use ferrokube_controlplane::{Builder, ControlPlane};
-use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Registry, RequestContext, UserInfo};
+use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Operation, Registry, UserInfo};
 use ferrokube_serve::Response;
 use ferrokube_storage::{Config, Store};
 use http::{HeaderMap, Request};
@@ -17,24 +17,44 @@ use std::sync::{Arc, Mutex};
 #[derive(Default)]
 pub(crate) struct Open {
     pub(crate) contexts: Mutex<Vec<(UserInfo, ferrokube_trace::TraceContext)>>,
+    /// What was written, by operation; `Create v1 default/configmaps/a/`.
+    pub(crate) writes: Mutex<Vec<(Operation, String)>>,
 }
 
 impl Open {
-    fn saw(&self, context: &RequestContext) {
-        self.contexts.lock().unwrap().push((context.user.clone(), context.trace));
+    fn saw(&self, attributes: &Attributes<'_>) {
+        let target = attributes.target;
+        let definition = &target.served.definition;
+        let resource = ResourceAccess {
+            group: &definition.group,
+            version: &target.served.version().name,
+            resource: &definition.plural,
+            subresource: &target.subresource,
+            namespace: target.namespace.as_deref().unwrap_or_default(),
+            name: target.name.as_deref().unwrap_or_default(),
+        };
+        self.writes.lock().unwrap().push((attributes.operation, subject(&resource)));
     }
 }
 
 impl Admission for Open {
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
-        self.saw(attributes.context);
+        self.saw(attributes);
+        self.contexts.lock().unwrap().push((attributes.context.user.clone(), attributes.context.trace));
         assert_ne!(object.name(), "panic", "a write that panics");
         Ok(())
     }
 
-    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(&self, attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+        self.saw(attributes);
         Ok(())
     }
+}
+
+/// A resource as `group/version namespace/plural/name/subresource`.
+pub(crate) fn subject(resource: &ResourceAccess<'_>) -> String {
+    let ResourceAccess { group, version, resource, subresource, namespace, name } = resource;
+    format!("{group}/{version} {namespace}/{resource}/{name}/{subresource}")
 }
 
 /// Every token is a user's name; `admin` is a master, `bad` is nobody's.

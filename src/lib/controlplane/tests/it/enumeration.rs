@@ -1,0 +1,439 @@
+//! Every path shape x method x query: the attributes that were authorized, against what ran. The first are seen by an authorizer, the second by admission,
+//! by computed resources and mounted routes, and by the answers of reads; no value is read twice.
+
+use crate::support::{Answer, Server, subject};
+use ferrokube_apimachinery::document::Document;
+use ferrokube_auth::{Access, Authorizer, Decision};
+use ferrokube_controlplane::{Answer as Answering, Route, RouteRequest};
+use ferrokube_registry::catalog::VirtualFuture;
+use ferrokube_registry::{Operation, RequestContext, Target, Virtual};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];
+
+/// What may be asked of the authorizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Everything,
+    Reads,
+    Nothing,
+}
+
+/// One question: the verb, and a subject or a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Asked {
+    verb: String,
+    subject: Option<String>,
+    path: String,
+}
+
+/// Remembers what was asked and what ran.
+struct Recorder {
+    mode: Mutex<Mode>,
+    asked: Mutex<Vec<Asked>>,
+    computed: Mutex<Vec<String>>,
+    routed: Mutex<Vec<String>>,
+}
+
+impl Authorizer for Recorder {
+    fn authorize(&self, access: &Access<'_>) -> Decision {
+        let asked = Asked { verb: access.verb.to_owned(), subject: access.resource.as_ref().map(subject), path: access.path.to_owned() };
+        self.asked.lock().unwrap().push(asked);
+        let is_allowed = match *self.mode.lock().unwrap() {
+            Mode::Everything => true,
+            Mode::Reads => matches!(access.verb, "get" | "list" | "watch"),
+            Mode::Nothing => false,
+        };
+        if is_allowed { Decision::Allow("test".into()) } else { Decision::NoOpinion(String::new()) }
+    }
+}
+
+struct Computed(Arc<Recorder>);
+
+impl Virtual for Computed {
+    fn create<'a>(&'a self, _context: &'a RequestContext, target: &'a Target, object: Document) -> VirtualFuture<'a> {
+        self.0.computed.lock().unwrap().push(format!("{}/{}", target.served.definition.plural, target.subresource));
+        Box::pin(std::future::ready(Ok(object)))
+    }
+}
+
+struct Mounted(Arc<Recorder>);
+
+impl Route for Mounted {
+    fn answer<'a>(&'a self, request: RouteRequest) -> Answering<'a> {
+        self.0.routed.lock().unwrap().push(request.path);
+        Box::pin(std::future::ready(Ok(http::Response::new(ferrokube_serve::empty()))))
+    }
+}
+
+/// A resource that the paths are made of, and bodies that its writes take.
+struct Root {
+    base: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+}
+
+const ROOTS: [Root; 9] = [
+    Root { base: "/api/v1", plural: "configmaps", kind: "ConfigMap", namespaced: true },
+    Root { base: "/api/v1", plural: "serviceaccounts", kind: "ServiceAccount", namespaced: true },
+    Root { base: "/api/v1", plural: "resourcequotas", kind: "ResourceQuota", namespaced: true },
+    Root { base: "/api/v1", plural: "namespaces", kind: "Namespace", namespaced: false },
+    Root { base: "/apis/rbac.authorization.k8s.io/v1", plural: "clusterroles", kind: "ClusterRole", namespaced: false },
+    Root { base: "/apis/authorization.k8s.io/v1", plural: "selfsubjectaccessreviews", kind: "SelfSubjectAccessReview", namespaced: false },
+    Root { base: "/apis/example.com/v1", plural: "widgets", kind: "Widget", namespaced: true },
+    Root { base: "/apis/example.com/v1", plural: "namespaces", kind: "Gadget", namespaced: false },
+    Root { base: "/apis/none.example.com/v1", plural: "things", kind: "Thing", namespaced: true },
+];
+
+impl Root {
+    fn api_version(&self) -> String {
+        self.base.trim_start_matches("/apis/").trim_start_matches("/api/").to_owned()
+    }
+
+    fn collection(&self, namespace: &str) -> String {
+        let Self { base, plural, namespaced, .. } = self;
+        if *namespaced { format!("{base}/namespaces/{namespace}/{plural}") } else { format!("{base}/{plural}") }
+    }
+
+    fn object(&self, name: &str) -> Value {
+        json!({"apiVersion": self.api_version(), "kind": self.kind, "metadata": {"name": name}, "spec": {}})
+    }
+}
+
+fn definition(root: &Root) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let subresources = json!({"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema, "subresources": subresources});
+    let scope = if root.namespaced { "Namespaced" } else { "Cluster" };
+    let singular = root.kind.to_lowercase();
+    let names = json!({"plural": root.plural, "singular": singular, "kind": root.kind, "listKind": format!("{}List", root.kind)});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{}.example.com", root.plural)},
+        "spec": {"group": "example.com", "scope": scope, "names": names, "versions": [version]},
+    })
+}
+
+/// A request of the enumeration.
+struct Request<'a> {
+    method: &'static str,
+    path: String,
+    query: &'static str,
+    body: &'a Value,
+}
+
+/// The server, what it holds, and what happened on it.
+struct World {
+    server: Server,
+    recorder: Arc<Recorder>,
+    /// Answers of `verb depth`, so that the enumeration is seen to reach them.
+    reached: BTreeMap<String, u32>,
+}
+
+impl World {
+    async fn new() -> Self {
+        let recorder = Arc::new(Recorder { mode: Mutex::new(Mode::Everything), asked: Mutex::default(), computed: Mutex::default(), routed: Mutex::default() });
+        let server = Server::with(|builder| builder.authorizer(recorder.clone()).route("/mounted/", false, Arc::new(Mounted(recorder.clone())))).await;
+        let catalog = server.registry.catalog();
+        catalog.put_virtual("", "serviceaccounts", "token", Arc::new(Computed(recorder.clone())));
+        catalog.put_virtual("authorization.k8s.io", "selfsubjectaccessreviews", "", Arc::new(Computed(recorder.clone())));
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        for root in ROOTS.iter().filter(|root| root.base.contains("/example.com")) {
+            assert_eq!(server.post(definitions, &definition(root)).await.code, 201);
+        }
+        let stored = |root: &&Root| !matches!(root.plural, "things" | "selfsubjectaccessreviews");
+        for root in ROOTS.iter().filter(stored) {
+            for name in ["alpha", "beta"] {
+                let made = server.post(&root.collection("default"), &root.object(name)).await;
+                assert_eq!(made.code, 201, "{}: {}", root.plural, made.text());
+            }
+        }
+        Self { server, recorder, reached: BTreeMap::new() }
+    }
+
+    fn clear(&self) {
+        self.recorder.asked.lock().unwrap().clear();
+        self.recorder.computed.lock().unwrap().clear();
+        self.recorder.routed.lock().unwrap().clear();
+        self.server.admission.writes.lock().unwrap().clear();
+    }
+
+    /// Sends a request; of a watch that answers only the first event is read.
+    async fn send(&self, request: &Request<'_>) -> Answer {
+        self.clear();
+        let kind = if request.method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let body = if matches!(request.method, "POST" | "PUT" | "PATCH") { request.body.to_string() } else { String::new() };
+        let question = if request.query.is_empty() { "" } else { "?" };
+        let sent = http::Request::builder()
+            .method(request.method)
+            .uri(format!("{}{question}{}", request.path, request.query))
+            .header("authorization", "Bearer somebody")
+            .header("content-type", kind)
+            .body(ferrokube_serve::full(body))
+            .unwrap();
+        let (head, mut body) = self.server.plane.call(sent).await.into_parts();
+        let is_watch = self.recorder.asked.lock().unwrap().first().is_some_and(|asked| asked.verb == "watch");
+        let bytes = if is_watch && head.status.is_success() {
+            // The clock stands still: this ends when nothing is on its way.
+            match tokio::time::timeout(Duration::from_secs(1), body.frame()).await {
+                Ok(Some(frame)) => frame.unwrap().into_data().unwrap().into_bytes(),
+                _ => bytes::Bytes::new(),
+            }
+        } else {
+            body.collect().await.unwrap().to_bytes()
+        };
+        Answer { code: head.status.as_u16(), headers: head.headers, bytes }
+    }
+
+    /// Checks that what ran is what was asked about.
+    fn check(&mut self, request: &Request<'_>, answer: &Answer, mode: Mode) {
+        let what = format!("{} {}?{} ({mode:?}): {} {}", request.method, request.path, request.query, answer.code, answer.text());
+        let asked = self.recorder.asked.lock().unwrap().clone();
+        let writes = self.server.admission.writes.lock().unwrap().clone();
+        let (computed, routed) = (self.recorder.computed.lock().unwrap().clone(), self.recorder.routed.lock().unwrap().clone());
+        let is_success = (200..300).contains(&answer.code);
+        let Some(first) = asked.first() else {
+            let is_open = ["/healthz", "/livez", "/readyz", "/version", "/version/"].contains(&request.path.as_str());
+            assert!(is_open || !is_success, "nothing was asked: {what}");
+            assert!(writes.is_empty() && computed.is_empty() && routed.is_empty(), "{what}");
+            return;
+        };
+        assert!(mode != Mode::Nothing || !is_success, "{what}");
+        assert!(mode != Mode::Nothing || (writes.is_empty() && computed.is_empty() && routed.is_empty()), "{what}");
+        assert!(mode != Mode::Reads || (writes.is_empty() && computed.is_empty()), "{what}");
+        for (operation, subject) in &writes {
+            assert!(asked.iter().any(|asked| allows(asked, *operation, subject)), "{operation:?} {subject} was not asked about, but {asked:?}: {what}");
+        }
+        for computed in &computed {
+            let ends = first.subject.as_ref().is_some_and(|subject| {
+                let (plural, subresource) = computed.split_once('/').unwrap();
+                subject.contains(&format!("/{plural}/")) && subject.ends_with(&format!("/{subresource}"))
+            });
+            assert!(first.verb == "create" && ends, "{computed} ran for {first:?}: {what}");
+        }
+        for path in &routed {
+            assert_eq!((path, first.subject.is_none()), (&first.path, true), "{what}");
+        }
+        if is_success && request.method != "HEAD" {
+            self.check_answer(first, answer, &what);
+        }
+    }
+
+    /// Checks that an answer is about what was asked.
+    fn check_answer(&mut self, asked: &Asked, answer: &Answer, what: &str) {
+        let Some(subject) = &asked.subject else { return };
+        let (group_version, rest) = subject.split_once(' ').unwrap();
+        let [namespace, plural, name, subresource] = rest.split('/').collect::<Vec<_>>()[..] else { panic!("{rest}") };
+        let depth = ["collection", "object", "subresource"][usize::from(!name.is_empty()) + usize::from(!subresource.is_empty())];
+        *self.reached.entry(format!("{} {depth}", asked.verb)).or_default() += 1;
+        let root = ROOTS.iter().find(|root| root.plural == plural && format!("/{}", root.api_version()).ends_with(group_version)).expect(what);
+        let answered: Vec<Value> = serde_json::Deserializer::from_slice(&answer.bytes).into_iter().collect::<Result<_, _>>().expect(what);
+        let object = |object: &Value, typed: bool| {
+            assert!(!typed || object["kind"] == root.kind || object["kind"] == "Scale" || !subresource.is_empty(), "{what}");
+            if root.namespaced && !namespace.is_empty() {
+                assert_eq!(object["metadata"]["namespace"], namespace, "{what}");
+            }
+            if !name.is_empty() {
+                assert_eq!(object["metadata"]["name"], name, "{what}");
+            }
+        };
+        for answered in &answered {
+            match asked.verb.as_str() {
+                "get" | "update" | "patch" => object(answered, true),
+                "list" | "deletecollection" => {
+                    assert_eq!(answered["kind"], format!("{}List", root.kind), "{what}");
+                    answered["items"].as_array().unwrap().iter().for_each(|item| object(item, false));
+                }
+                "watch" => {
+                    assert_eq!(answered["type"], "ADDED", "{what}");
+                    object(&answered["object"], true);
+                }
+                "create" => assert!(answered["kind"] == root.kind || !subresource.is_empty(), "{what}"),
+                "delete" => assert!(answered["kind"] == "Status" || answered["kind"] == root.kind, "{what}"),
+                verb => panic!("{verb} ran: {what}"),
+            }
+        }
+    }
+}
+
+/// Whether an answer to this question covers a write that admission saw.
+fn allows(asked: &Asked, operation: Operation, wrote: &str) -> bool {
+    let Some(subject) = &asked.subject else { return false };
+    let parts = |text: &str| text.split([' ', '/']).map(str::to_owned).collect::<Vec<_>>();
+    let (asked_parts, wrote_parts) = (parts(subject), parts(wrote));
+    // Group, version, namespace, plural, name, subresource.
+    let is_same = |at: usize| asked_parts[at] == wrote_parts[at];
+    let is_namespace_itself = asked_parts[3] == "namespaces" && asked_parts[0].is_empty() && asked_parts[2] == asked_parts[4] && wrote_parts[2].is_empty();
+    let is_place = is_same(0) && is_same(1) && (is_same(2) || is_namespace_itself) && is_same(3) && is_same(5);
+    let is_named = is_same(4) && !asked_parts[4].is_empty();
+    let is_collection = asked_parts[4].is_empty();
+    is_place
+        && match operation {
+            Operation::Create => asked.verb == "create" && (is_named || is_collection),
+            Operation::Update => matches!(asked.verb.as_str(), "update" | "patch") && is_named,
+            Operation::Delete => (asked.verb == "delete" && is_named) || (asked.verb == "deletecollection" && is_collection),
+            Operation::Connect => false,
+        }
+}
+
+const TAILS: [&str; 9] = ["", "/alpha", "/alpha/status", "/alpha/scale", "/alpha/token", "/alpha/finalize", "/alpha/nothing", "/alpha/status/more", "/fresh"];
+
+/// Odd ways to write a path.
+fn variants(base: &str, middle: &str, tail: &str) -> [String; 7] {
+    [
+        format!("{base}{middle}{tail}/"),
+        format!("{base}/{middle}{tail}"),
+        format!("/{base}{middle}{tail}"),
+        format!("{base}{middle}{}", tail.replacen('/', "%2f", 1)),
+        format!("{base}{}{tail}", middle.replacen('/', "%2F", 1)),
+        format!("{base}{middle}{}", tail.replacen('/', "/./", 1)),
+        format!("{base}{middle}{}", tail.replacen('/', "//", 1)),
+    ]
+}
+
+/// Paths of a root as they should be written, and otherwise.
+fn paths(root: &Root) -> (Vec<(String, usize)>, Vec<(String, usize)>) {
+    let (mut plain, mut odd) = (Vec::new(), Vec::new());
+    for prefix in ["", "/watch", "/proxy"] {
+        for namespace in ["", "/namespaces/default"] {
+            for (at, tail) in TAILS.iter().enumerate() {
+                let middle = format!("{prefix}{namespace}/{}", root.plural);
+                plain.push((format!("{}{middle}{tail}", root.base), at));
+                odd.extend(variants(root.base, &middle, tail).map(|path| (path, at)));
+            }
+        }
+    }
+    (plain, odd)
+}
+
+const QUERIES: [&str; 7] = [
+    "dryRun=All",
+    "dryRun=All&watch=1",
+    "dryRun=All&watch=false",
+    "dryRun=All&fieldSelector=metadata.name%3Dbeta",
+    "dryRun=All&watch=&fieldSelector=metadata.name%3Dbeta,metadata.name%3Dalpha",
+    "dryRun=All&limit=x&fieldSelector=metadata.name%3Dbeta",
+    "dryRun=All&fieldManager=m&labelSelector=a%20in",
+];
+
+/// The body for a path's tail: objects for objects, what subresources take for them.
+async fn bodies(world: &World, root: &Root) -> Vec<Value> {
+    let stored = world.server.get(&format!("{}/alpha", root.collection("default"))).await;
+    let object = if stored.code == 200 { stored.json() } else { root.object("alpha") };
+    let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "alpha"}, "spec": {"replicas": 2}});
+    let tail = |tail: &&str| match *tail {
+        "" | "/fresh" => root.object("fresh"),
+        "/alpha/scale" => scale.clone(),
+        "/alpha/token" => json!({}),
+        _ => object.clone(),
+    };
+    TAILS.iter().map(tail).collect()
+}
+
+#[tokio::test]
+async fn what_runs_is_what_was_authorized() {
+    let mut world = World::new().await;
+    let before = world.server.registry.store().revision();
+    // Nothing waits for the disk from here on.
+    tokio::time::pause();
+    let (mut sent, started) = (0, Instant::now());
+    for root in &ROOTS {
+        *world.recorder.mode.lock().unwrap() = Mode::Everything;
+        let bodies = bodies(&world, root).await;
+        let (plain, odd) = paths(root);
+        let all = plain.iter().map(|path| (path, &QUERIES[..])).chain(odd.iter().map(|path| (path, &QUERIES[..1])));
+        for ((path, tail), queries) in all {
+            for (method, query) in METHODS.iter().flat_map(|method| queries.iter().map(move |query| (*method, *query))) {
+                if queries.len() == 1 && matches!(method, "HEAD" | "TRACE" | "OPTIONS") {
+                    continue;
+                }
+                let request = Request { method, path: path.clone(), query, body: &bodies[*tail] };
+                // Reads are told from writes by a caller who may only read, and who writes in earnest.
+                for mode in [Mode::Everything, Mode::Reads, Mode::Nothing] {
+                    let repeats = mode == Mode::Everything || query == QUERIES[0];
+                    if !repeats {
+                        continue;
+                    }
+                    *world.recorder.mode.lock().unwrap() = mode;
+                    let request = Request { query: if mode == Mode::Everything { query } else { "" }, path: request.path.clone(), ..request };
+                    let answer = world.send(&request).await;
+                    world.check(&request, &answer, mode);
+                    sent += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(world.server.registry.store().revision(), before, "dry runs and refusals write nothing");
+    eprintln!("{sent} requests in {:?}: {:?}", started.elapsed(), world.reached);
+    for reached in ["get object", "get subresource", "list collection", "list object", "watch collection", "watch object", "create collection"] {
+        assert!(world.reached.contains_key(reached), "{reached}: {:?}", world.reached);
+    }
+    for reached in ["create subresource", "update object", "update subresource", "patch object", "patch subresource", "delete object"] {
+        assert!(world.reached.contains_key(reached), "{reached}: {:?}", world.reached);
+    }
+    assert!(world.reached.contains_key("deletecollection collection"));
+}
+
+#[tokio::test]
+async fn paths_that_are_no_resources_run_as_authorized() {
+    let mut world = World::new().await;
+    let paths = [
+        "/",
+        "//",
+        "/api",
+        "/api/",
+        "/api//",
+        "//api",
+        "/apis",
+        "/apis/",
+        "/apis/example.com",
+        "/apis%2fexample.com",
+        "/apis/example.com/v1",
+        "/apis/example.com//v1",
+        "/api/v1",
+        "/api/v1/",
+        "/api/v1//",
+        "/version",
+        "/version/",
+        "/version/x",
+        "/healthz",
+        "/healthz/",
+        "/healthz/ping",
+        "/livez",
+        "/readyz",
+        "/metrics",
+        "/metrics/",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openapi//v3",
+        "/mounted",
+        "/mounted/",
+        "/mounted/a",
+        "/mounted//a",
+        "/mounted/%2e%2e/api",
+        "/mounted%2fa",
+        "/index.html",
+        "/nope",
+    ];
+    for mode in [Mode::Everything, Mode::Reads, Mode::Nothing] {
+        *world.recorder.mode.lock().unwrap() = mode;
+        for path in paths {
+            for (method, query) in METHODS.iter().flat_map(|method| ["", "watch=1"].map(|query| (*method, query))) {
+                let request = Request { method, path: path.to_owned(), query, body: &json!({}) };
+                let answer = world.send(&request).await;
+                world.check(&request, &answer, mode);
+                let decoded = path.replace("%2f", "/").replace("%2e", ".");
+                let asked = world.recorder.asked.lock().unwrap().clone();
+                for asked in asked {
+                    assert_eq!(asked, Asked { verb: method.to_lowercase(), subject: None, path: decoded.clone() }, "{method} {path}");
+                }
+            }
+        }
+    }
+}
