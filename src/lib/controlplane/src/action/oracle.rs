@@ -321,7 +321,7 @@ fn query(random: &mut Random) -> (Vec<(String, String)>, String) {
 }
 
 #[test]
-fn the_parser_agrees_with_a_second_reading_of_upstreams_rules() {
+fn fault_50_the_parser_agrees_with_a_second_reading_of_upstreams_rules() {
     let mut random = Random(14);
     let mut seen = std::collections::BTreeMap::<String, u32>::new();
     for _ in 0..REQUESTS {

@@ -117,7 +117,8 @@ fn plan(shared: &Shared, exchange: &Exchange) -> Plan {
 /// Records how the request ended; for a watch, that its answer began (its end is recorded by the stream).
 pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
     let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
-    let streams = exchange.action.is_long_running() && response.status().is_success();
+    // Whoever streams says so: its end is recorded by the stream.
+    let streams = exchange.audit.ending.is_some() && response.status().is_success();
     let stage = match (exchange.audit.panicked, streams) {
         (true, _) => Stage::Panic,
         (false, true) => Stage::ResponseStarted,
@@ -259,8 +260,8 @@ pub(crate) struct Ending {
 impl Ending {
     /// For a request that is about to stream; `None` when its end is not recorded.
     pub(crate) fn of(shared: &Arc<Shared>, exchange: &mut Exchange) -> Option<Self> {
-        let plan = exchange.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
         let late = exchange.audit.ending.get_or_insert_default().clone();
+        let plan = exchange.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
         Some(Self {
             shared: Arc::clone(shared),
             plan,

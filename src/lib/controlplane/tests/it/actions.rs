@@ -36,7 +36,7 @@ fn widgets() -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_reader_cannot_write_through_the_legacy_watch_prefix() {
+async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let audit = AuditLog::open(Config { policy: Policy::parse(EVERYTHING).unwrap(), ..Config::new(&path) }).unwrap();

@@ -297,8 +297,11 @@ fn variants(base: &str, middle: &str, tail: &str) -> [String; 7] {
     ]
 }
 
+/// A path, and which of [`TAILS`] it has.
+type Tailed = (String, usize);
+
 /// Paths of a root as they should be written, and otherwise.
-fn paths(root: &Root) -> (Vec<(String, usize)>, Vec<(String, usize)>) {
+fn paths(root: &Root) -> (Vec<Tailed>, Vec<Tailed>) {
     let (mut plain, mut odd) = (Vec::new(), Vec::new());
     for prefix in ["", "/watch", "/proxy"] {
         for namespace in ["", "/namespaces/default"] {
@@ -337,7 +340,7 @@ async fn bodies(world: &World, root: &Root) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn what_runs_is_what_was_authorized() {
+async fn fault_50_what_runs_is_what_was_authorized() {
     let mut world = World::new().await;
     let before = world.server.registry.store().revision();
     // Nothing waits for the disk from here on.
@@ -381,7 +384,7 @@ async fn what_runs_is_what_was_authorized() {
 }
 
 #[tokio::test]
-async fn paths_that_are_no_resources_run_as_authorized() {
+async fn fault_50_paths_that_are_no_resources_run_as_authorized() {
     let mut world = World::new().await;
     let paths = [
         "/",
