@@ -1,0 +1,111 @@
+"""Normalize answers, compare them, group what differs."""
+
+import json
+import re
+
+TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")
+UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+SUFFIX = re.compile(r"^(gen-)[bcdfghjklmnpqrstvwxz2456789]{5}$")
+AGE = re.compile(r"^(\d+[smhdy])+$|^<unknown>$|^<invalid>$")
+HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary"]
+RECENT = 300
+
+
+class Names:
+    """Numbers for values that each server chooses itself: equal structure means equal numbers."""
+
+    def __init__(self):
+        self.numbers = {}
+
+    def number(self, kind, value):
+        return self.numbers.setdefault((kind, value), f"<{kind} {sum(1 for key in self.numbers if key[0] == kind) + 1}>")
+
+
+class Normal:
+    def __init__(self, started):
+        self.names, self.started = Names(), started
+
+    def answer(self, answer):
+        headers = {name: ", ".join(answer.headers.get_all(name) or []) for name in HEADERS}
+        document = answer.json()
+        if document is None:
+            body = self.text(answer.body.decode("utf-8", "replace"))
+        else:
+            body = self.value(document, "")
+        return {"status": answer.status, "headers": {name: self.text(value) for name, value in headers.items() if value}, "body": body}
+
+    def value(self, value, key):
+        if isinstance(value, dict):
+            return {name: self.value(part, name) for name, part in value.items()}
+        if isinstance(value, list):
+            items = [self.value(part, key) for part in value]
+            return sorted(items, key=lambda item: json.dumps(item, sort_keys=True)) if key == "causes" else items
+        if isinstance(value, str):
+            return self.string(value, key)
+        return value
+
+    def string(self, value, key):
+        if key in ("resourceVersion", "metadata.resourceVersion") and value.isdigit() and value != "0":
+            return self.names.number("revision", value)
+        if key == "uid" and UID.fullmatch(value):
+            return self.names.number("uid", value)
+        if key in ("continue", "token") and len(value) > 8:
+            return f"<{key}>"
+        if TIME.match(value) and value[:10] >= self.started[:10]:
+            return "<now>"
+        if SUFFIX.match(value):
+            return self.names.number("generated", value)
+        if key == "cells" and AGE.match(value):
+            return "<age>"
+        if key == "remainingItemCount":
+            return value
+        return self.text(value)
+
+    def text(self, text):
+        text = UID.sub(lambda match: self.names.number("uid", match[0]), text)
+        text = re.sub(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b", lambda match: self.names.number("generated", match[0]), text)
+        return re.sub(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>", text)
+
+
+def differences(left, right, path=""):
+    """Paths with both values; list positions are left out of the path."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        found = []
+        for name in sorted(set(left) | set(right)):
+            found += differences(left.get(name, ABSENT), right.get(name, ABSENT), f"{path}.{name}")
+        return found
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        return [found for a, b in zip(left, right) for found in differences(a, b, f"{path}[]")]
+    if left == right and type(left) is type(right):
+        return []
+    return [(path, left, right)]
+
+
+class Absent:
+    def __repr__(self):
+        return "<absent>"
+
+
+ABSENT = Absent()
+
+
+def shape(text):
+    """A text with what varies between examples taken out."""
+    text = json.dumps(text) if not isinstance(text, (str, Absent)) else str(text)
+    text = re.sub(r"\"[^\"]*\"", "Q", text)
+    text = re.sub(r"s[0-9a-f]+-\d+|<[a-z]+ \d+>", "N", text)
+    text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "0", text)
+    return text[:160]
+
+
+def signature(request, left, right, found):
+    """What a difference is about: the same for all examples of one cause, as far as can be told."""
+    resource = request["resource"]
+    if left["status"] != right["status"]:
+        message = lambda answer: shape(answer["body"].get("message", "")) if isinstance(answer["body"], dict) and answer["body"].get("kind") == "Status" else ""
+        return f"{request['what']} {resource} status {left['status']}:{message(left)[:80]} | {right['status']}:{message(right)[:80]}"
+    path, a, b = found[0]
+    if path.endswith(".message"):
+        return f"{request['what']} {resource} {left['status']} {path} {shape(a)[:110]} | {shape(b)[:110]}"
+    scalar = lambda value: shape(value)[:50] if not isinstance(value, (dict, list)) else type(value).__name__
+    return f"{request['what']} {resource} {left['status']} {path} {scalar(a)} | {scalar(b)}"

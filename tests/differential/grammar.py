@@ -1,0 +1,528 @@
+"""Sequences of requests: which verbs on which objects, with which options."""
+
+import json
+
+from values import ODD, broken, null_some
+
+JSON = "application/json"
+PATCHES = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+ACCEPTS = [JSON] * 6 + [
+    "application/json;as=Table;v=v1;g=meta.k8s.io",
+    "application/json;as=Table;v=v1;g=meta.k8s.io",
+    "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+    "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+    "application/json;as=Table;v=v2;g=meta.k8s.io",
+    "*/*",
+    "text/html",
+    "application/json;q=0.5, */*",
+]
+SELECTORS = ["a=b", "a!=b", "a in (b,c)", "!a", "a", "a notin (b)", "a=b,c", "a==b", "A_b=c", "-a=b", "a in ()", "a=b=c", "x/y/z=1", "a>1", "a<x", ",", "a in (b", "seq"]
+FIELDS = ["metadata.name=a", "metadata.name!=a", "metadata.namespace=x", "spec.x=1", "metadata.name", "metadata.name=a,metadata.name=b", "=", "type=Opaque", "reason=x", "status.phase=Active"]
+CERTIFICATE_REQUEST = (
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIaE1JR0pBZ0VBTUNjeEZUQVRCZ05WQkFNTURHUnBabVpsY21WdWRHbGhiREVPTUF3R0Ex"
+    "VUVDZ3dGZEdWegpkSE13V1RBVEJnY3Foa2pPUFFJQkJnZ3Foa2pPUFFNQkJ3TkNBQVRPa1duWi9tNW15aStiN3RySGcvckd2THdCClNzcTZzSDlCSC9tUERQ"
+    "WHZCajZFYWVmRTZiTlpoanpBdWtCS1RUT3FycUwwUEpxZnp1OHZHVTBsMUJza29BQXcKQ2dZSUtvWkl6ajBFQXdJRFJ3QXdSQUlnRXlSV1o4WmhyYlZETlA0"
+    "aitSRnZPc2I5TWZxUXlQaWFrbU1XUEpjTQpsVTRDSUVOS3RwdHZSTXp5YUx5VGNJalp2ejZNUm1CNmJlZTdiT2l0MUJtcVpwalkKLS0tLS1FTkQgQ0VSVElG"
+    "SUNBVEUgUkVRVUVTVC0tLS0tCg=="
+)
+
+
+class Kind:
+    def __init__(self, group, version, resource, kind, namespaced, base, status=False, subresources=(), verbs="full", strategic=True):
+        self.group, self.version, self.resource, self.kind, self.namespaced = group, version, resource, kind, namespaced
+        self.base, self.status, self.subresources, self.verbs, self.strategic = base, status, subresources, verbs, strategic
+
+    @property
+    def api_version(self):
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def collection(self, namespace):
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{root}/namespaces/{namespace}/{self.resource}" if self.namespaced else f"{root}/{self.resource}"
+
+
+def rules(random):
+    rule = {"apiGroups": random.choice([[""], ["apps"], ["*"], []]), "resources": random.choice([["pods"], ["pods", "pods/log"], ["*"]]), "verbs": random.choice([["get"], ["*"], ["get", "list"]])}
+    if random.random() < 0.2:
+        rule = {"nonResourceURLs": ["/x"], "verbs": ["get"]}
+    return {"rules": [rule] * random.choice([0, 1, 1, 2])}
+
+
+def binding(kind):
+    def base(random, namespace):
+        subject = random.choice([{"kind": "User", "name": "u", "apiGroup": "rbac.authorization.k8s.io"}, {"kind": "ServiceAccount", "name": "s", "namespace": namespace}, {"kind": "Group", "name": "g"}])
+        return {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": random.choice(kind), "name": "r"}, "subjects": [subject] * random.choice([0, 1, 1, 2])}
+    return base
+
+
+def secret(random, _):
+    return random.choice([
+        {"data": {"a": "YQ=="}},
+        {"stringData": {"a": "b"}, "type": "Opaque"},
+        {"type": "kubernetes.io/basic-auth", "stringData": {"username": "u", "password": "p"}},
+        {"type": "kubernetes.io/tls", "data": {"tls.crt": "", "tls.key": ""}},
+        {"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "{}"}},
+        {"type": "kubernetes.io/ssh-auth", "stringData": {"ssh-privatekey": "k"}},
+        {"immutable": True, "data": {"a": "YQ=="}},
+    ])
+
+
+def event(random, namespace):
+    reference = {"kind": "ConfigMap", "namespace": namespace, "name": "a", "apiVersion": "v1"}
+    if random.random() < 0.5:
+        return {"involvedObject": reference, "reason": "r", "message": "m", "type": "Normal", "source": {"component": "c"}, "count": 1}
+    return {"involvedObject": reference, "reason": "r", "action": "a", "eventTime": "2024-01-02T03:04:05.000006Z", "reportingComponent": "example.com/c", "reportingInstance": "i", "type": "Warning"}
+
+
+def new_event(random, namespace):
+    reference = {"kind": "ConfigMap", "namespace": namespace, "name": "a", "apiVersion": "v1"}
+    return {"regarding": reference, "reason": "r", "action": "a", "eventTime": "2024-01-02T03:04:05.000006Z", "reportingController": "example.com/c", "reportingInstance": "i", "type": "Normal", "note": "n"}
+
+
+def quota(random, _):
+    hard = random.choice([{"configmaps": "50"}, {"count/configmaps": "9", "secrets": "7"}, {"requests.cpu": "1", "limits.memory": "1Gi"}, {"pods": "3"}, {}])
+    spec = {"hard": hard}
+    if random.random() < 0.4:
+        spec["scopes"] = random.choice([["Terminating"], ["BestEffort"], ["NotBestEffort", "NotTerminating"], ["Terminating", "NotTerminating"], ["x"]])
+    if random.random() < 0.3:
+        spec["scopeSelector"] = {"matchExpressions": [{"scopeName": random.choice(["PriorityClass", "Terminating", "x"]), "operator": random.choice(["In", "Exists", "DoesNotExist", "x"]), "values": random.choice([[], ["a"]])}]}
+    return {"spec": spec}
+
+
+def lease(random, _):
+    spec = {"holderIdentity": "h", "leaseDurationSeconds": random.choice([15, 15, 0, -1]), "acquireTime": "2024-01-02T03:04:05.000006Z", "renewTime": "2024-01-02T03:04:05.000006Z", "leaseTransitions": random.choice([0, 1, -1])}
+    return {"spec": {key: value for key, value in spec.items() if random.random() < 0.8}}
+
+
+def signing(random, _):
+    signer = random.choice(["kubernetes.io/kube-apiserver-client", "example.com/s", "kubernetes.io/legacy-unknown", "x", "kubernetes.io/kubelet-serving"])
+    return {"spec": {"request": CERTIFICATE_REQUEST, "signerName": signer, "usages": random.choice([["client auth"], ["digital signature", "client auth"], [], ["x"], ["server auth"]]), **({"expirationSeconds": random.choice([600, 3600, 1])} if random.random() < 0.5 else {})}}
+
+
+def schema(random, depth=0):
+    """A structural schema, more or less."""
+    kind = random.choice(["string", "integer", "number", "boolean", "object", "array"] if depth < 3 else ["string", "integer"])
+    made = {"type": kind}
+    if kind == "object":
+        made["properties"] = {name: schema(random, depth + 1) for name in random.sample(["a", "b", "c", "d"], random.choice([1, 2, 3]))}
+        if random.random() < 0.2:
+            made["required"] = random.choice([["a"], ["z"], []])
+        if random.random() < 0.15:
+            made["x-kubernetes-preserve-unknown-fields"] = random.choice([True, False])
+        if random.random() < 0.15:
+            made = {"type": "object", "additionalProperties": schema(random, depth + 1)}
+    elif kind == "array":
+        made["items"] = schema(random, depth + 1)
+        if random.random() < 0.4:
+            made["x-kubernetes-list-type"] = random.choice(["atomic", "set", "map", "x"])
+            if made["x-kubernetes-list-type"] == "map":
+                made["x-kubernetes-list-map-keys"] = random.choice([["a"], ["a", "b"], []])
+        if random.random() < 0.3:
+            made["maxItems"] = random.choice([1, 3, 100])
+    elif kind == "string":
+        for name, values in (("enum", [["a", "b"], ["a", "a"], []]), ("pattern", ["^[a-z]+$", "("]), ("maxLength", [1, 10]), ("minLength", [1, 5]), ("format", ["date-time", "date", "uuid", "byte", "ipv4", "int-or-string", "unknown"])):
+            if random.random() < 0.15:
+                made[name] = random.choice(values)
+    elif kind in ("integer", "number"):
+        for name, values in (("minimum", [0, 1, 1.5]), ("maximum", [10, 0]), ("multipleOf", [2, 0.1, 0]), ("exclusiveMinimum", [True]), ("format", ["int32", "int64", "float", "double"])):
+            if random.random() < 0.15:
+                made[name] = random.choice(values)
+    for name, values in (("nullable", [True]), ("description", ["d"]), ("default", ["a", 1, {}, [], None, True]), ("anyOf", [[{"minimum": 1}], [{"required": ["a"]}]]), ("not", [{"required": ["b"]}])):
+        if random.random() < 0.07:
+            made[name] = random.choice(values)
+    if random.random() < 0.15:
+        rule = random.choice(["self == self", "self.a > 1", "self.size() > 0", "has(self.a)", "self > 0", "oldSelf == self", "self.all(x, x > 0)", "1 +", "undefined", "self.a.b == 1", "size(self) < 10 && self.exists(x, x == 'a')"])
+        made["x-kubernetes-validations"] = [{"rule": rule, **random.choice([{}, {"message": "m"}, {"messageExpression": "'x' + string(self)"}, {"reason": "FieldValueForbidden"}, {"fieldPath": ".a"}])}]
+    return made
+
+
+def definition(random, _):
+    group = "d.example.com"
+    plural = random.choice(["widgets", "gadgets"]) + "".join(random.choice("abcdefgh") for _ in range(4))
+    names = {"plural": plural, "kind": plural[:1].upper() + plural[1:-1], **random.choice([{}, {"singular": plural[:-1], "listKind": "L" + plural}, {"shortNames": ["w"], "categories": ["all"]}])}
+    spec_schema = schema(random)
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec_schema}}}}]
+    if random.random() < 0.3:
+        versions.append({"name": random.choice(["v2", "v1beta1", "v1"]), "served": random.random() < 0.8, "storage": random.random() < 0.1, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}, **random.choice([{}, {"deprecated": True, "deprecationWarning": "old"}])})
+    if random.random() < 0.4:
+        versions[0]["subresources"] = random.choice([{"status": {}}, {"scale": {"specReplicasPath": ".spec.a", "statusReplicasPath": ".status.b"}}, {"status": {}, "scale": {"specReplicasPath": "spec.a", "statusReplicasPath": ".status.b"}}])
+    if random.random() < 0.3:
+        versions[0]["additionalPrinterColumns"] = [{"name": "A", "type": random.choice(["string", "integer", "date", "x"]), "jsonPath": random.choice([".spec.a", ".metadata.creationTimestamp", "spec", ".spec["])}]
+    if random.random() < 0.2:
+        versions[0]["selectableFields"] = [{"jsonPath": random.choice([".spec.a", ".metadata.name", "spec.a", ".spec"])}]
+    return {"metadata": {"name": f"{plural}.{group}"}, "spec": {"group": group, "scope": random.choice(["Namespaced", "Cluster"]), "names": names, "versions": versions, **random.choice([{}, {}, {"preserveUnknownFields": False}, {"conversion": {"strategy": "None"}}])}}
+
+
+THING = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.diff.example.com"},
+    "spec": {
+        "group": "diff.example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList", "shortNames": ["th"]},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"}},
+                "additionalPrinterColumns": [{"name": "Color", "type": "string", "jsonPath": ".spec.color"}, {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1}],
+                "selectableFields": [{"jsonPath": ".spec.color"}],
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "required": ["color"],
+                                "properties": {
+                                    "color": {"type": "string", "enum": ["red", "blue", ""], "default": "red"},
+                                    "size": {"type": "integer", "minimum": 1, "maximum": 10},
+                                    "ratio": {"type": "number", "multipleOf": 0.5},
+                                    "replicas": {"type": "integer", "format": "int32", "minimum": 0},
+                                    "when": {"type": "string", "format": "date-time"},
+                                    "port": {"x-kubernetes-int-or-string": True},
+                                    "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "x-kubernetes-list-type": "set", "maxItems": 3},
+                                    "parts": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 1}}}},
+                                    "labels": {"type": "object", "additionalProperties": {"type": "string", "pattern": "^[a-z]*$"}},
+                                    "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                                    "maybe": {"type": "string", "nullable": True},
+                                    "one": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+                                },
+                                "x-kubernetes-validations": [{"rule": "!has(self.size) || self.size != 7", "message": "size must not be seven"}, {"rule": "!has(self.replicas) || !has(oldSelf.replicas) || self.replicas >= oldSelf.replicas", "messageExpression": "'replicas shrank from ' + string(oldSelf.replicas)"}],
+                            },
+                            "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}, "phase": {"type": "string", "enum": ["A", "B"]}}},
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+def thing(random, _):
+    values = {
+        "color": ["red", "blue", "green"], "size": [1, 5, 7, 11, 1.5], "ratio": [0.5, 0.3, 1], "replicas": [0, 1, 2**31], "when": ["2024-01-02T03:04:05Z", "x"],
+        "port": [80, "http", 1.5], "tags": [["a"], ["a", "a"], ["toolong"], ["a", "b", "c", "d"]], "parts": [[{"name": "a"}], [{"name": "a"}, {"name": "a"}], [{"count": 1}], [{"name": "a", "count": 2}, {"name": "b"}]],
+        "labels": [{"a": "b"}, {"a": "B"}], "free": [{"x": {"y": [1]}}, {}], "maybe": [None, "x"], "one": [{"a": "x"}, {"b": "x"}, {"a": "x", "b": "y"}, {}], "unknown": [1],
+    }
+    spec = {name: (choices[0] if random.random() < 0.6 else random.choice(choices)) for name, choices in values.items() if random.random() < 0.3}
+    return {"spec": {"color": "red", **spec}}
+
+
+def review(random, _):
+    attributes = {"namespace": "default", "verb": random.choice(["get", "*", ""]), "group": random.choice(["", "apps", "*"]), "resource": random.choice(["pods", "*", ""]), "name": random.choice(["", "a"])}
+    if random.random() < 0.2:
+        attributes["fieldSelector"] = random.choice([{"rawSelector": "a=b"}, {"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]}, {"rawSelector": "a=b", "requirements": []}])
+    spec = {"resourceAttributes": attributes} if random.random() < 0.7 else {"nonResourceAttributes": {"path": "/x", "verb": "get"}}
+    if random.random() < 0.1:
+        spec["nonResourceAttributes"] = {"path": "/x", "verb": "get"}
+    return {"spec": spec}
+
+
+def subject_review(random, namespace):
+    made = review(random, namespace)
+    made["spec"].update(random.choice([{"user": "u"}, {"groups": ["g"]}, {"user": "u", "extra": {"a": ["b"]}}, {}]))
+    return made
+
+
+AUTHORIZATION, RBAC = "authorization.k8s.io", "rbac.authorization.k8s.io"
+KINDS = [
+    Kind("", "v1", "configmaps", "ConfigMap", True, lambda random, _: {"data": {"a": "1"}, **random.choice([{}, {"binaryData": {"b": "YQ=="}}, {"immutable": True}])}),
+    Kind("", "v1", "secrets", "Secret", True, secret),
+    Kind("", "v1", "serviceaccounts", "ServiceAccount", True, lambda random, _: random.choice([{}, {"automountServiceAccountToken": False}, {"imagePullSecrets": [{"name": "x"}]}, {"secrets": [{"name": "y"}]}]), subresources=("token",)),
+    Kind("", "v1", "resourcequotas", "ResourceQuota", True, quota, status=True),
+    Kind("", "v1", "events", "Event", True, event),
+    Kind("", "v1", "namespaces", "Namespace", False, lambda random, _: random.choice([{}, {}, {"spec": {"finalizers": ["kubernetes"]}}, {"spec": {"finalizers": ["x.example.com/y"]}}]), status=True, subresources=("finalize",)),
+    Kind("events.k8s.io", "v1", "events", "Event", True, new_event),
+    Kind("coordination.k8s.io", "v1", "leases", "Lease", True, lease),
+    Kind(RBAC, "v1", "roles", "Role", True, lambda random, _: rules(random)),
+    Kind(RBAC, "v1", "clusterroles", "ClusterRole", False, lambda random, _: {**rules(random), **random.choice([{}, {}, {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}])}),
+    Kind(RBAC, "v1", "rolebindings", "RoleBinding", True, binding(["Role", "ClusterRole", "x"])),
+    Kind(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False, binding(["ClusterRole", "Role"])),
+    Kind("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False, signing, status=True, subresources=("approval",)),
+    Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, definition, status=True, verbs="definitions"),
+    Kind("diff.example.com", "v1", "things", "Thing", True, thing, status=True, subresources=("scale",), strategic=False),
+    Kind(AUTHORIZATION, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False, review, verbs="review"),
+    Kind(AUTHORIZATION, "v1", "subjectaccessreviews", "SubjectAccessReview", False, subject_review, verbs="review"),
+    Kind(AUTHORIZATION, "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview", True, subject_review, verbs="review"),
+    Kind(AUTHORIZATION, "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False, lambda random, _: {"spec": random.choice([{"namespace": "default"}, {}])}, verbs="review"),
+    Kind("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False, lambda *_: {}, verbs="review"),
+    Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False, lambda random, _: {"spec": random.choice([{"token": "x"}, {}, {"token": "x", "audiences": ["a"]}])}, verbs="review"),
+]
+
+
+class Sequence:
+    """Makes one sequence on one kind."""
+
+    def __init__(self, random, kind, schemas, label):
+        self.random, self.kind, self.schemas, self.label = random, kind, schemas, label
+        self.namespace = f"d-{label}"
+        self.requests = []
+        self.last = {}
+
+    # -- objects
+
+    def name(self, alias):
+        return alias if self.kind.namespaced else f"d-{self.label}-{alias}"
+
+    def base(self, alias):
+        made = {"apiVersion": self.kind.api_version, "kind": self.kind.kind, "metadata": {"name": self.name(alias)}}
+        extra = self.kind.base(self.random, self.namespace)
+        metadata = {**made["metadata"], **extra.pop("metadata", {})}
+        return {**made, **extra, "metadata": metadata}
+
+    def object(self, alias):
+        """A whole object: plain, generated from the schema, or broken."""
+        random, made = self.random, self.base(alias)
+        if random.random() < 0.5:
+            self.decorate(made["metadata"])
+        schema = self.schemas.get(self.kind.api_version)
+        kind = schema and schema.kind(self.kind.group, self.kind.version, self.kind.kind)
+        if kind and random.random() < 0.3:
+            generated = schema.value(random, kind)
+            if isinstance(generated, dict):
+                for name in ("apiVersion", "kind", "metadata"):
+                    generated.pop(name, None)
+                made = {**made, **generated}
+        if random.random() < 0.35:
+            made = broken(random, made)
+        if random.random() < 0.06 and isinstance(made.get("metadata"), dict):
+            made["metadata"].pop("name", None)
+            made["metadata"]["generateName"] = "gen-"
+        return made
+
+    def decorate(self, metadata):
+        random = self.random
+        for name, values in {
+            "labels": [{"a": "b"}, {"a": "b", "c": "d"}, {"-": "x"}, {"a": "x" * 64}, {}],
+            "annotations": [{"a": "b"}, {"A_/x": "y"}, {}],
+            "finalizers": [["x.example.com/y"], ["x"], ["foregroundDeletion"], ["x.example.com/y", "x.example.com/y"], []],
+            "ownerReferences": [[{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}], [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u", "controller": True, "blockOwnerDeletion": True}] * 2, [{}]],
+            "resourceVersion": ["{{rv:a}}", "1", "x", "", "0"],
+            "uid": ["{{uid:a}}", "x"],
+            "namespace": [self.namespace, "other", ""],
+            "creationTimestamp": [None, "2024-01-02T03:04:05Z", "x"],
+            "deletionTimestamp": [None, "2024-01-02T03:04:05Z"],
+            "deletionGracePeriodSeconds": [0, 5],
+            "generation": [0, 7],
+            "selfLink": ["x"],
+            "managedFields": [[], None, [{}], [{"manager": "m", "operation": "Update", "apiVersion": self.kind.api_version, "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}}], [{"manager": "m", "operation": "x"}]],
+            "generateName": ["gen-"],
+        }.items():
+            if random.random() < 0.12:
+                metadata[name] = random.choice(values)
+
+    def status(self):
+        schema = self.schemas.get(self.kind.api_version)
+        kind = schema and schema.kind(self.kind.group, self.kind.version, self.kind.kind)
+        part = schema.resolve(kind).get("properties", {}).get("status") if kind else None
+        return schema.value(self.random, part) if part else {}
+
+    # -- requests
+
+    def add(self, what, method, path, alias="", body=None, content_type=JSON, accept=None, query=None):
+        text = body if isinstance(body, (str, type(None))) else json.dumps(body)
+        if query:
+            path = path + "?" + "&".join(f"{name}={value}" for name, value in query)
+        headers = {"Accept": accept or JSON}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        self.requests.append({"what": what, "resource": self.kind.resource + ("." + self.kind.group if self.kind.group else ""), "method": method, "path": path, "headers": headers, "body": text, "as": alias})
+
+    def options(self, *more):
+        random, query = self.random, []
+        for name, share, values in (
+            ("dryRun", 0.06, ["All", "All", "x", ""]),
+            ("fieldManager", 0.1, ["m", "m", "x" * 129, "%00"]),
+            ("fieldValidation", 0.3, ["Strict", "Strict", "Warn", "Ignore", "x"]),
+            ("pretty", 0.03, ["true", "false", "x"]),
+            ("timeout", 0.02, ["10s", "x", "-1s", "0"]),
+            *more,
+        ):
+            if random.random() < share:
+                query.append((name, random.choice(values)))
+        return query
+
+    def accept(self):
+        return self.random.choice(ACCEPTS) if self.random.random() < 0.25 else JSON
+
+    def path(self, alias):
+        return f"{self.kind.collection(self.namespace)}/{self.name(alias)}"
+
+    def create(self, alias):
+        body = self.object(alias)
+        content_type = JSON
+        if self.random.random() < 0.08:
+            content_type = self.random.choice(["application/yaml", "", "text/plain", "application/json; charset=utf-8", "application/vnd.kubernetes.protobuf", "application/cbor"])
+        text = self.random.choice(["", "{", "[]", "null", "1", "{}", '{"a":1,"a":2}', "\u0000"]) if self.random.random() < 0.03 else json.dumps(body)
+        if self.random.random() < 0.04 and text.startswith('{"'):
+            text = '{"kind":"x",' + text[1:]
+        self.add("create", "POST", self.kind.collection(self.namespace), alias, text, content_type, self.accept(), self.options())
+
+    def get(self, alias):
+        random = self.random
+        query = [("resourceVersion", random.choice(["0", "1", "x", "{{rv:a}}", ""]))] if random.random() < 0.15 else []
+        self.add("get", "GET", self.path(alias), alias, accept=self.accept(), query=query)
+
+    def list(self):
+        random, query = self.random, []
+        for name, share, values in (
+            ("limit", 0.3, ["1", "2", "0", "-1", "x", "500"]),
+            ("labelSelector", 0.4, SELECTORS),
+            ("fieldSelector", 0.3, FIELDS),
+            ("resourceVersion", 0.2, ["0", "{{rv:a}}", "x", ""]),
+            ("resourceVersionMatch", 0.15, ["Exact", "NotOlderThan", "x"]),
+            ("continue", 0.12, ["{{continue:list}}", "x", ""]),
+            ("includeObject", 0.1, ["None", "Metadata", "Object", "x"]),
+            ("timeoutSeconds", 0.03, ["1", "x", "-1"]),
+        ):
+            if random.random() < share:
+                query.append((name, random.choice(values).replace(" ", "%20").replace("<", "%3C").replace(">", "%3E")))
+        if not self.kind.namespaced and not any(name in ("labelSelector", "fieldSelector") for name, _ in query):
+            query.append(("labelSelector", f"seq={self.label}"))
+        self.add("list", "GET", self.kind.collection(self.namespace), "list", accept=self.accept(), query=query)
+
+    def update(self, alias):
+        body = self.object(alias)
+        if isinstance(body.get("metadata"), dict) and self.random.random() < 0.5:
+            body["metadata"]["resourceVersion"] = f"{{{{rv:{alias}}}}}"
+        self.add("update", "PUT", self.path(alias), alias, body, accept=self.accept(), query=self.options())
+
+    def patch(self, alias, suffix=""):
+        random = self.random
+        kind = random.choice(list(PATCHES))
+        more = (("force", 0.3 if kind == "apply" else 0.03, ["true", "false", "x"]), ("fieldManager", 0.95 if kind == "apply" else 0, ["m", "n", "kubectl"]))
+        if kind == "json":
+            body = [self.operation() for _ in range(random.choice([1, 1, 2, 3]))]
+            if random.random() < 0.05:
+                body = random.choice(ODD)
+        elif kind == "apply":
+            body = self.object(alias)
+        else:
+            body = self.object(alias)
+            for name in list(body):
+                if random.random() < 0.4:
+                    del body[name]
+            if random.random() < 0.3:
+                body = null_some(random, body)
+            if kind == "strategic" and random.random() < 0.2:
+                body[random.choice(["$patch", "$retainKeys", "$setElementOrder/x", "$deleteFromPrimitiveList/finalizers"])] = random.choice(["replace", "delete", "merge", "x", ["a"], None, 1])
+        content_type = PATCHES[kind] if random.random() < 0.97 else random.choice([JSON, "", "text/plain"])
+        self.add(f"patch-{kind}", "PATCH", self.path(alias) + suffix, alias, body, content_type, self.accept(), self.options(*more))
+
+    def operation(self):
+        random = self.random
+        paths = ["/metadata/labels", "/metadata/labels/a", "/metadata/annotations", "/metadata/annotations/k", "/metadata/name", "/metadata/finalizers", "/metadata/finalizers/-", "/metadata/finalizers/0", "/data", "/data/a", "/spec", "/rules/0", "/rules/-", "/kind", "/apiVersion", "", "/", "/x", "/metadata", "/metadata/resourceVersion", "/spec/a", "x", "/metadata/labels/a~1b"]
+        made = {"op": random.choice(["add", "add", "replace", "remove", "test", "copy", "move", "x"]), "path": random.choice(paths)}
+        if made["op"] in ("add", "replace", "test") or random.random() < 0.1:
+            made["value"] = random.choice(ODD + ["b", {"a": "b"}, ["x.example.com/y"], None])
+        if made["op"] in ("copy", "move"):
+            made["from"] = random.choice(paths)
+        if random.random() < 0.03:
+            made[random.choice(["unknown", "From"])] = 1
+        if random.random() < 0.03:
+            made.pop(random.choice(list(made)))
+        return made
+
+    def delete(self, alias):
+        random = self.random
+        body = None
+        if random.random() < 0.6:
+            body = {"apiVersion": random.choice(["v1", "v1", self.kind.api_version, "x"]), "kind": "DeleteOptions"}
+            for name, values in {
+                "gracePeriodSeconds": [0, 5, -1, "x"], "propagationPolicy": ["Background", "Foreground", "Orphan", "x"], "orphanDependents": [True, False],
+                "preconditions": [{"uid": "{{uid:a}}"}, {"uid": "x"}, {"resourceVersion": "{{rv:a}}"}, {"resourceVersion": "1"}], "dryRun": [["All"], ["x"], []], "unknown": [1],
+            }.items():
+                if random.random() < 0.2:
+                    body[name] = random.choice(values)
+            if random.random() < 0.1:
+                body = random.choice([{}, "x", "", [], {"kind": "x"}])
+        query = [(name, random.choice(values)) for name, share, values in (("propagationPolicy", 0.1, ["Background", "x"]), ("gracePeriodSeconds", 0.08, ["0", "x", "-1"]), ("dryRun", 0.05, ["All", "x"]), ("orphanDependents", 0.03, ["true"])) if random.random() < share]
+        self.add("delete", "DELETE", self.path(alias), alias, body, accept=self.accept(), query=query)
+
+    def delete_collection(self):
+        if not self.kind.namespaced:
+            return
+        random = self.random
+        query = [(name, random.choice(values)) for name, share, values in (("labelSelector", 0.5, ["a=b", "a!=b", "a in ("]), ("fieldSelector", 0.2, ["metadata.name=a", "x=y"]), ("dryRun", 0.3, ["All", "x"]), ("limit", 0.05, ["1", "x"])) if random.random() < share]
+        self.add("deletecollection", "DELETE", self.kind.collection(self.namespace), "", None, accept=self.accept(), query=query)
+
+    def put_status(self, alias):
+        body = {**self.object(alias), "status": self.status()}
+        if self.random.random() < 0.5:
+            return self.patch(alias, "/status")
+        self.add("update-status", "PUT", self.path(alias) + "/status", alias, body, query=self.options())
+
+    def subresource(self, alias):
+        random = self.random
+        name = random.choice(list(self.kind.subresources) or ["x"])
+        if name == "token":
+            body = {"spec": random.choice([{}, {"audiences": ["a"]}, {"expirationSeconds": 600}, {"expirationSeconds": 1}, {"boundObjectRef": {"kind": "Secret", "apiVersion": "v1", "name": "x"}}])}
+            self.add("token", "POST", f"{self.path(alias)}/token", "", body, query=self.options())
+        elif name == "scale":
+            body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": self.name(alias), "namespace": self.namespace}, "spec": {"replicas": random.choice([0, 1, 2, -1, "x"])}}
+            method = random.choice(["GET", "PUT", "PATCH"])
+            body = None if method == "GET" else broken(random, body) if random.random() < 0.3 else body
+            self.add(f"scale-{method.lower()}", method, f"{self.path(alias)}/scale", "", body, PATCHES["merge"] if method == "PATCH" else JSON, self.accept(), query=self.options() if method != "GET" else [])
+        else:
+            self.add(f"put-{name}", "PUT", f"{self.path(alias)}/{name}", alias, self.object(alias), query=self.options())
+
+    def odd(self, alias):
+        random = self.random
+        collection = self.kind.collection(self.namespace)
+        method, path = random.choice([
+            ("POST", self.path(alias)), ("PUT", collection), ("PATCH", collection), ("GET", self.path(alias) + "/nothing"), ("PUT", self.path(alias) + "/nothing"), ("OPTIONS", collection),
+            ("HEAD", collection), ("GET", collection + "/"), ("GET", self.path("A_b")), ("GET", self.path("%25")), ("GET", collection + "//x"), ("GET", self.path(alias) + "/status"), ("DELETE", self.path(alias) + "/status"),
+            ("GET", collection.replace("/v1", "/v9")), ("GET", collection[:-1]), ("BREW", collection), ("GET", self.path(alias) + "?watch=true&timeoutSeconds=x"), ("GET", collection + "?watch=x&limit=1"),
+        ])
+        self.add(f"odd-{method.lower()}", method, path, "", None if method in ("GET", "HEAD", "OPTIONS", "DELETE", "BREW") else self.object(alias), accept=self.accept())
+
+    def make(self, length):
+        random, verbs = self.random, self.kind.verbs
+        if verbs == "review":
+            for _ in range(length // 2):
+                self.create("a")
+            self.odd("a")
+            return self.requests
+        if verbs == "definitions":
+            self.definitions(length)
+            return self.requests
+        self.create("a")
+        actions = [(self.create, 4), (self.get, 3), (lambda _: self.list(), 4), (self.update, 5), (self.patch, 9), (self.delete, 3), (lambda _: self.delete_collection(), 0.5), (self.odd, 1)]
+        if self.kind.status:
+            actions.append((self.put_status, 3))
+        if self.kind.subresources:
+            actions.append((self.subresource, 2))
+        while len(self.requests) < length:
+            action = random.choices([action for action, _ in actions], weights=[weight for _, weight in actions])[0]
+            action(random.choice(["a", "a", "b"]))
+        self.requests.append({**self.requests[0], "what": "end", "method": "GET", "path": self.kind.collection(self.namespace) + ("" if self.kind.namespaced else f"?labelSelector=seq={self.label}"), "headers": {"Accept": JSON}, "body": None, "as": ""})
+        return self.requests
+
+    def definitions(self, length):
+        """Definitions name themselves, so each is made, read, changed and deleted by its own name."""
+        random = self.random
+        for _ in range(max(1, length // 5)):
+            made = definition(random, "")
+            # Unique in the run: the server remembers accepted names cluster-wide.
+            plural, group = made["spec"]["names"]["plural"], f"d{self.label}.example.com"
+            made["spec"]["group"], made["metadata"]["name"] = group, f"{plural}.{group}"
+            made = {"apiVersion": self.kind.api_version, "kind": self.kind.kind, **made}
+            path = f"{self.kind.collection('')}/{made['metadata']['name']}"
+            body = broken(random, made) if random.random() < 0.3 else made
+            query = [("dryRun", "All")] if random.random() < 0.5 else []
+            self.add("create", "POST", self.kind.collection(""), "a", body, query=query + self.options())
+            if not query:
+                self.add("get", "GET", path, "", accept=self.accept())
+                changed = broken(random, made)
+                self.add("patch-merge", "PATCH", path, "", changed, PATCHES["merge"], query=self.options())
+                self.add("delete", "DELETE", path, "")

@@ -1,0 +1,81 @@
+"""One server: kept connections, requests with placeholders, answers."""
+
+import http.client
+import json
+import re
+import ssl
+import urllib.parse
+
+PLACEHOLDER = re.compile(r"\{\{(rv|uid|name|continue):([a-z0-9-]+)\}\}")
+
+
+class Server:
+    def __init__(self, url, token, ca=None):
+        parts = urllib.parse.urlsplit(url)
+        self.host, self.port, self.token = parts.hostname, parts.port, token
+        self.context = ssl.create_default_context(cafile=ca) if ca else ssl._create_unverified_context()
+        self.connection = None
+
+    def send(self, method, path, headers, body):
+        """One request: status, headers, body. A kept connection that was closed is opened again, once."""
+        headers = {"Authorization": f"Bearer {self.token}", **headers}
+        for attempt in (0, 1):
+            if self.connection is None:
+                self.connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=70)
+            try:
+                self.connection.request(method, path, body=body, headers=headers)
+                response = self.connection.getresponse()
+                return Answer(response.status, response.headers, response.read())
+            except (http.client.HTTPException, OSError):
+                self.connection.close()
+                self.connection = None
+                if attempt:
+                    raise
+        raise AssertionError("unreachable")
+
+    def get_json(self, path):
+        answer = self.send("GET", path, {}, None)
+        if answer.status != 200:
+            raise SystemExit(f"GET {path} at port {self.port}: {answer.status} {answer.body[:300]!r}")
+        return json.loads(answer.body)
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    def json(self):
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+
+class Session:
+    """What one server said so far in one sequence: it fills the placeholders of later requests."""
+
+    def __init__(self, server):
+        self.server, self.known = server, {}
+
+    def fill(self, text):
+        return PLACEHOLDER.sub(lambda match: self.known.get((match[1], match[2]), f"no-{match[1]}"), text)
+
+    def run(self, request):
+        path = self.fill(request["path"])
+        body = request.get("body")
+        data = self.fill(body).encode("utf-8", "surrogateescape") if body is not None else None
+        headers = dict(request.get("headers", {}))
+        answer = self.server.send(request["method"], path, headers, data)
+        self.learn(request.get("as", ""), answer)
+        return answer
+
+    def learn(self, alias, answer):
+        document = answer.json()
+        if not isinstance(document, dict):
+            return
+        meta = document.get("metadata")
+        if not isinstance(meta, dict):
+            return
+        for key, field in (("rv", "resourceVersion"), ("uid", "uid"), ("name", "name"), ("continue", "continue")):
+            if isinstance(meta.get(field), str) and meta[field]:
+                self.known[(key, alias)] = meta[field]
