@@ -1,6 +1,7 @@
 """Sequences of requests: which verbs on which objects, with which options."""
 
 import json
+import urllib.parse
 
 from values import ODD, broken, null_some
 
@@ -196,7 +197,7 @@ THING = {
                                     "maybe": {"type": "string", "nullable": True},
                                     "one": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
                                 },
-                                "x-kubernetes-validations": [{"rule": "!has(self.size) || self.size != 7", "message": "size must not be seven"}, {"rule": "!has(self.replicas) || !has(oldSelf.replicas) || self.replicas >= oldSelf.replicas", "messageExpression": "'replicas shrank from ' + string(oldSelf.replicas)"}],
+                                "x-kubernetes-validations": [{"rule": "!has(self.size) || self.size != 7", "message": "size must not be seven"}, {"rule": "!has(self.replicas) || !has(oldSelf.replicas) || self.replicas >= oldSelf.replicas", "messageExpression": "'replicas ' + 'shrank'"}],
                             },
                             "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}, "phase": {"type": "string", "enum": ["A", "B"]}}},
                         },
@@ -332,7 +333,7 @@ class Sequence:
     def add(self, what, method, path, alias="", body=None, content_type=JSON, accept=None, query=None):
         text = body if isinstance(body, (str, type(None))) else json.dumps(body)
         if query:
-            path = path + "?" + "&".join(f"{name}={value}" for name, value in query)
+            path = path + "?" + "&".join(f"{name}={urllib.parse.quote(value, safe='{}%:=,')}" for name, value in query)
         headers = {"Accept": accept or JSON}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -386,7 +387,7 @@ class Sequence:
             ("timeoutSeconds", 0.03, ["1", "x", "-1"]),
         ):
             if random.random() < share:
-                query.append((name, random.choice(values).replace(" ", "%20").replace("<", "%3C").replace(">", "%3E")))
+                query.append((name, random.choice(values)))
         if not self.kind.namespaced and not any(name in ("labelSelector", "fieldSelector") for name, _ in query):
             query.append(("labelSelector", f"seq={self.label}"))
         self.add("list", "GET", self.kind.collection(self.namespace), "list", accept=self.accept(), query=query)
@@ -482,7 +483,7 @@ class Sequence:
         method, path = random.choice([
             ("POST", self.path(alias)), ("PUT", collection), ("PATCH", collection), ("GET", self.path(alias) + "/nothing"), ("PUT", self.path(alias) + "/nothing"), ("OPTIONS", collection),
             ("HEAD", collection), ("GET", collection + "/"), ("GET", self.path("A_b")), ("GET", self.path("%25")), ("GET", collection + "//x"), ("GET", self.path(alias) + "/status"), ("DELETE", self.path(alias) + "/status"),
-            ("GET", collection.replace("/v1", "/v9")), ("GET", collection[:-1]), ("BREW", collection), ("GET", self.path(alias) + "?watch=true&timeoutSeconds=x"), ("GET", collection + "?watch=x&limit=1"),
+            ("GET", collection.replace("/v1", "/v9")), ("GET", collection[:-1]), ("BREW", collection), ("GET", self.path(alias) + "?watch=true&timeoutSeconds=x"), ("GET", collection + "?watch=x&limit=1&timeoutSeconds=1"),
         ])
         self.add(f"odd-{method.lower()}", method, path, "", None if method in ("GET", "HEAD", "OPTIONS", "DELETE", "BREW") else self.object(alias), accept=self.accept())
 

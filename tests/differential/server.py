@@ -26,10 +26,10 @@ class Server:
                 self.connection.request(method, path, body=body, headers=headers)
                 response = self.connection.getresponse()
                 return Answer(response.status, response.headers, response.read())
-            except (http.client.HTTPException, OSError):
+            except (http.client.HTTPException, OSError) as error:
                 self.connection.close()
                 self.connection = None
-                if attempt:
+                if attempt or isinstance(error, TimeoutError):
                     raise
         raise AssertionError("unreachable")
 
