@@ -27,7 +27,7 @@ pub(crate) fn enter(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Sto
 pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
     let took = exchange.started.elapsed();
     let code = response.status().as_u16();
-    let is_served = exchange.action.resource().is_some_and(|action| is_served(shared, action));
+    let is_served = exchange.action.resource().is_some_and(|action| code < 400 || is_served(shared, action));
     shared.metrics.request(&exchange.action, &exchange.query, is_served, (code, took));
     if exchange.span.is_recorded() {
         exchange.span.number("http.response.status_code", code.into());
