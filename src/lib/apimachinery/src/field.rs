@@ -43,6 +43,13 @@ impl FieldReason {
     }
 }
 
+/// At most so many errors of one object are collected and shown: more help nobody, and each names its path.
+pub const MAX_ERRORS: usize = 100;
+/// Longer paths are cut.
+const MAX_FIELD_BYTES: usize = 1024;
+/// Longer messages are cut: they may quote values and whole enumerations.
+const MAX_MESSAGE_BYTES: usize = 4 * 1024;
+
 /// One refused field. `field` is a path such as `metadata.labels` or `spec.ports[0].name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
@@ -55,8 +62,22 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// From its parts.
+    /// From its parts. A path over 1 KiB and a message over 4 KiB lose their ends.
     pub fn new(reason: FieldReason, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reason, field: field.into(), message: message.into() }
+        Self { reason, field: cut(field.into(), MAX_FIELD_BYTES), message: cut(message.into(), MAX_MESSAGE_BYTES) }
     }
+
+    /// The same within the bounds of [`FieldError::new`].
+    pub(crate) fn bounded(&self) -> Self {
+        Self::new(self.reason, self.field.as_str(), self.message.as_str())
+    }
+}
+
+fn cut(mut text: String, bytes: usize) -> String {
+    if text.len() > bytes {
+        text.truncate(text.floor_char_boundary(bytes));
+        text.push_str("...");
+        text.shrink_to_fit();
+    }
+    text
 }

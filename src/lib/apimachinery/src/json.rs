@@ -50,6 +50,9 @@ pub enum DecodeError {
     /// YAML aliases expand beyond the body's bound.
     #[error("the body's aliases expand to more than {0} nodes")]
     TooManyAliases(usize),
+    /// Many values inside many open collections (YAML).
+    #[error("the body holds too many values at its depth")]
+    TooMuchWork,
 }
 
 /// A float as Go's round trip leaves it where no type is known (YAML, stored custom objects): `1.0` is written as `1`, and the next reader sees an integer

@@ -1,9 +1,10 @@
 //! The JSONPath of printer columns: fields, indexes, wildcards, recursion and simple filters, as kubectl's dialect has them.
 
 use crate::document::Value;
+use crate::work;
 
-/// At most so many nodes are looked at for one cell.
-const MAX_NODES: usize = 10_000;
+/// At most so many nodes are looked at for one cell, those of filters included: about a millisecond. Of a longer list nothing behind them is found.
+const MAX_NODES: usize = 20_000;
 
 /// A parsed path.
 #[derive(Debug, PartialEq)]
@@ -49,7 +50,7 @@ impl JsonPath {
 
     /// The first value that it leads to.
     pub fn first<'a>(&self, root: &'a Value) -> Option<&'a Value> {
-        self.find(root).into_iter().next()
+        self.find(root, &mut { MAX_NODES }).into_iter().next()
     }
 
     /// The names of the fields that it goes down, when it does nothing else: such a path needs no parsed value.
@@ -57,34 +58,57 @@ impl JsonPath {
         self.0.iter().map(|step| if let Step::Field(name) = step { Some(name.as_str()) } else { None }).collect()
     }
 
-    fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
-        self.0.iter().fold(vec![root], |found, step| {
-            // Lazily: repeated descents would find every node many times before they are cut.
-            found.into_iter().flat_map(|value| step.apply(value)).take(MAX_NODES).collect()
-        })
+    /// `left`: the nodes that may still be looked at.
+    fn find<'a>(&self, root: &'a Value, left: &mut usize) -> Vec<&'a Value> {
+        let mut found = vec![root];
+        for step in &self.0 {
+            let mut below = Vec::new();
+            for value in found {
+                step.apply(value, left, &mut below);
+            }
+            found = below;
+        }
+        found
     }
 }
 
+/// Takes one node of what is left; false: none is.
+fn take(left: &mut usize) -> bool {
+    work::count(1);
+    let some = *left > 0;
+    *left = left.saturating_sub(1);
+    some
+}
+
 impl Step {
-    fn apply<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+    fn apply<'a>(&self, value: &'a Value, left: &mut usize, out: &mut Vec<&'a Value>) {
+        if !take(left) {
+            return;
+        }
+        let items = || value.as_array().map_or(&[][..], Vec::as_slice);
         match self {
-            Self::Field(name) => value.get(name).into_iter().collect(),
-            Self::Index(index) => {
-                let items = value.as_array().map_or(&[][..], Vec::as_slice);
-                at(items, *index).and_then(|at| items.get(at)).into_iter().collect()
-            }
+            Self::Field(name) => out.extend(value.get(name)),
+            Self::Index(index) => out.extend(at(items(), *index).and_then(|at| items().get(at))),
             Self::Range(from, to, step) => {
-                let items = value.as_array().map_or(&[][..], Vec::as_slice);
-                let (from, to) = (from.map_or(Some(0), |from| at(items, from)), to.map_or(Some(items.len()), |to| at(items, to)));
-                match from.zip(to) {
-                    Some((from, to)) => items.iter().take(to).skip(from).step_by((*step).max(1)).collect(),
-                    None => Vec::new(),
+                let (from, to) = (from.map_or(Some(0), |from| at(items(), from)), to.map_or(Some(items().len()), |to| at(items(), to)));
+                if let Some((from, to)) = from.zip(to) {
+                    let range = items().get(from..to.min(items().len())).unwrap_or_default();
+                    out.extend(range.iter().step_by((*step).max(1)).take_while(|_| take(left)));
                 }
             }
-            Self::Union(steps) => steps.iter().flat_map(|step| step.apply(value)).take(MAX_NODES).collect(),
-            Self::Every => children(value),
-            Self::Descend => descend(value),
-            Self::Filter(filter) => children(value).into_iter().filter(|item| filter.holds(item)).collect(),
+            Self::Union(steps) => steps.iter().for_each(|step| step.apply(value, left, out)),
+            Self::Every => out.extend(children(value).take_while(|_| take(left))),
+            Self::Descend => descend(value, left, out),
+            Self::Filter(filter) => {
+                for item in children(value) {
+                    if !take(left) {
+                        return;
+                    }
+                    if filter.holds(item, left) {
+                        out.push(item);
+                    }
+                }
+            }
         }
     }
 }
@@ -94,29 +118,26 @@ fn at(items: &[Value], index: i64) -> Option<usize> {
     usize::try_from(if index < 0 { i64::try_from(items.len()).unwrap_or(0) + index } else { index }).ok()
 }
 
-fn children(value: &Value) -> Vec<&Value> {
-    match value {
-        Value::Array(items) => items.iter().collect(),
-        Value::Object(fields) => fields.values().collect(),
-        _ => Vec::new(),
-    }
+fn children(value: &Value) -> impl Iterator<Item = &Value> {
+    let items = value.as_array().into_iter().flatten();
+    items.chain(value.as_object().into_iter().flat_map(|fields| fields.values()))
 }
 
 /// The value and everything below it; not recursive, so that depth costs no stack.
-fn descend(value: &Value) -> Vec<&Value> {
-    let mut all = vec![value];
-    let mut at = 0;
-    while at < all.len() && all.len() < MAX_NODES {
-        let below = children(all[at]);
-        all.extend(below);
+fn descend<'a>(value: &'a Value, left: &mut usize, out: &mut Vec<&'a Value>) {
+    let mut at = out.len();
+    out.push(value);
+    while let Some(value) = out.get(at) {
+        let below = children(value).take_while(|_| take(left));
+        let below: Vec<&Value> = below.collect();
+        out.extend(below);
         at += 1;
     }
-    all
 }
 
 impl Filter {
-    fn holds(&self, item: &Value) -> bool {
-        let Some(found) = self.path.first(item) else { return false };
+    fn holds(&self, item: &Value, left: &mut usize) -> bool {
+        let Some(found) = self.path.find(item, left).into_iter().next() else { return false };
         let Some((operator, wanted)) = &self.test else { return true };
         let order = match (found, wanted) {
             (Value::Number(a), Value::Number(b)) => a.as_f64().partial_cmp(&b.as_f64()),
@@ -264,7 +285,28 @@ mod tests {
     fn fault_41_a_union_of_many_parts_finds_no_more_than_any_step() {
         let object = json!({"l": vec![0; 20_000]});
         let path = JsonPath::parse(&format!(".l[{}]", vec!["*"; 4_000].join(","))).unwrap();
-        assert!(path.find(&object).len() <= MAX_NODES);
+        assert!(path.find(&object, &mut { MAX_NODES }).len() <= MAX_NODES);
+    }
+
+    #[test]
+    fn fault_34_a_cell_looks_at_few_nodes_whatever_its_path() {
+        let wide = json!({"l": [vec![json!({"a": 1}); 50_000]]});
+        let deep = (0..400).fold(json!(1), |inner, _| json!({"a": inner, "b": 1}));
+        let same = vec!["0"; 5_000].join(",");
+        let cases = [
+            (&wide, format!(".l[{same}][?(@.a==\"x\")].a")),
+            (&wide, format!(".l[{same}][*][?(@.a)]")),
+            (&wide, ".l..[*]..[*]..[*]".to_owned()),
+            (&deep, "..a".repeat(40)),
+            (&deep, format!("{}[?(@..a..a..a==2)]", "..[*]".repeat(10))),
+            (&wide, format!(".l[{}]", vec!["?(@.a)"; 100].join("]["))),
+        ];
+        for (object, path) in cases {
+            let Some(parsed) = JsonPath::parse(&path) else { continue };
+            let (_, steps) = work::counted(|| parsed.first(object).is_some());
+            // What is refused counts once for each value that was found.
+            assert!(steps <= 3 * MAX_NODES as u64 + 10_000, "{steps} steps for {}", &path[..path.len().min(40)]);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `Failure`: every error that a client can see, and the one place where its HTTP status is chosen.
 
 use crate::document::{Document, Value, json};
-use crate::field::FieldError;
+use crate::field::{FieldError, MAX_ERRORS};
 use crate::gvk::GroupResource;
 
 /// The machine-readable reason of a failed request (`status.reason`).
@@ -190,9 +190,14 @@ impl Failure {
         Self::new(Reason::Forbidden, format!("{subject} is forbidden: {why}")).with_details(Details::of(resource, name))
     }
 
-    /// 422 with a cause for each field. `kind` is the object's kind, not its resource.
+    /// 422 with a cause for each field, at most [`MAX_ERRORS`]. `kind` is the object's kind, not its resource.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+        let more = errors.len().saturating_sub(MAX_ERRORS);
+        let errors: Vec<FieldError> = errors.iter().take(MAX_ERRORS).map(FieldError::bounded).collect();
+        let mut texts: Vec<String> = errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+        if more > 0 {
+            texts.push(format!("and {more} more"));
+        }
         let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
         let subject = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let causes =

@@ -4,6 +4,7 @@ use super::pointer::{Pointer, index};
 use super::{MAX_COPIED_BYTES, MAX_JSON_PATCH_OPERATIONS, PatchError};
 use crate::document::{Map, Value};
 use crate::json::MAX_DEPTH;
+use crate::work;
 
 /// At most so many array elements shifted and nodes walked by one patch: about 50 ms.
 const MAX_WORK: usize = 20_000_000;
@@ -176,8 +177,9 @@ impl Patcher<'_> {
         if pointer.depth() + depth > MAX_DEPTH { Err(refuse(format!("the object would nest deeper than {MAX_DEPTH}"))) } else { Ok(()) }
     }
 
-    fn charge(&mut self, work: usize) -> Result<(), PatchError> {
-        self.work += work;
+    fn charge(&mut self, steps: usize) -> Result<(), PatchError> {
+        self.work += steps;
+        work::count(steps);
         if self.work > MAX_WORK { Err(PatchError::TooLarge("its operations move too much".to_owned())) } else { Ok(()) }
     }
 }
@@ -224,6 +226,7 @@ fn add_json_length(value: &Value, length: &mut usize, enough: usize) {
     if *length > enough {
         return;
     }
+    work::count(1);
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => *length += 5,
         Value::String(text) => *length += text.len() + 3,

@@ -4,6 +4,7 @@ use super::*;
 use crate::document::json;
 use crate::json::MAX_DEPTH;
 use crate::json::tests::any_value;
+use crate::work;
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,26 @@ fn fault_36_patches_cannot_nest_or_grind() {
     let started = Instant::now();
     assert!(matches!(apply(&big, grind), Err(PatchError::TooLarge(_))));
     assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn fault_34_the_work_of_a_json_patch_is_bounded() {
+    let many = |operation: Value| Value::Array(vec![operation; 10_000]);
+    let big = json!({"list": vec![0; 100_000], "object": {"deep": vec![json!({"a": "b"}); 50_000]}});
+    let shapes = [
+        ("inserts at the front", json!({"op": "add", "path": "/list/0", "value": 1})),
+        ("removes at the front", json!({"op": "remove", "path": "/list/0"})),
+        ("moves of a tree", json!({"op": "move", "from": "/object", "path": "/object"})),
+        ("copies of a tree", json!({"op": "copy", "from": "/object", "path": "/object/copy"})),
+        ("copies into lists", json!({"op": "copy", "from": "/object/deep", "path": "/list/0"})),
+        ("tests of a tree", json!({"op": "test", "path": "/object", "value": {"deep": [{"a": "b"}]}})),
+    ];
+    for (name, operation) in shapes {
+        let ((), steps) = work::counted(|| _ = apply(&big, many(operation)));
+        assert!(steps <= 25_000_000, "{name}: {steps}");
+    }
+    let too_many = Value::Array(vec![json!({}); MAX_JSON_PATCH_OPERATIONS + 1]);
+    assert!(matches!(apply(&big, too_many), Err(PatchError::TooLarge(_))));
 }
 
 #[test]

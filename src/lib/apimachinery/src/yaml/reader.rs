@@ -3,6 +3,7 @@
 use super::resolve::{self, Scalar};
 use crate::document::{Map, Value};
 use crate::json::{DecodeError, DecodedValue, MAX_DEPTH, MAX_DUPLICATES};
+use crate::work;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput, Tag};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,6 +11,14 @@ use std::collections::HashMap;
 /// What aliases may add at least and at most, in nodes (a string counts one for each 32 bytes); in between, ten times what was read.
 const MIN_ALIAS_NODES: usize = 10_000;
 const MAX_ALIAS_NODES: usize = 100_000;
+
+/// So many repeats are looked at until [`MAX_DUPLICATES`] different ones are found: each writes its whole path.
+const MAX_REPEATS: usize = 64;
+
+/// The scanner looks at every open collection at each of its tokens. Events times open collections, at least and for each byte of a body: real objects
+/// stay below 3 for each byte, and 3 MiB at the bound take about 200 ms.
+const MIN_SCANNED: usize = 1_000_000;
+const SCANNED_PER_BYTE: usize = 30;
 
 /// Reads the first document; what follows it is not looked at.
 pub(super) fn parse(text: &str) -> Result<DecodedValue, DecodeError> {
@@ -19,7 +28,10 @@ pub(super) fn parse(text: &str) -> Result<DecodedValue, DecodeError> {
         stack: Vec::new(),
         anchors: HashMap::new(),
         duplicates: Vec::new(),
+        repeats: 0,
         nodes: 0,
+        scanned: 0,
+        max_scanned: (SCANNED_PER_BYTE * text.len()).max(MIN_SCANNED),
         expanded: 0,
     };
     reader.document()
@@ -43,7 +55,10 @@ struct Reader<'a> {
     stack: Vec<Frame>,
     anchors: HashMap<usize, Value>,
     duplicates: Vec<String>,
+    repeats: usize,
     nodes: usize,
+    scanned: usize,
+    max_scanned: usize,
     expanded: usize,
 }
 
@@ -77,6 +92,11 @@ impl<'a> Reader<'a> {
     /// Takes one event; gives the document's value when it is complete.
     fn handle(&mut self, event: Event<'a>) -> Result<Option<Value>, DecodeError> {
         self.nodes += 1;
+        self.scanned += 1 + self.stack.len();
+        work::count(1 + self.stack.len());
+        if self.scanned > self.max_scanned {
+            return Err(DecodeError::TooMuchWork);
+        }
         match event {
             Event::Scalar(text, style, anchor, tag) => self.scalar(text, style, anchor, tag.as_deref()),
             Event::Alias(anchor) => {
@@ -174,19 +194,23 @@ impl<'a> Reader<'a> {
     }
 
     fn charge(&mut self, value: &Value) -> Result<(), DecodeError> {
-        self.charge_weight(measure(value).0)
+        let (weight, _) = measure(value);
+        self.charge_weight(weight)
     }
 
     fn charge_weight(&mut self, weight: usize) -> Result<(), DecodeError> {
+        work::count(weight);
         let limit = (10 * self.nodes).clamp(MIN_ALIAS_NODES, MAX_ALIAS_NODES);
         self.expanded += weight;
         if self.expanded > limit { Err(DecodeError::TooManyAliases(limit)) } else { Ok(()) }
     }
 
     fn note_duplicate(&mut self, name: &str) {
-        if self.duplicates.len() >= MAX_DUPLICATES {
+        if self.duplicates.len() >= MAX_DUPLICATES || self.repeats >= MAX_REPEATS {
             return;
         }
+        self.repeats += 1;
+        work::count(self.stack.len());
         let mut path = String::new();
         let mut push = |segment: &str| {
             if !path.is_empty() && !segment.starts_with('[') {

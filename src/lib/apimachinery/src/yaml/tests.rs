@@ -3,6 +3,7 @@
 use super::*;
 use crate::document::json;
 use crate::json::tests::any_value;
+use crate::work;
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -154,6 +155,44 @@ fn fault_34_alias_bombs_are_refused_quickly() {
     );
     assert!(matches!(read(merges.as_bytes()), Err(DecodeError::TooManyAliases(_))));
     assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+/// The steps of reading a text, for each of its bytes.
+fn steps_per_byte(text: &str) -> f64 {
+    let (_, steps) = work::counted(|| read_any(text.as_bytes()).is_ok());
+    steps as f64 / text.len() as f64
+}
+
+#[test]
+fn fault_34_work_is_bounded_by_the_bytes() {
+    let deep = |inner: &str| format!("{}{inner}{}", "[".repeat(200), "]".repeat(200));
+    let levels: String = (0..300).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+    let below = " ".repeat(300);
+    let shapes = [
+        ("repeated keys", format!("x:\n{}", " k:\n".repeat(100_000))),
+        ("repeated keys far below", format!("{levels}{}", format!("{below}k:\n").repeat(1_000))),
+        ("repeated keys in brackets", deep(&format!("{{{}}}", "k,".repeat(50_000)))),
+        ("repeated keys in many lists", format!("[{}]", "{k,k},".repeat(30_000))),
+        ("scalars", "- a\n".repeat(50_000)),
+        ("merges", format!("b: &b {{k: v}}\n{}", "c: {<<: *b}\n".repeat(20_000))),
+        ("anchors", format!("{}z: *a", "k: &a [x]\n".repeat(20_000))),
+    ];
+    for (name, text) in shapes {
+        let steps = steps_per_byte(&text);
+        assert!(steps <= 60.0, "{name}: {steps} steps for a byte");
+    }
+    // 64 paths of 512 keys, however many repeats there are.
+    let (read, steps) = work::counted(|| read_any(format!("{levels}{}", format!("{below}k:\n").repeat(1_000)).as_bytes()).map(|read| read.duplicates));
+    assert_eq!(read.expect("well-formed").len(), 1);
+    assert!(steps < 2 * 300 * 1_300 + 64 * 512, "{steps}");
+}
+
+#[test]
+fn fault_34_open_collections_times_tokens_are_bounded() {
+    let text = format!("{}{}{}", "[".repeat(250), "1,".repeat(20_000), "]".repeat(250));
+    let (read, steps) = work::counted(|| read_any(text.as_bytes()).map(|_| ()));
+    assert!(matches!(read, Err(DecodeError::TooMuchWork)), "{read:?}");
+    assert!(steps < 31 * text.len() as u64, "{steps}");
 }
 
 #[test]
