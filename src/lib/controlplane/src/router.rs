@@ -29,7 +29,7 @@ pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange, author
         warn_of_deprecation(exchange, &served);
     }
     let target = target(action, served);
-    run(shared, exchange, &target, action.verb()).await
+    shared.registry.offload().run(run(shared, exchange, &target, action.verb())).await
 }
 
 /// A resource that is not served: a `Status` below a native group, else what any unknown path gets.

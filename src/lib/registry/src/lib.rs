@@ -20,6 +20,7 @@ pub mod local;
 mod meta;
 mod name;
 mod noop;
+pub mod offload;
 pub mod pipeline;
 pub mod read;
 

@@ -16,6 +16,7 @@ use crate::catalog::{Catalog, Served};
 pub use crate::codec::view;
 use crate::context::{FieldValidation, Target};
 use crate::conversion::ConvertedEntries;
+use crate::offload::Offload;
 use crate::read::{Exits, Pages};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
@@ -148,6 +149,7 @@ pub(crate) struct Parts {
     pub(crate) exits: Arc<Exits>,
     /// Set when watches must end.
     pub(crate) ending: watch::Sender<bool>,
+    pub(crate) offload: Offload,
 }
 
 impl Registry {
@@ -166,6 +168,7 @@ impl Registry {
                 pages: Pages::default(),
                 exits: Arc::default(),
                 ending: watch::Sender::new(false),
+                offload: Offload::default(),
             }),
         }
     }
@@ -186,6 +189,7 @@ impl Registry {
                 pages: Pages::default(),
                 exits: Arc::default(),
                 ending,
+                offload: Offload::default(),
             }),
         }
     }
@@ -208,6 +212,11 @@ impl Registry {
     /// How many writes were given ids, and how many were not, since start.
     pub fn stamps(&self) -> Stamps {
         self.parts.admission.stamps()
+    }
+
+    /// The threads for long computations: requests run inside [`Offload::run`].
+    pub fn offload(&self) -> &Offload {
+        &self.parts.offload
     }
 
     /// The admission steps.

@@ -23,6 +23,7 @@ pub mod stats;
 pub mod store;
 mod sync;
 pub mod testing;
+mod turns;
 pub mod txn;
 
 pub use config::{Config, Engine, JournalLimits, Limits, OpenError, Parts};

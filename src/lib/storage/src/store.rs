@@ -14,16 +14,12 @@ use crate::published::{Bounds, Published};
 use crate::refill::Refill;
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
-use crate::sync;
+use crate::turns::{Asked, Turns};
 use crate::txn::{CommitError, Committed, Event, Expires, Rejected, Txn};
-use std::hash::BuildHasher;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-
-/// Keys share this many turns. Two keys of one turn only wait for each other's computation.
-const TURNS: usize = 1024;
 
 /// Resolves when a transaction is durable and published, or failed. Dropping it changes nothing: the transaction goes on.
 pub struct Ticket {
@@ -55,12 +51,19 @@ impl From<Accepted> for Ticket {
     }
 }
 
-/// The right to compute on a key's pending head: writers of one key take turns. Never held across an await; a thread holds one at a time.
+/// The right to compute on a key's pending head: writers of one key take turns. A task holds one at a time, and waits for nobody meanwhile but for a thread
+/// to compute on.
 ///
 /// It orders those who take turns. Who submits without one is stopped by guards alone, so a turn's transaction guards its key too.
 pub struct Turn<'a> {
     store: &'a Store,
-    _turn: MutexGuard<'a, ()>,
+    key: u64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.store.0.turns.release(self.key);
+    }
 }
 
 impl Turn<'_> {
@@ -84,8 +87,7 @@ pub struct Store(Arc<Handle>);
 
 struct Handle {
     core: Arc<Core>,
-    turns: Box<[Mutex<()>]>,
-    hasher: std::hash::RandomState,
+    turns: Arc<Turns>,
 }
 
 impl Drop for Handle {
@@ -118,15 +120,20 @@ impl Store {
         let core = Arc::new(Core::new(published, counters, &parts));
         listen_to_clock(&core);
         start(&core, sink, expiry)?;
-        let turns = (0..TURNS).map(|_| Mutex::new(())).collect();
-        Ok(Self(Arc::new(Handle { core, turns, hasher: std::hash::RandomState::new() })))
+        Ok(Self(Arc::new(Handle { core, turns: Turns::new() })))
     }
 
-    /// Waits for the turn on a key (short, synchronous, bounded by what other turns compute).
-    pub fn turn(&self, key: &Key) -> Turn<'_> {
-        let turns = &self.0.turns;
-        let index = self.0.hasher.hash_one(key.as_str()) as usize % turns.len();
-        Turn { store: self, _turn: sync::lock(&turns[index]) }
+    /// Waits for the turn on a key, after those who came before. Dropped while it waits, it leaves the line.
+    ///
+    /// # Errors
+    /// [`Rejected::Busy`] when a thousand wait already.
+    pub async fn turn(&self, key: &Key) -> Result<Turn<'_>, Rejected> {
+        let key = match self.0.turns.ask(key.as_str()) {
+            Asked::Taken(key) => key,
+            Asked::Queued(next) => next.await.expect("a line ends with its last waiter").take(),
+            Asked::Full => return Err(Rejected::Busy),
+        };
+        Ok(Turn { store: self, key })
     }
 
     /// Submits without a turn: compare-and-swap by guards.
@@ -300,7 +307,7 @@ mod tests {
         let mut cursor = store.watch(&prefix, Revision(0)).unwrap();
         for n in 1..=100u64 {
             let key = prefix.key(Some("ns"), &format!("n{n}")).unwrap();
-            let turn = store.turn(&key);
+            let turn = store.turn(&key).await.unwrap();
             assert!(turn.pending(&key).is_none());
             let sidecar = Sidecar { revision_at: 1, ..Sidecar::default() };
             let put = Put { key: key.clone(), value: "{}".into(), sidecar, ttl: None };

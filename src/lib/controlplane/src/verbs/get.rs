@@ -3,9 +3,10 @@
 use super::{is_partial, offer, respond};
 use crate::exchange::{Exchange, Stop};
 use crate::handler::chosen;
-use crate::negotiate::Views;
+use crate::negotiate::{Accepted, Views};
 use crate::server::Shared;
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_registry::{Object, Target};
 use ferrokube_serve::Response;
 
@@ -20,6 +21,9 @@ pub(crate) async fn get(shared: &Shared, exchange: &mut Exchange, target: &Targe
     accepted.fit(Views::Single).map_err(|failure| if untyped { Failure::bare(500, failure.message) } else { failure })?;
     if let Object::Stored(entry) = object {
         object = Object::Stored(if is_partial(accepted) { entry } else { shared.registry.entry_in_version(&target.served, entry).await? });
+    }
+    if matches!(&object, Object::Stored(entry) if entry.bytes.len() > INLINE_BYTES && accepted != Accepted::JSON) {
+        leave_worker().await;
     }
     respond(shared, exchange, target, &object, (200, accepted))
 }

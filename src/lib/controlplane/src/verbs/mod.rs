@@ -25,6 +25,7 @@ use crate::status;
 use bytes::Bytes;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::Level;
+use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_registry::{Object, Served, Target, Written};
 use ferrokube_serve::Response;
 use std::sync::Arc;
@@ -98,7 +99,11 @@ async fn settle(shared: &Shared, target: &Target, object: &Object) {
     }
 }
 
-/// Reads the body.
+/// Reads the body. What is done about a large one is done off the workers.
 async fn read_body(shared: &Shared, exchange: &mut Exchange) -> Result<Bytes, Failure> {
-    crate::body::take(shared, exchange).await
+    let bytes = crate::body::take(shared, exchange).await?;
+    if bytes.len() > INLINE_BYTES {
+        leave_worker().await;
+    }
+    Ok(bytes)
 }

@@ -11,6 +11,7 @@ use crate::decode::{Shape, Strictness};
 use crate::ids::keep_ids;
 use crate::meta;
 use crate::name;
+use crate::offload::leave_worker;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_storage::{Entry, Key, Rejected};
@@ -25,6 +26,9 @@ impl Registry {
         check_write("CreateOptions", options)?;
         if let Some(behaviour) = self.computed(target) {
             return self.compute(context, target, &*behaviour, (body, options)).await;
+        }
+        if self.is_long(target, None) {
+            leave_worker().await;
         }
         let job = Job::new(self, context, target, (Request::Create, options))?;
         let object = job.read_body(body)?;
@@ -105,7 +109,7 @@ impl Job<'_> {
         if remote {
             self.mutate_remote(&mut draft).await?;
         }
-        self.complete(&mut draft)?;
+        self.registry.timed(self.target, || self.complete(&mut draft))?;
         if remote {
             self.validate_remote(&mut draft).await?;
         }

@@ -1,10 +1,13 @@
-//! Turns: reading the pending head, computing and enqueueing as one synchronous step; then waiting for it to be durable.
+//! Turns: reading the pending head, computing and enqueueing while nobody else computes on the key; then waiting for it to be durable.
+//!
+//! Within a turn nothing is awaited but a thread for a long computation.
 
 use super::{Registry, key};
 use crate::context::Target;
 use crate::failure::{lost, rejected};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_storage::{Entry, Key, Rejected, Revision, Ticket, Txn};
+use crate::offload::{INLINE_BYTES, leave_worker};
+use ferrokube_storage::{Entry, Key, Rejected, Revision, Ticket, Turn, Txn};
 use ferrokube_trace::{Seam, Span};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +52,12 @@ impl Registry {
         let key = key(target, target.name.as_deref().unwrap_or_default())?;
         let mut last = None;
         for _ in 0..ATTEMPTS {
-            match self.one_turn(&key, &mut compute) {
+            let turn = self.store().turn(&key).await.map_err(|error| rejected(&error))?;
+            let head = turn.pending(&key);
+            if self.is_long(target, head.as_ref()) {
+                leave_worker().await;
+            }
+            match self.one_turn(turn, head, |head| self.timed(target, || compute(&key, head))) {
                 Ended::Accepted(ticket, answer) => return self.settled(target, ticket, answer).await,
                 Ended::Unwritten(result, head) => {
                     self.settle(&key, head.as_ref()).await;
@@ -62,10 +70,20 @@ impl Registry {
         Err(rejected(&last.expect("only a guard goes around the loop")))
     }
 
-    fn one_turn<T>(&self, key: &Key, compute: &mut impl FnMut(&Key, Option<&Arc<Entry>>) -> Result<Plan<T>, Failure>) -> Ended<T> {
-        let turn = self.store().turn(key);
-        let head = turn.pending(key);
-        let (txn, answer) = match compute(key, head.as_ref()) {
+    /// Whether a computation on a head may take long.
+    pub(super) fn is_long(&self, target: &Target, head: Option<&Arc<Entry>>) -> bool {
+        let definition = &target.served.definition;
+        head.is_some_and(|head| head.bytes.len() > INLINE_BYTES) || (definition.custom && self.offload().is_long(&definition.plural))
+    }
+
+    /// Runs the rules of a resource, and remembers how long they took. Those of native kinds do not depend on anybody.
+    pub(super) fn timed<T>(&self, target: &Target, run: impl FnOnce() -> T) -> T {
+        let definition = &target.served.definition;
+        if definition.custom { self.offload().measured(&definition.plural, run) } else { run() }
+    }
+
+    fn one_turn<T>(&self, turn: Turn<'_>, head: Option<Arc<Entry>>, compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Plan<T>, Failure>) -> Ended<T> {
+        let (txn, answer) = match compute(head.as_ref()) {
             Err(failure) => return Ended::Unwritten(Err(failure), head),
             Ok(Plan::Done(answer)) => return Ended::Unwritten(Ok(answer), head),
             Ok(Plan::Commit { txn, answer }) => (txn, Answer::Of(answer)),

@@ -23,6 +23,63 @@ async fn patches_of_one_object_all_succeed() {
     assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap().get(&["data"]).and_then(Value::as_object).unwrap().len(), 64);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_34_those_who_wait_for_one_key_hold_no_worker() {
+    let server = Server::new();
+    for name in ["hot", "cold"] {
+        server.post(CONFIGMAPS, configmap(name, "0")).await.unwrap();
+    }
+    let (started, computes) = tokio::sync::oneshot::channel();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let long = Box::new(move || {
+        started.send(()).unwrap();
+        finished.recv().unwrap();
+    });
+    *server.admission.during_validate.lock().unwrap() = Some(long);
+    let patch = |name: &'static str, n: u32| {
+        let server = server.clone();
+        tokio::spawn(async move { server.patch(CONFIGMAPS, name, merge(json!({"data": {format!("k{n}"): "v"}}))).await })
+    };
+    let first = patch("hot", 0);
+    soon(computes).await.unwrap();
+    // One of two workers computes; none of these may take the other.
+    let waiting: Vec<_> = (1..9).map(|n| patch("hot", n)).collect();
+    soon(patch("cold", 0)).await.unwrap().expect("another key is free");
+    // Told without a turn.
+    let mut outdated = configmap("hot", "1");
+    outdated["metadata"]["resourceVersion"] = json!("999");
+    assert_eq!(outcome(&soon(server.put(CONFIGMAPS, "hot", outdated)).await).0, "Conflict");
+    finish.send(()).unwrap();
+    for writer in waiting.into_iter().chain([first]) {
+        soon(writer).await.unwrap().expect("a patch never conflicts");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn fault_34_a_large_object_is_computed_off_the_workers() {
+    let server = Server::new();
+    for (name, length) in [("large", 100_000), ("small", 1)] {
+        server.post(CONFIGMAPS, configmap(name, &"x".repeat(length))).await.unwrap();
+    }
+    let (started, computes) = tokio::sync::oneshot::channel();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    *server.admission.during_validate.lock().unwrap() = Some(Box::new(move || {
+        started.send(()).unwrap();
+        finished.recv().unwrap();
+    }));
+    let offloaded = server.clone();
+    let long = tokio::spawn(async move {
+        let patch = Box::pin(offloaded.patch(CONFIGMAPS, "large", merge(json!({"metadata": {"labels": {"a": "b"}}}))));
+        offloaded.registry.offload().run(patch).await
+    });
+    soon(computes).await.unwrap();
+    let small = server.clone();
+    let other = tokio::spawn(async move { small.patch(CONFIGMAPS, "small", merge(json!({"data": {"k": "w"}}))).await });
+    soon(other).await.unwrap().expect("the only worker is free");
+    finish.send(()).unwrap();
+    soon(long).await.unwrap().expect("it ends");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_writers_with_one_version_exactly_one_wins() {
     let server = Server::new();

@@ -29,6 +29,8 @@ pub(crate) struct Recorder {
     pub(crate) remote_calls: AtomicUsize,
     /// Runs inside a remote call, once, before it answers.
     pub(crate) during_remote: Mutex<Option<During>>,
+    /// Runs inside local validation, once: a computation that takes long.
+    pub(crate) during_validate: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Recorder {
@@ -71,6 +73,10 @@ impl Admission for Recorder {
     }
 
     fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+        let during = self.during_validate.lock().unwrap().take();
+        if let Some(during) = during {
+            during();
+        }
         self.seen.lock().unwrap().push((attributes.operation, attributes.target.name.clone().unwrap_or_default()));
         object.map_or(Ok(()), Self::check)
     }

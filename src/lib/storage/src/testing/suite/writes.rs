@@ -136,7 +136,7 @@ pub(super) async fn writers_of_one_key_take_turns(bench: Bench) {
         tasks.spawn(async move {
             for _ in 0..25 {
                 let ticket = {
-                    let turn = store.turn(&object);
+                    let turn = store.turn(&object).await.unwrap();
                     let head = turn.pending(&object).unwrap();
                     let next = text(&head).parse::<u64>().unwrap() + 1;
                     turn.submit(Txn { guards: vec![Guard::At(object.clone(), head.revision)], ..write(&object, &next.to_string()) }).unwrap()
@@ -154,12 +154,12 @@ pub(super) async fn a_turn_survives_a_panic(bench: Bench) {
     let store = bench.store;
     let object = key("configmaps", "ns", "a");
     let (other, copy) = (store.clone(), object.clone());
-    let panicked = tokio::task::spawn_blocking(move || {
-        let _turn = other.turn(&copy);
+    let panicked = tokio::spawn(async move {
+        let _turn = other.turn(&copy).await;
         std::panic::resume_unwind(Box::new("a request panics in its turn"));
     });
     assert!(panicked.await.is_err());
-    store.turn(&object).submit(create(&object, "1")).unwrap().committed().await.unwrap();
+    store.turn(&object).await.unwrap().submit(create(&object, "1")).unwrap().committed().await.unwrap();
 }
 
 pub(super) async fn a_dropped_ticket_changes_nothing(bench: Bench) {

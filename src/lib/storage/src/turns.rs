@@ -1,0 +1,153 @@
+//! Turns: writers of one key compute one after the other, in the order in which they came.
+//!
+//! A waiter is a future and holds no thread. The mutexes here are held for a few instructions, never while anybody computes.
+
+use crate::sync;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex};
+use tokio::sync::oneshot;
+
+/// The keys in use are spread over so many lists, so that each is short.
+const LISTS: usize = 1024;
+/// So many writers wait for one key; the next one is refused.
+pub(crate) const MAX_WAITING: usize = 1000;
+
+/// Who may compute on which key.
+pub(crate) struct Turns {
+    lists: Box<[Mutex<Vec<Line>>]>,
+    hasher: RandomState,
+}
+
+/// A key in use. Keys are told apart by a keyed hash: two of one hash would only wait for each other.
+struct Line {
+    key: u64,
+    waiting: VecDeque<oneshot::Sender<Handed>>,
+}
+
+/// A turn that is passed on. Dropped on the way (its waiter is gone) it goes to the next one.
+pub(crate) struct Handed {
+    turns: Arc<Turns>,
+    key: Option<u64>,
+}
+
+/// What came of asking for a turn.
+pub(crate) enum Asked {
+    /// It is the caller's, who must release it.
+    Taken(u64),
+    Queued(oneshot::Receiver<Handed>),
+    Full,
+}
+
+impl Turns {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { lists: (0..LISTS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() })
+    }
+
+    fn list(&self, key: u64) -> &Mutex<Vec<Line>> {
+        &self.lists[key as usize % LISTS]
+    }
+
+    pub(crate) fn ask(&self, key: &str) -> Asked {
+        let key = self.hasher.hash_one(key);
+        let mut list = sync::lock(self.list(key));
+        match list.iter_mut().find(|line| line.key == key) {
+            None => {
+                list.push(Line { key, waiting: VecDeque::new() });
+                Asked::Taken(key)
+            }
+            Some(line) if line.waiting.len() >= MAX_WAITING => Asked::Full,
+            Some(line) => {
+                let (sender, receiver) = oneshot::channel();
+                line.waiting.push_back(sender);
+                Asked::Queued(receiver)
+            }
+        }
+    }
+
+    /// Ends a turn: the first waiter that is still there has the next one.
+    pub(crate) fn release(self: &Arc<Self>, key: u64) {
+        while let Some(waiter) = self.next(key) {
+            match waiter.send(Handed { turns: Arc::clone(self), key: Some(key) }) {
+                Ok(()) => return,
+                // Not by its drop, which would come back here for each one that is gone.
+                Err(mut unwanted) => unwanted.key = None,
+            }
+        }
+    }
+
+    fn next(&self, key: u64) -> Option<oneshot::Sender<Handed>> {
+        let mut list = sync::lock(self.list(key));
+        let place = list.iter().position(|line| line.key == key)?;
+        let waiter = list[place].waiting.pop_front();
+        if waiter.is_none() {
+            list.swap_remove(place);
+        }
+        waiter
+    }
+}
+
+impl Handed {
+    /// Takes the turn, which must be released.
+    pub(crate) fn take(mut self) -> u64 {
+        self.key.take().expect("only what nobody wants has none")
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.turns.release(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(asked: Asked) -> u64 {
+        match asked {
+            Asked::Taken(key) => key,
+            _ => panic!("the key is in use"),
+        }
+    }
+
+    fn queued(asked: Asked) -> oneshot::Receiver<Handed> {
+        match asked {
+            Asked::Queued(receiver) => receiver,
+            _ => panic!("the key is free or its line full"),
+        }
+    }
+
+    #[test]
+    fn turns_go_to_those_who_wait_in_their_order() {
+        let turns = Turns::new();
+        let first = taken(turns.ask("a"));
+        let other = taken(turns.ask("b"));
+        let [mut second, gone, mut third] = [(); 3].map(|()| queued(turns.ask("a")));
+        assert!(second.try_recv().is_err());
+        drop(gone);
+        turns.release(first);
+        assert!(third.try_recv().is_err());
+        let second = second.try_recv().expect("the next one").take();
+        turns.release(second);
+        // Handed over and dropped: nobody has it.
+        drop(third);
+        taken(turns.ask("a"));
+        turns.release(other);
+        taken(turns.ask("b"));
+    }
+
+    #[test]
+    fn a_line_is_bounded() {
+        let turns = Turns::new();
+        let key = taken(turns.ask("a"));
+        let waiting: Vec<_> = (0..MAX_WAITING).map(|_| queued(turns.ask("a"))).collect();
+        assert!(matches!(turns.ask("a"), Asked::Full));
+        drop(waiting);
+        turns.release(key);
+        taken(turns.ask("a"));
+        assert_eq!(turns.lists.iter().map(|list| sync::lock(list).len()).sum::<usize>(), 1);
+    }
+}
