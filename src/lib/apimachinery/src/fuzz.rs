@@ -2,10 +2,12 @@
 
 use crate::document::{Document, Value, json as value};
 use crate::json::{self, forms, scan};
+use crate::jsonpath::JsonPath;
 use crate::patch::{MAX_COPIED_BYTES, json_patch, merge_patch};
 use crate::protobuf::{Messages, envelope};
 use crate::quantity::Quantity;
 use crate::selector::{FieldSelector, LabelSelector};
+use crate::work::counted;
 use crate::{time, yaml};
 use ferrokube_fuzz::{Verdict, run};
 
@@ -69,8 +71,16 @@ fn yaml_is_read_and_written() {
         "%YAML 1.1\n---\na: !!str 1\n...\n",
         OBJECTS[0],
     ];
+    let repeats = "k: &k {k: *j, k: [1], ".repeat(40);
+    let deep = format!("{}{}", "[{a: ".repeat(60), "1,".repeat(200));
+    let levels: String = (0..60).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+    let below = format!("{levels}{}", format!("{}k: 1\n", " ".repeat(60)).repeat(40));
+    let merges = format!("b: &b {{k: v}}\n{}", "c: {<<: [*b, *b]}\n".repeat(40));
+    let seeds: Vec<&str> = seeds.into_iter().chain([&*repeats, &deep, &below, &merges]).collect();
     run("yaml", &seeds, |body| {
-        let Ok(mut read) = yaml::read_any(body) else { return Verdict::Refused };
+        let (read, steps) = counted(|| yaml::read_any(body));
+        assert!(steps <= 64 * body.len() as u64 + 1_200_000, "{steps} steps");
+        let Ok(mut read) = read else { return Verdict::Refused };
         assert!(json::depth(&read.value) <= json::MAX_DEPTH);
         // JSON is read as JSON.
         json::round_trip_floats(&mut read.value);
@@ -195,6 +205,19 @@ fn times_survive_their_text() {
     );
 }
 
+#[test]
+fn json_paths_look_at_few_nodes() {
+    let wide = value!({"l": [vec![value!({"a": 1, "b": [1, 2]}); 200]], "m": {"a": {"a": {"a": 1}}}});
+    let seeds = [".l[0,0,0][?(@.a==1)].b[*]", "..[*]..[*]..a", ".m..a..a..a", ".l[0][?(@..a>=1)]..b[::2]", "{.m['a'].a}", ".l[-1:][0:100:3].b[0,1,*]"];
+    run("json path", &seeds, |input| {
+        let Ok(text) = std::str::from_utf8(input) else { return Verdict::Refused };
+        let Some(path) = JsonPath::parse(text) else { return Verdict::Refused };
+        let (_, steps) = counted(|| path.first(&wide).is_some());
+        assert!(steps <= 100_000, "{steps} steps");
+        Verdict::Accepted
+    });
+}
+
 /// The two values that an input holds, one a line.
 fn two(input: &[u8]) -> Option<(Value, Value)> {
     let at = input.iter().position(|byte| *byte == b'\n')?;
@@ -210,7 +233,9 @@ fn json_patches_stay_bounded() {
     ];
     run("json patch", &seeds, |input| {
         let Some((mut target, patch)) = two(input) else { return Verdict::Refused };
-        let Ok(warnings) = json_patch(&mut target, &patch) else { return Verdict::Refused };
+        let (patched, steps) = counted(|| json_patch(&mut target, &patch));
+        assert!(steps <= 25_000_000, "{steps} steps");
+        let Ok(warnings) = patched else { return Verdict::Refused };
         assert!(json::depth(&target) <= json::MAX_DEPTH && json::to_vec(&target).len() <= 8 * input.len() + MAX_COPIED_BYTES && warnings.len() <= 10);
         Verdict::Accepted
     });

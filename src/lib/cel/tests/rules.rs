@@ -2,6 +2,7 @@
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::work;
 use ferrokube_cel::Rules;
 use ferrokube_schema::Schema;
 use ferrokube_schema::custom::{Loading, from_json_schema};
@@ -296,6 +297,41 @@ fn fault_42_cost_is_bounded_before_and_while_it_runs() {
         assert!(!errors.is_empty(), "{errors:?}");
     }
     assert_eq!(rules.validate(None, &object(json!({"l": ["a", "ab"]}))).len(), 1);
+}
+
+#[test]
+fn fault_34_rules_find_old_items_and_their_nodes_without_searching() {
+    let rules = compile(&json!({"type": "array", "maxItems": 20000, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"],
+        "items": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "v": {"type": "integer"}},
+            "x-kubernetes-validations": [{"rule": "self.v == oldSelf.v"}]}}))
+    .expect("bounded");
+    let items = |reversed: bool| (0..10_000).map(|n| if reversed { 9_999 - n } else { n }).map(|n| json!({"id": n, "v": n})).collect::<Vec<_>>();
+    let (errors, steps) = work::counted(|| rules.validate(Some(&object(json!(items(false)))), &object(json!(items(true)))));
+    assert!(errors.is_empty(), "{errors:?}");
+    assert!((1..100_000).contains(&steps), "{steps}");
+
+    // Deep, and with a rule at the bottom only.
+    let leaf = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]});
+    let wide: ferrokube_apimachinery::document::Map<String, Value> = (0..2_000).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
+    let bottom = json!({"type": "object", "properties": wide});
+    let deep = (0..150).fold(json!({"type": "object", "properties": {"leaf": leaf, "wide": bottom}}), |inner, _| json!({"type": "object", "properties": {"a": inner}}));
+    let schema = schema(&deep);
+    let (compiled, steps) = work::counted(|| Rules::compile(&schema, "s"));
+    assert!(compiled.expect("few rules").is_some());
+    assert!(steps < 400_000, "{steps}");
+}
+
+#[test]
+fn fault_42_defaults_share_one_budget() {
+    let costly = |n: usize| {
+        let rule = "self.map(x, self.map(y, x + y)).size() >= 0 && self.size() > 1000";
+        (format!("p{n}"), json!({"type": "array", "maxItems": 100, "items": {"type": "string", "maxLength": 10}, "default": vec!["x"; 100], "x-kubernetes-validations": [{"rule": rule}]}))
+    };
+    let properties: ferrokube_apimachinery::document::Map<String, Value> = (0..90).map(costly).collect();
+    let rules = compile(&json!({"type": "object", "properties": properties}));
+    let Ok(rules) = rules else { return };
+    let errors = rules.validate_defaults("s");
+    assert!(!errors.is_empty() && errors.len() <= 100, "{}", errors.len());
 }
 
 #[test]

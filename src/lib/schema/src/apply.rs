@@ -21,10 +21,15 @@ use crate::schema::Schema;
 use crate::validate;
 use compare::{Difference, compare};
 use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::work;
 use managers::Entry;
 pub use scale::Replicas;
 use set::{Fields, intersects, is_subset, subtract, unite};
 use skip::{Skip, Skipped};
+
+/// At most so many conflicts are named, with so many bytes of paths and managers; all are counted.
+const MAX_CONFLICTS: usize = 1000;
+const MAX_CONFLICT_BYTES: usize = 1024 * 1024;
 
 /// Owns what was there before the first apply of an object that was not tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -67,8 +72,9 @@ pub enum Operation {
 /// Why an apply is refused.
 #[derive(Debug)]
 pub enum ApplyError {
-    /// Other managers own fields with other values (409, causes `FieldManagerConflict`): (manager's description, field path such as `.data.k`).
-    Conflicts(Vec<(String, String)>),
+    /// Other managers own fields with other values (409, causes `FieldManagerConflict`): (manager's description, field path such as `.data.k`), and how many
+    /// there are; at most 1,000 are named.
+    Conflicts(Vec<(String, String)>, usize),
     /// The applied object does not fit the schema (upstream answers 500 without a reason).
     Malformed(String),
     /// managedFields may not be given in an apply (400).
@@ -210,11 +216,20 @@ fn conflicts(schema: &Schema, live: &Document, entries: &[Entry], difference: &D
     {
         taken.iter_mut().for_each(|(_, fields)| subtract(fields, &allowed));
     }
-    let mut found = Vec::new();
+    let (mut found, mut count, mut room) = (Vec::new(), 0, MAX_CONFLICT_BYTES);
     for (entry, fields) in &taken {
-        set::for_each(fields, &mut Vec::new(), &mut |path| found.push((entry.describe(), element::display(path))));
+        let manager = entry.describe();
+        set::for_each(fields, &mut Vec::new(), &mut |path| {
+            count += 1;
+            if found.len() == MAX_CONFLICTS || room == 0 {
+                return;
+            }
+            work::count(path.len());
+            room = room.saturating_sub(manager.len() + path.iter().map(|element| element.len()).sum::<usize>());
+            found.push((manager.clone(), element::display(path)));
+        });
     }
-    if found.is_empty() { Ok(()) } else { Err(ApplyError::Conflicts(found)) }
+    if count == 0 { Ok(()) } else { Err(ApplyError::Conflicts(found, count)) }
 }
 
 /// Whether two objects differ at most in their managedFields, which `object` lacks.

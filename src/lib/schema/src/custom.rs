@@ -11,17 +11,24 @@ mod tests;
 
 pub use paths::field_path;
 
+use crate::index::Index;
 use crate::schema::{Kind, MapType, Node, Property, Schema};
 use crate::validate::Checks;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::work;
 use keywords::{Keywords, TYPES, kind_of};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A schema has at most so many nodes.
 const MAX_NODES: usize = 50_000;
 /// And at most so many levels.
 const MAX_LEVELS: usize = 200;
+/// Each node writes its path, so that all paths together may be far longer than the schema: at most so many bytes, some ten times what real ones take.
+const MAX_PATH_BYTES: usize = 64 * 1024 * 1024;
+/// A keyed list has at most so many keys: each item is named by all of them.
+const MAX_LIST_KEYS: usize = 64;
 /// At most so many errors are collected.
 const MAX_ERRORS: usize = 50;
 
@@ -41,7 +48,7 @@ pub struct Loading<'a> {
 /// # Errors
 /// What is wrong with it, each with its place.
 pub fn from_json_schema(schema: &Value, loading: &Loading<'_>) -> Result<Schema, Vec<FieldError>> {
-    let mut loader = Loader { structural: Vec::new(), plain: Vec::new(), unsupported: false, nodes: 0, metadata: loading.metadata.clone() };
+    let mut loader = Loader { structural: Vec::new(), plain: Vec::new(), unsupported: false, nodes: 0, path_bytes: 0, metadata: loading.metadata.clone() };
     let mut root = loader.node(schema, loading.path, &Place { level: Level::Root, depth: 0, meta: Meta::Outside });
     let errors = loader.judge(&root, loading.path);
     if !errors.is_empty() {
@@ -92,6 +99,7 @@ struct Loader {
     /// There is a keyword that no structural schema can hold.
     unsupported: bool,
     nodes: usize,
+    path_bytes: usize,
     metadata: Option<Arc<Schema>>,
 }
 
@@ -100,6 +108,7 @@ fn error(reason: FieldReason, path: String, why: &str) -> FieldError {
         FieldReason::Required => format!("Required value: {why}"),
         FieldReason::Forbidden => format!("Forbidden: {why}"),
         FieldReason::NotSupported => format!("Unsupported value: {why}"),
+        FieldReason::TooMany => format!("Too many: {why}"),
         _ => format!("Invalid value: {why}"),
     };
     FieldError::new(reason, path, message)
@@ -139,12 +148,19 @@ impl Loader {
 
     /// Counts a node; false: too many, or too deep.
     fn enter(&mut self, path: &str, depth: usize) -> bool {
+        work::count(1 + path.len());
         self.nodes += 1;
-        let fits = self.nodes <= MAX_NODES && depth <= MAX_LEVELS;
-        if !fits && self.nodes <= MAX_NODES + 1 {
+        self.path_bytes += path.len();
+        let fits = !self.is_full() && depth <= MAX_LEVELS;
+        if !fits {
             self.refuse(FieldReason::Invalid, path.to_owned(), "the schema is too large or too deep");
         }
         fits
+    }
+
+    /// Whether nothing more is looked at: the schema was refused for its size.
+    fn is_full(&self) -> bool {
+        self.nodes > MAX_NODES || self.path_bytes > MAX_PATH_BYTES
     }
 
     /// A node that gives its value a shape.
@@ -238,6 +254,9 @@ impl Loader {
 
     fn children(&mut self, keywords: &Keywords<'_>, place: &Place, out: &mut Schema, checks: &mut Checks) {
         for (name, child) in keywords.fields("properties").into_iter().flatten() {
+            if self.is_full() {
+                return;
+            }
             let mut below = place.below(Level::Field);
             if matches!(name.as_str(), "metadata" | "kind" | "apiVersion") && (place.level == Level::Root || out.embedded) {
                 below.meta = if place.level == Level::Root { Meta::Bare } else { below.meta.max_of(Meta::Embedded) };
@@ -304,10 +323,13 @@ impl Loader {
 
     /// Required fields: of declared properties at the property, of others as a check.
     fn required(&mut self, keywords: &Keywords<'_>, out: &mut Schema, checks: &mut Checks) {
+        let mut seen = HashSet::new();
         for name in keywords.list("required").iter().filter_map(Value::as_str) {
             match out.properties.get_mut(name) {
                 Some(property) => property.required = true,
-                None => checks.required.push(name.into()),
+                // Once: each is looked for in each value.
+                None if seen.insert(name) => checks.required.push(name.into()),
+                None => {}
             }
         }
     }
@@ -323,6 +345,7 @@ impl Loader {
             None => Schema { preserve_unknown: true, kind: Kind::Object, ..Schema::default() }.into(),
         };
         out.properties.insert("metadata".into(), Property::new(metadata, false));
+        out.index = Index::default();
     }
 }
 

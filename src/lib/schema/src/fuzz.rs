@@ -8,6 +8,7 @@ use crate::testing::{core, schema};
 use crate::validate::{check_types, default, prune, validate};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::work::counted;
 use ferrokube_fuzz::{Verdict, run};
 use std::sync::Arc;
 
@@ -47,6 +48,9 @@ const DATA: &str =
 fn pairs() -> Vec<String> {
     let all = [STORED, PATCH, APPLIED];
     let mut pairs: Vec<String> = all.iter().flat_map(|one| all.iter().map(move |other| format!("\0{one}\n{other}"))).collect();
+    let conditions = r#"{"name":"c","matchConditions":[{"name":"m"}],"$retainKeys":["name","matchConditions"]},"#.repeat(30);
+    let again = format!(r#"{{"webhooks":[{}{{"name":"c"}}],"metadata":{{"$retainKeys":["labels","labels"]}}}}"#, conditions);
+    pairs.push(format!("\0{STORED}\n{again}"));
     pairs.extend([format!("\x01{ACCOUNT}\n{ACCOUNT}"), format!("\x02{DATA}\n{DATA}"), format!("\x03{QUOTA}\n{QUOTA}")]);
     pairs
 }
@@ -71,7 +75,8 @@ fn strategic_merges_stay_bounded() {
         let Some((schema, objects)) = read(&kinds, input) else { return Verdict::Refused };
         let [target, patch, ..] = objects.as_slice() else { return Verdict::Refused };
         let mut target = target.clone();
-        let merged = strategic_merge(schema, &mut target, patch);
+        let (merged, steps) = counted(|| strategic_merge(schema, &mut target, patch));
+        assert!(steps <= 1_100_000, "{steps} steps");
         bounded(&target, input);
         Verdict::from(merged.is_ok())
     });

@@ -7,6 +7,9 @@ pub mod apply;
 pub mod custom;
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod hostile;
+pub mod index;
 pub mod openapi;
 pub mod pattern;
 pub mod schema;

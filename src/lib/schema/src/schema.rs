@@ -1,5 +1,6 @@
 //! `Schema`: one node of a structural schema.
 
+use crate::index::Index;
 use crate::tables::Reference;
 use ferrokube_apimachinery::document::{Map, Value};
 use std::collections::BTreeMap;
@@ -114,6 +115,8 @@ pub struct Schema {
     pub defaults: OnceLock<bool>,
     /// The same for embedded resources.
     pub embeds: OnceLock<bool>,
+    /// What walks look up. Leave it empty.
+    pub index: Index,
 }
 
 impl Schema {

@@ -7,6 +7,9 @@ mod tests;
 use crate::schema::{MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::patch::PatchError;
+use ferrokube_apimachinery::work;
+use std::cell::Cell;
+use std::collections::HashSet;
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -19,7 +22,36 @@ const ELEMENT_ORDER: &str = "$setElementOrder/";
 /// # Errors
 /// [`PatchError`]; `target` must then be dropped.
 pub fn strategic_merge(schema: &Schema, target: &mut Document, patch: &Document) -> Result<(), PatchError> {
-    merge_map(Some(schema), target.fields_mut(), patch.fields(), 0)
+    merge_map(Some(schema), target.fields_mut(), patch.fields(), At { work: &Work::default(), depth: 0 })
+}
+
+/// At most so many elements of original lists and maps are looked at by one patch. Each merge of a list looks at all of it, and a patch may name one list
+/// many times (elements with the same merge key): about 300 ms, and three times what the largest object and patch without repeats take.
+const MAX_WORK: usize = 1_000_000;
+
+/// What a patch has cost so far.
+#[derive(Default)]
+struct Work(Cell<usize>);
+
+impl Work {
+    fn charge(&self, elements: usize) -> Result<(), PatchError> {
+        work::count(elements);
+        self.0.set(self.0.get() + elements);
+        if self.0.get() > MAX_WORK { Err(PatchError::TooLarge("it looks at too many elements of lists".to_owned())) } else { Ok(()) }
+    }
+}
+
+/// Where a merge is, and what it may still cost.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    work: &'a Work,
+    depth: usize,
+}
+
+impl At<'_> {
+    fn below(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
 }
 
 fn bad(why: impl Into<String>) -> PatchError {
@@ -27,19 +59,20 @@ fn bad(why: impl Into<String>) -> PatchError {
 }
 
 /// Merges a map into a map. Without a schema (free-form values) lists are replaced.
-fn merge_map(schema: Option<&Schema>, original: &mut Map<String, Value>, patch: &Map<String, Value>, depth: usize) -> Result<(), PatchError> {
-    if depth > MAX_WALK {
+fn merge_map(schema: Option<&Schema>, original: &mut Map<String, Value>, patch: &Map<String, Value>, at: At<'_>) -> Result<(), PatchError> {
+    if at.depth > MAX_WALK {
         return Err(PatchError::TooLarge("nested too deep".to_owned()));
     }
     if let Some(directive) = patch.get(PATCH) {
         return whole_map(original, patch, directive);
     }
     if let Some(keys) = patch.get(RETAIN_KEYS) {
+        at.work.charge(original.len())?;
         retain_keys(original, patch, keys)?;
     }
     for (key, order) in patch {
         if let Some(field) = key.strip_prefix(ELEMENT_ORDER) {
-            list::order_field(Slot { schema, field, depth }, original, patch.get(field), order)?;
+            list::order_field(Slot { schema, field, at }, original, patch.get(field), order)?;
         }
     }
     for (key, value) in patch {
@@ -47,10 +80,10 @@ fn merge_map(schema: Option<&Schema>, original: &mut Map<String, Value>, patch: 
             continue;
         }
         if let Some(field) = key.strip_prefix(DELETE_FROM) {
-            delete_from(original, field, value)?;
+            delete_from(original, field, value, at)?;
         } else if !(value.is_array() && patch.contains_key(&format!("{ELEMENT_ORDER}{key}"))) {
             // A list with an order was merged with it, above.
-            merge_field(Slot { schema, field: key, depth }, original, value)?;
+            merge_field(Slot { schema, field: key, at }, original, value)?;
         }
     }
     Ok(())
@@ -75,7 +108,8 @@ fn whole_map(original: &mut Map<String, Value>, patch: &Map<String, Value>, dire
 fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>, keys: &Value) -> Result<(), PatchError> {
     let malformed = || PatchError::Malformed("$retainKeys must be a list that names every field of the patch".to_owned());
     let keys = keys.as_array().ok_or_else(malformed)?;
-    let names = |field: &String| keys.iter().any(|key| key.as_str() == Some(field));
+    let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let names = |field: &String| keys.contains(field.as_str());
     let sets = |(key, value): &(&String, &Value)| !value.is_null() && *key != RETAIN_KEYS && !key.starts_with(DELETE_FROM) && !key.starts_with(ELEMENT_ORDER);
     if !patch.iter().filter(sets).all(|(key, _)| names(key)) {
         return Err(malformed());
@@ -89,7 +123,7 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>, ke
 struct Slot<'a> {
     schema: Option<&'a Schema>,
     field: &'a str,
-    depth: usize,
+    at: At<'a>,
 }
 
 impl<'a> Slot<'a> {
@@ -124,12 +158,12 @@ fn merge_field(slot: Slot<'_>, original: &mut Map<String, Value>, patch: &Value)
                 *map = patch.clone();
                 return Ok(());
             }
-            merge_map(node, map, patch, slot.depth + 1)
+            merge_map(node, map, patch, slot.at.below())
         }
         (Some(Value::Array(items)), Value::Array(patch)) => {
             let node = slot.node()?;
             if strategy(node) == "merge" {
-                let merged = list::merge(node, std::mem::take(items), patch, slot.depth + 1)?;
+                let merged = list::merge(node, std::mem::take(items), patch, slot.at.below())?;
                 *items = merged;
             } else {
                 items.clone_from(patch);
@@ -141,7 +175,7 @@ fn merge_field(slot: Slot<'_>, original: &mut Map<String, Value>, patch: &Value)
             Ok(())
         }
         _ => {
-            match fresh(patch, slot.depth)? {
+            match fresh(patch, slot.at.depth)? {
                 Some(value) => original.insert(slot.field.to_owned(), value),
                 None => original.remove(slot.field),
             };
@@ -185,7 +219,7 @@ fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
 }
 
 /// `$deleteFromPrimitiveList/field`. Does nothing where there is no such list.
-fn delete_from(original: &mut Map<String, Value>, field: &str, members: &Value) -> Result<(), PatchError> {
+fn delete_from(original: &mut Map<String, Value>, field: &str, members: &Value, at: At<'_>) -> Result<(), PatchError> {
     if members.is_null() {
         original.remove(field);
         return Ok(());
@@ -193,5 +227,6 @@ fn delete_from(original: &mut Map<String, Value>, field: &str, members: &Value) 
     let (Some(Value::Array(items)), Value::Array(members)) = (original.get_mut(field), members) else {
         return Ok(());
     };
+    at.work.charge(items.len() + members.len())?;
     list::delete(items, members)
 }

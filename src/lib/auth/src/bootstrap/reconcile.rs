@@ -1,7 +1,7 @@
 //! Brings stored roles and bindings up to the policy.
 
 use super::policy::{Expected, expected, expected_for_migration};
-use crate::rbac::{Kind, Rule};
+use crate::rbac::{Kind, Held, Rule};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::{DeleteOptions, Local, Registry};
@@ -149,7 +149,8 @@ fn add_missing_items(changed: &mut Document, path: &[&str], expected: &Document)
 
 fn add_missing_rules(changed: &mut Document, expected: &Document) -> bool {
     let present = Rule::list(changed.get(&["rules"]));
-    let missing: Vec<Rule> = Rule::list(expected.get(&["rules"])).into_iter().filter(|rule| !is_covered(rule, &present)).collect();
+    let mut held = Held::new(&present);
+    let missing: Vec<Rule> = Rule::list(expected.get(&["rules"])).into_iter().filter(|rule| !is_covered(rule, &mut held)).collect();
     if missing.is_empty() {
         return false;
     }
@@ -157,10 +158,10 @@ fn add_missing_rules(changed: &mut Document, expected: &Document) -> bool {
     true
 }
 
-/// Whether the rules together allow all that this one does.
-fn is_covered(rule: &Rule, by: &[Rule]) -> bool {
-    by.iter().any(|other| other.covers(rule))
-        || rule.pieces(10_000).is_some_and(|pieces| !pieces.is_empty() && pieces.iter().all(|piece| by.iter().any(|other| other.covers(piece))))
+/// Whether the rules together allow all that this one does; not when that takes too long to find out.
+fn is_covered(rule: &Rule, by: &mut Held<'_>) -> bool {
+    by.cover(rule) == Some(true)
+        || rule.pieces(10_000).is_some_and(|pieces| !pieces.is_empty() && pieces.iter().all(|piece| by.cover(piece) == Some(true)))
 }
 
 #[cfg(test)]

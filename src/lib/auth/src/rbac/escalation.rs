@@ -1,20 +1,23 @@
 //! Nobody writes a role, or binds one, that holds more than they hold themselves, unless RBAC gives them `escalate` or `bind`.
 
 use super::authorizer::Rbac;
+use super::held::Held;
 use super::index::{Index, role_key};
 use super::rule::{GROUP, Rule};
 use crate::access::{Access, Authorizer, ResourceAccess, aggregate};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::work;
 use ferrokube_registry::{Attributes, Operation, UserInfo};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Most single permissions that one check takes apart; a role with more than this uncovered ones is refused.
 const MAX_PIECES: usize = 100_000;
 /// Most permissions that a refusal lists.
 const MAX_SHOWN: usize = 50;
+const MAX_SHOWN_BYTES: usize = 64 * 1024;
 
 /// A write of a role or binding.
 #[derive(Clone, Copy, Debug)]
@@ -118,24 +121,30 @@ impl EscalationCheck {
 /// Fails unless the user's own rules, at the write's place, cover all of these.
 fn confirm(index: &Index, user: &UserInfo, write: &RoleWrite<'_>, wanted: &[Rule]) -> Result<(), Failure> {
     let (held, missing) = index.rules(user, write.namespace);
+    let too_many = || forbidden(write, &format!("{} is attempting to grant more RBAC permissions than can be compared", who(user)));
+    let mut held = Held::new(&held);
     let mut uncovered = Vec::new();
     let mut budget = MAX_PIECES;
     for rule in wanted {
-        if held.iter().any(|own| own.covers(rule)) {
+        if held.cover(rule).ok_or_else(too_many)? {
             continue;
         }
-        let Some(pieces) = rule.pieces(budget) else {
-            return Err(forbidden(write, &format!("{} is attempting to grant more RBAC permissions than can be compared", who(user))));
-        };
+        let pieces = rule.pieces(budget).ok_or_else(too_many)?;
         budget -= pieces.len();
-        uncovered.extend(pieces.into_iter().filter(|piece| !held.iter().any(|own| own.covers(piece))));
+        for piece in pieces {
+            if !held.cover(&piece).ok_or_else(too_many)? {
+                uncovered.push(piece);
+            }
+        }
     }
     if uncovered.is_empty() {
         return Ok(());
     }
     let shown: BTreeSet<String> = compact(uncovered).iter().map(Rule::to_string).collect();
     let shown: Vec<String> = shown.into_iter().take(MAX_SHOWN).collect();
-    let mut why = format!("{} is attempting to grant RBAC permissions not currently held:\n{}", who(user), shown.join("\n"));
+    let mut shown = shown.join("\n");
+    shown.truncate(shown.floor_char_boundary(MAX_SHOWN_BYTES));
+    let mut why = format!("{} is attempting to grant RBAC permissions not currently held:\n{shown}", who(user));
     if !missing.is_empty() {
         why.push_str(&format!("; resolution errors: [{}]", aggregate(&missing)));
     }
@@ -146,19 +155,20 @@ fn confirm(index: &Index, user: &UserInfo, write: &RoleWrite<'_>, wanted: &[Rule
 fn compact(pieces: Vec<Rule>) -> Vec<Rule> {
     let mut places: HashMap<Rule, usize> = HashMap::new();
     let mut rules: Vec<Rule> = Vec::new();
-    for piece in pieces.into_iter() {
+    let mut seen: HashSet<(usize, String)> = HashSet::new();
+    for mut piece in pieces {
+        work::count(1);
+        let verbs = std::mem::take(&mut piece.verbs);
         // Paths stay apart.
-        let (key, verbs) = (Rule { verbs: Vec::new(), ..piece.clone() }, piece.verbs.clone());
-        match places.get(&key).filter(|_| piece.urls.is_empty()) {
-            Some(place) => {
-                let missing: Vec<String> = verbs.into_iter().filter(|verb| !rules[*place].verbs.contains(verb)).collect();
-                rules[*place].verbs.extend(missing);
-            }
+        let place = match places.get(&piece).filter(|_| piece.urls.is_empty()) {
+            Some(place) => *place,
             None => {
-                places.insert(key, rules.len());
+                places.insert(piece.clone(), rules.len());
                 rules.push(piece);
+                rules.len() - 1
             }
-        }
+        };
+        rules[place].verbs.extend(verbs.into_iter().filter(|verb| seen.insert((place, verb.clone()))));
     }
     rules
 }

@@ -6,6 +6,7 @@
 mod authorizer;
 mod escalation;
 mod feed;
+mod held;
 mod index;
 mod rule;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 
 pub use authorizer::Rbac;
 pub use escalation::{EscalationCheck, RoleWrite};
+pub(crate) use held::Held;
 pub use feed::{Change, Feed, Kind, RegistryFeed};
 pub use index::{Grant, Index};
 pub use rule::Rule;

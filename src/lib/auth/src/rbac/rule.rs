@@ -72,30 +72,6 @@ impl Rule {
         has(&self.verbs, verb) && self.urls.iter().any(|pattern| path_matches(pattern, path))
     }
 
-    /// Whether a holder of this one rule may do everything that `other` allows.
-    pub(crate) fn covers(&self, other: &Self) -> bool {
-        if !all(&other.verbs, &self.verbs) {
-            return false;
-        }
-        if !other.urls.is_empty() && !other.urls.iter().all(|url| self.urls.iter().any(|pattern| url_covers(pattern, url))) {
-            return false;
-        }
-        if other.resources.is_empty() {
-            return true;
-        }
-        all(&other.groups, &self.groups)
-            && other.resources.iter().all(|resource| self.covers_resource(resource))
-            && (self.names.is_empty() || (!other.names.is_empty() && other.names.iter().all(|name| self.names.contains(name))))
-    }
-
-    fn covers_resource(&self, resource: &str) -> bool {
-        self.resources.iter().any(|pattern| {
-            pattern == "*"
-                || pattern == resource
-                || pattern.strip_prefix("*/").is_some_and(|sub| resource.split_once('/').is_some_and(|(_, other)| other == sub))
-        })
-    }
-
     /// The smallest rules that this one is made of (one verb, one group, one resource, one name or one path each), at most `limit`; `None` beyond it.
     pub(crate) fn pieces(&self, limit: usize) -> Option<Vec<Self>> {
         let names = self.names.len().max(1);
@@ -147,16 +123,8 @@ fn has(words: &[String], word: &str) -> bool {
     words.iter().any(|candidate| candidate == "*" || candidate == word)
 }
 
-fn all(wanted: &[String], held: &[String]) -> bool {
-    held.iter().any(|word| word == "*") || wanted.iter().all(|word| held.contains(word))
-}
-
-fn path_matches(pattern: &str, path: &str) -> bool {
+pub(super) fn path_matches(pattern: &str, path: &str) -> bool {
     pattern == "*" || pattern == path || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
-}
-
-fn url_covers(pattern: &str, url: &str) -> bool {
-    path_matches(pattern, url)
 }
 
 pub(crate) fn strings(value: Option<&Value>) -> Vec<String> {

@@ -1,10 +1,12 @@
 //! The authorizer's answers and reasons, what a write is followed by, escalation.
 
+use super::held::{Held, MAX_LOOKUPS};
 use super::{Change, EscalationCheck, Feed, Kind, Rbac, RoleWrite, Rule};
 use crate::access::{Access, Authorizer, Decision, ResourceAccess, forbidden};
 use crate::testing::user;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::work;
 use ferrokube_registry::UserInfo;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -233,10 +235,48 @@ fn covering() {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         urls: Vec::new(),
     };
-    assert!(rule("*", "*", &[]).covers(&rule("get", "pods/log", &["a"])));
-    assert!(rule("get", "*/scale", &[]).covers(&rule("get", "deployments/scale", &[])));
-    assert!(!rule("get", "*/scale", &[]).covers(&rule("get", "deployments", &[])));
-    assert!(!rule("get", "pods", &["a"]).covers(&rule("get", "pods", &[])));
-    assert!(rule("get", "pods", &["a", "b"]).covers(&rule("get", "pods", &["b"])));
-    assert!(!rule("get", "pods", &[]).covers(&rule("*", "pods", &[])));
+    let covers = |own: Rule, wanted: Rule| Held::new(&[own]).cover(&wanted).expect("few words");
+    assert!(covers(rule("*", "*", &[]), rule("get", "pods/log", &["a"])));
+    assert!(covers(rule("get", "*/scale", &[]), rule("get", "deployments/scale", &[])));
+    assert!(!covers(rule("get", "*/scale", &[]), rule("get", "deployments", &[])));
+    assert!(!covers(rule("get", "pods", &["a"]), rule("get", "pods", &[])));
+    assert!(covers(rule("get", "pods", &["a", "b"]), rule("get", "pods", &["b"])));
+    assert!(!covers(rule("get", "pods", &[]), rule("*", "pods", &[])));
+    let urls = |verb: &str, urls: &[&str]| Rule { verbs: vec![verb.to_owned()], urls: urls.iter().map(|url| (*url).to_owned()).collect(), ..Rule::default() };
+    assert!(covers(urls("get", &["/a/*", "/b"]), urls("get", &["/a/c", "/b"])));
+    assert!(!covers(urls("get", &["/a/*", "/b"]), urls("get", &["/a/c", "/bc"])));
+    assert!(covers(urls("*", &["*"]), urls("get", &["/b"])));
+}
+
+#[test]
+fn fault_34_comparing_rules_is_bounded() {
+    let world = World::default();
+    let rbac = world.rbac();
+    let words = |prefix: &str, count: usize| (0..count).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>();
+    let held = json!([
+        {"verbs": words("v", 5_000), "apiGroups": words("g", 50), "resources": words("r", 5_000), "resourceNames": words("n", 5_000)},
+        {"verbs": ["get"], "nonResourceURLs": (0..2_000).map(|n| format!("/{n}*")).collect::<Vec<_>>()},
+    ]);
+    world.role("", "own", held.clone());
+    world.role("", "many", Value::Array((0..3_000).map(|n| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["x"], "resourceNames": [format!("n{n}")]})).collect()));
+    for role in ["own", "many"] {
+        world.bind("", role, ("ClusterRole", role), json!({"kind": "User", "name": "alice"}));
+    }
+    let check = EscalationCheck::new(rbac.clone(), rbac);
+    let write = |rules: Value| {
+        let object = object(json!({"metadata": {"name": "c"}, "rules": rules}));
+        let write = RoleWrite { resource: "clusterroles", namespace: "", request_name: "", object: &object, old: None };
+        let (result, steps) = work::counted(|| check.check(&user("alice", &[]), &write));
+        assert!(steps <= MAX_LOOKUPS as u64 + 200_000, "{steps}");
+        (result, steps)
+    };
+    let (same, steps) = write(held);
+    same.expect("covered by the same rule");
+    assert!(steps < 5_000_000, "{steps}");
+    let (verbs, _) = write(json!([{"verbs": words("w", 30_000), "apiGroups": [""], "resources": ["y"]}]));
+    assert!(verbs.expect_err("not held").message.len() < 100_000);
+    // Thousands of rules against thousands, of which only the last word differs.
+    let names = words("n", 2_000);
+    let (most, _) = write(Value::Array((0..3_000).map(|_| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["x"], "resourceNames": names})).collect()));
+    assert!(most.expect_err("too much").message.contains("more RBAC permissions than can be compared"));
 }

@@ -7,8 +7,10 @@ use crate::program::Program;
 use crate::types::{Type, occurrences};
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::work;
 use ferrokube_schema::custom::field_path;
 use ferrokube_schema::{Kind, ListType, Schema};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// At most so many errors are collected.
@@ -38,8 +40,32 @@ pub(super) fn has_rules(schema: &Schema, depth: usize) -> bool {
         || schema.additional.as_deref().is_some_and(of)
 }
 
+/// Notes the nodes that have rules in them or below them, by their addresses: asked for at each level, they would be looked for as often as they are deep.
+fn mark(schema: &Schema, depth: usize, with_rules: &mut HashSet<usize>) -> bool {
+    work::count(1);
+    if depth > MAX_DEPTH || schema.native {
+        return false;
+    }
+    let mut found = false;
+    let mut of = |node: &Schema| found |= mark(node, depth + 1, with_rules);
+    if let Some(checks) = schema.checks.as_deref() {
+        [&checks.all_of, &checks.any_of, &checks.one_of].into_iter().flatten().for_each(|node| of(node));
+        checks.not.as_deref().into_iter().for_each(&mut of);
+    }
+    schema.properties.values().for_each(|property| of(&property.schema));
+    schema.items.as_deref().into_iter().for_each(&mut of);
+    schema.additional.as_deref().into_iter().for_each(&mut of);
+    found |= schema.checks.as_deref().is_some_and(|checks| !checks.rules.is_empty());
+    if found {
+        with_rules.insert(std::ptr::from_ref(schema).addr());
+    }
+    found
+}
+
 pub(super) fn compile(schema: &Arc<Schema>, path: &str) -> Result<Branch, Vec<FieldError>> {
-    let mut compiler = Compiler { errors: Vec::new(), malformed: 0, total: 0, costs: Vec::new() };
+    let mut with_rules = HashSet::new();
+    mark(schema, 0, &mut with_rules);
+    let mut compiler = Compiler { errors: Vec::new(), malformed: 0, total: 0, costs: Vec::new(), with_rules };
     let root = compiler.node(schema, path, &At { cardinality: Some(1), correlates: true, root: true, depth: 0 });
     if compiler.total > MAX_SCHEMA {
         compiler.costs.sort_unstable_by(|one, other| other.cmp(one));
@@ -76,6 +102,7 @@ struct Compiler {
     total: u64,
     /// What each expression contributes, and where it is.
     costs: Vec<(u64, String)>,
+    with_rules: HashSet<usize>,
 }
 
 impl Compiler {
@@ -85,13 +112,21 @@ impl Compiler {
         }
     }
 
+    fn has_rules(&self, schema: &Schema) -> bool {
+        self.with_rules.contains(&std::ptr::from_ref(schema).addr())
+    }
+
     fn node(&mut self, schema: &Arc<Schema>, path: &str, at: &At) -> Branch {
         let mut branch = Branch::default();
-        if at.depth > MAX_DEPTH || schema.native || !has_rules(schema, at.depth) {
+        if !self.has_rules(schema) {
             return branch;
         }
+        work::count(1 + path.len());
         let malformed = self.malformed;
         for (name, property) in &schema.properties {
+            if !self.has_rules(&property.schema) {
+                continue;
+            }
             let below = self.node(property.schema.shared(), &format!("{path}.properties[{name}]"), &at.below(Some(1), true));
             if !below.is_empty() {
                 branch.properties.insert(Arc::clone(name), below);

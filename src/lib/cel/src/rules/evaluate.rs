@@ -6,8 +6,10 @@ use crate::machine::Failure;
 use crate::value::{Shape, Value};
 use ferrokube_apimachinery::document::{Document, Map as JsonMap, Value as Json};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::work;
 use ferrokube_schema::validate::is_unchanged;
 use ferrokube_schema::{ListType, Schema};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// At most so many errors are collected.
@@ -37,13 +39,13 @@ pub(super) fn check(root: &Branch, schema: &Schema, old: Option<&Document>, obje
 
 /// Each default by the rules of its own node.
 pub(super) fn validate_defaults(root: &Branch, schema: &Schema, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    // All defaults share what one object may cost.
+    let mut evaluation = Evaluation::default();
     let mut below = vec![(root, schema, path.to_owned())];
     while let Some((branch, schema, path)) = below.pop() {
+        work::count(1 + path.len());
         if let Some(default) = &schema.default {
-            let mut evaluation = Evaluation::default();
             evaluation.node(branch, schema, (default, None, false), &format!("{path}.default"));
-            errors.append(&mut evaluation.verdict.errors);
         }
         for (name, branch) in &branch.properties {
             below.extend(schema.properties.get(name).map(|property| (branch, &*property.schema, format!("{path}.properties[{name}]"))));
@@ -51,7 +53,18 @@ pub(super) fn validate_defaults(root: &Branch, schema: &Schema, path: &str) -> V
         let lists = branch.items.as_deref().zip(schema.items.as_deref());
         below.extend(lists.map(|(branch, items)| (branch, items, format!("{path}.items"))));
     }
-    errors
+    evaluation.verdict.errors
+}
+
+/// What tells an item of a list map from the others.
+fn named(item: &Json, keys: &[String]) -> Vec<Option<String>> {
+    keys.iter().map(|key| item.get(key).map(Json::to_string)).collect()
+}
+
+/// The first item of each name.
+fn by_keys(items: &[Json], keys: &[String]) -> HashMap<Vec<Option<String>>, usize> {
+    work::count(items.len());
+    items.iter().enumerate().rev().map(|(place, item)| (named(item, keys), place)).collect()
 }
 
 #[derive(Default)]
@@ -106,12 +119,15 @@ impl Evaluation {
     fn list(&mut self, branch: &Branch, schema: &Schema, (items, old, unchanged): (&[Json], Option<&Json>, bool), path: &str) {
         let (Some(below), Some(node)) = (&branch.items, schema.items.as_deref()) else { return };
         let before = old.and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+        let mut places = None;
         for (index, value) in items.iter().enumerate() {
             let old = match &schema.list_type {
                 // The common case first: a list map is rarely put into another order.
                 ListType::Map(keys) => {
+                    work::count(1);
                     let same = |old: &&Json| keys.iter().all(|key| old.get(key) == value.get(key));
-                    before.get(index).filter(same).or_else(|| before.iter().find(same))
+                    let moved = || places.get_or_insert_with(|| by_keys(before, keys)).get(&named(value, keys)).map(|place| &before[*place]);
+                    before.get(index).filter(same).or_else(moved)
                 }
                 _ => None,
             };

@@ -175,16 +175,19 @@ fn apply_refused(error: ApplyError) -> Failure {
         ApplyError::ManagedFieldsGiven => Failure::bad_request("metadata.managedFields must be nil"),
         // Clients know upstream's 500 for it.
         ApplyError::Malformed(why) => Failure::bare(500, why),
-        ApplyError::Conflicts(conflicts) => conflicting(&conflicts),
+        ApplyError::Conflicts(conflicts, count) => conflicting(&conflicts, count),
     }
 }
 
-fn conflicting(conflicts: &[(String, String)]) -> Failure {
+fn conflicting(conflicts: &[(String, String)], count: usize) -> Failure {
     let message = match conflicts {
-        [(manager, field)] => format!("Apply failed with 1 conflict: conflict with {manager}: {field}"),
+        [(manager, field)] if count == 1 => format!("Apply failed with 1 conflict: conflict with {manager}: {field}"),
         many => {
-            let lines: Vec<String> = many.iter().map(|(manager, field)| format!("- {field} (with {manager})")).collect();
-            format!("Apply failed with {} conflicts:\n{}", many.len(), lines.join("\n"))
+            let mut lines: Vec<String> = many.iter().map(|(manager, field)| format!("- {field} (with {manager})")).collect();
+            if count > many.len() {
+                lines.push(format!("- and {} more", count - many.len()));
+            }
+            format!("Apply failed with {count} conflicts:\n{}", lines.join("\n"))
         }
     };
     let cause = |(manager, field): &(String, String)| Cause {

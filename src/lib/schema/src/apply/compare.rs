@@ -8,6 +8,7 @@ use super::set::{Fields, assemble, insert, unite};
 use super::skip::Skip;
 use crate::schema::{Kind, ListType, MAX_WALK, MapType, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::work;
 use std::collections::HashMap;
 
 /// The difference.
@@ -135,7 +136,7 @@ fn branch(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, ski
     let shown = |value: Option<&Value>| value.and_then(Value::as_object).is_none_or(|map| !skip.hides(map.keys()));
     let (old, new) = (old.filter(|old| shown(Some(old))), new.filter(|new| shown(Some(new))));
     let (left, right) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
-    let has_always = schema.is_some_and(|schema| schema.properties.values().any(|property| property.absent().is_some()));
+    let has_always = schema.is_some_and(|schema| !schema.always().is_empty());
     let empty = |map: Option<&Map<String, Value>>| map.is_none_or(|map| map.is_empty() && !has_always);
     if empty(left) && empty(right) {
         return leaf(schema, old, new);
@@ -148,6 +149,7 @@ fn branch(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, ski
 }
 
 fn maps(schema: Option<&Schema>, old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>, skip: &Skip<'_>, depth: usize, out: &mut Difference) {
+    work::count(old.map_or(0, Map::len) + new.map_or(0, Map::len));
     let mut field = |name: &str| {
         if skip.has(name) {
             return;
@@ -177,7 +179,7 @@ fn maps(schema: Option<&Schema>, old: Option<&Map<String, Value>>, new: Option<&
     {
         let given = old.or(new);
         let absent = |name: &str| given.is_some_and(|map| !map.contains_key(name));
-        schema.properties.iter().filter(|(name, property)| property.absent().is_some() && absent(name)).for_each(|(name, _)| field(name));
+        schema.always().iter().filter(|name| absent(name)).for_each(|name| field(name));
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::schema::{ListType, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::work;
 use std::fmt::Write;
 
 /// The element of a field.
@@ -48,6 +49,7 @@ fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String
     let Value::Object(map) = value else {
         return Err("an item of a keyed list must be an object".to_owned());
     };
+    work::count(keys.len());
     let default = |key: &str| list.items.as_deref().and_then(|item| item.properties.get(key)).and_then(|property| property.schema.default.as_ref());
     let mut parts: Vec<(&str, &Value)> = keys.iter().filter_map(|key| map.get(key).or_else(|| default(key)).map(|value| (key.as_str(), value))).collect();
     if parts.is_empty() {

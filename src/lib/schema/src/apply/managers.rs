@@ -5,7 +5,7 @@ use super::set::{self, Fields, unite};
 use super::{Manager, Operation};
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Document, Map, Value};
-use ferrokube_apimachinery::time;
+use ferrokube_apimachinery::{time, work};
 use std::collections::HashMap;
 
 /// More managers that update than this are merged into [`ANCIENT`], the oldest first.
@@ -50,6 +50,11 @@ impl Entry {
             && self.operation == other.operation
             && self.subresource == other.subresource
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// Whether it is what old updaters of its version were merged into.
+    fn is_ancient(&self) -> bool {
+        self.manager == ANCIENT && self.operation == Operation::Update && self.subresource.is_empty() && !self.fields.is_empty()
     }
 
     /// What entries of one operation are ordered by.
@@ -220,17 +225,23 @@ pub(super) fn cap(entries: &mut Vec<Entry>) {
         return;
     }
     updaters.sort_by(|one, other| entries[*one].age().cmp(&entries[*other].age()));
+    // By version: the first one of it, until there is one of many.
     let mut buckets: HashMap<String, usize> = HashMap::new();
+    let mut ancient: HashMap<String, usize> = HashMap::new();
+    for (place, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.is_ancient()) {
+        ancient.entry(entry.api_version.clone()).or_insert(place);
+    }
     for place in updaters {
         if left <= MAX_UPDATE_MANAGERS {
             break;
         }
+        work::count(1);
         let version = entries[place].api_version.clone();
-        let Some(bucket) = buckets.get(&version).copied() else {
+        let Some(first) = buckets.get(&version).copied() else {
             buckets.insert(version, place);
             continue;
         };
-        let bucket = existing_bucket(entries, &version).unwrap_or(bucket);
+        let bucket = *ancient.entry(version).or_insert(first);
         if bucket == place {
             continue;
         }
@@ -242,14 +253,4 @@ pub(super) fn cap(entries: &mut Vec<Entry>) {
         left -= 1;
     }
     entries.retain(|entry| !entry.fields.is_empty());
-}
-
-fn existing_bucket(entries: &[Entry], version: &str) -> Option<usize> {
-    entries.iter().position(|entry| {
-        entry.manager == ANCIENT
-            && entry.operation == Operation::Update
-            && entry.api_version == version
-            && entry.subresource.is_empty()
-            && !entry.fields.is_empty()
-    })
 }

@@ -4,6 +4,7 @@ use super::element;
 use super::skip::Skip;
 use crate::schema::{Kind, ListType, MAX_WALK, MapType, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::work;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Merges the applied fields into the live ones. Fields that nobody owns are taken over too unless they are null; the trace annotations never are.
@@ -48,6 +49,7 @@ fn values(schema: Option<&Schema>, live: &mut Value, applied: &Value, skip: &Ski
 
 /// A set or keyed list: items of both, each once, in the order of the applied list where both have an item, the live one's elsewhere.
 fn lists(schema: &Schema, live: Vec<Value>, applied: &[Value], depth: usize) -> Vec<Value> {
+    work::count(live.len() + applied.len());
     let name = |value: &Value| element::item(schema, value).unwrap_or_default();
     let theirs: Vec<(String, &Value)> = applied.iter().map(|value| (name(value), value)).collect();
     let named: HashSet<&str> = theirs.iter().map(|(name, _)| name.as_str()).collect();
@@ -55,12 +57,13 @@ fn lists(schema: &Schema, live: Vec<Value>, applied: &[Value], depth: usize) -> 
     let mut counts: HashMap<&str, usize> = HashMap::new();
     // Live values that an applied item merges with; duplicates merge with nothing.
     let mut base: HashMap<&str, Value> = HashMap::new();
-    for (name, value) in &ours {
+    for (name, value) in &mut ours {
         if let Some(name) = named.get(name.as_str()) {
             let count = counts.entry(name).or_default();
             *count += 1;
             if *count == 1 {
-                base.insert(name, value.clone());
+                // Moved: of what is named on both sides only the merged value is put out.
+                base.insert(name, std::mem::take(value));
             } else {
                 base.remove(name);
             }

@@ -4,6 +4,8 @@ use super::Operation;
 use super::managers::{self, Entry};
 use super::set::{self, Fields};
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::work;
+use std::collections::HashMap;
 
 const SCALE: &str = "autoscaling/v1";
 
@@ -47,22 +49,28 @@ impl Replicas {
         let wanted = fields(["spec", "replicas"]);
         let mut changed = managers::stored(scale);
         changed.retain(|entry| set::intersects(&entry.fields, &wanted));
+        let key = |entry: &Entry| (entry.manager.clone(), entry.operation == Operation::Apply, entry.subresource.clone());
+        let mut places: HashMap<_, Vec<usize>> = HashMap::new();
+        // The first of several is taken first.
+        changed.iter().enumerate().rev().for_each(|(place, entry)| places.entry(key(entry)).or_default().push(place));
+        let mut left: Vec<Option<Entry>> = changed.into_iter().map(Some).collect();
         let mut entries = Vec::new();
         for mut entry in managers::take(object) {
+            work::count(1);
             let Some(replicas) = self.of(&entry.api_version) else { continue };
             if let Some(replicas) = replicas.filter(|replicas| set::intersects(&entry.fields, replicas)) {
-                let same = |other: &Entry| other.manager == entry.manager && other.operation == entry.operation && other.subresource == entry.subresource;
-                let kept = changed.iter().position(same);
                 // Who updates nothing else is named anew, in this version.
-                match kept.filter(|_| entry.operation == Operation::Apply || entry.fields != *replicas) {
-                    Some(place) => _ = changed.swap_remove(place),
+                let stays = entry.operation == Operation::Apply || entry.fields != *replicas;
+                let kept = if stays { places.get_mut(&key(&entry)).and_then(Vec::pop) } else { None };
+                match kept {
+                    Some(place) => left[place] = None,
                     None => set::subtract(&mut entry.fields, replicas),
                 }
             }
             entries.push(entry);
         }
         if let Some(Some(replicas)) = self.of(api_version) {
-            entries.extend(changed.into_iter().map(|entry| Entry {
+            entries.extend(left.into_iter().flatten().map(|entry| Entry {
                 api_version: api_version.to_owned(),
                 fields: replicas.clone(),
                 time: String::new(),

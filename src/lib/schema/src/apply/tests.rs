@@ -72,7 +72,7 @@ impl Bench {
 
     fn conflicts(&mut self, name: &str, applied: Value) -> Vec<(String, String)> {
         match self.try_apply(name, &applied, false).map(drop) {
-            Err(ApplyError::Conflicts(conflicts)) => conflicts,
+            Err(ApplyError::Conflicts(conflicts, _)) => conflicts,
             other => panic!("expected conflicts, got {other:?}"),
         }
     }

@@ -1,10 +1,11 @@
 //! `x-kubernetes-list-type` and its keys.
 
-use super::Loader;
+use super::{Loader, MAX_LIST_KEYS};
 use super::keywords::Keywords;
 use crate::schema::{Kind, ListType, MapType, Schema};
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldReason;
+use std::collections::HashSet;
 
 const TYPE: &str = "x-kubernetes-list-type";
 const KEYS: &str = "x-kubernetes-list-map-keys";
@@ -75,13 +76,17 @@ impl Loader {
         if items.nullable {
             self.refuse(FieldReason::Forbidden, format!("{path}.nullable"), "cannot be nullable when x-kubernetes-list-type is map");
         }
-        let required: Vec<&str> =
+        if keys.len() > MAX_LIST_KEYS {
+            let why = format!("{}: must have at most {MAX_LIST_KEYS} items", keys.len());
+            return self.refuse(FieldReason::TooMany, keywords.at(KEYS), &why);
+        }
+        let required: HashSet<&str> =
             keywords.fields("items").and_then(|items| items.get("required")?.as_array()).into_iter().flatten().filter_map(Value::as_str).collect();
         for (index, key) in keys.iter().enumerate() {
             if items.kind == Kind::Object && keys[..index].contains(key) {
                 self.refuse(FieldReason::Invalid, keywords.at(KEYS), "must not contain duplicate entries");
             }
-            self.key(keywords, items, key, required.contains(&key.as_str()));
+            self.key(keywords, items, key, required.contains(key.as_str()));
         }
     }
 

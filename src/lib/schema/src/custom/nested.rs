@@ -55,7 +55,8 @@ impl Loader {
     fn alternatives(&mut self, keywords: &Keywords<'_>, name: &str, outer: &Outer<'_>, place: Place) -> Vec<Node> {
         let may_name_types = name == "anyOf" && is_int_or_string(keywords.map);
         let schemas = keywords.list(name).iter().enumerate();
-        schemas.map(|(index, schema)| self.nested(schema, &format!("{}[{index}]", keywords.at(name)), outer, (place, may_name_types)).into()).collect()
+        let fits = |loader: &Self| !loader.is_full();
+        schemas.map_while(|(index, schema)| fits(self).then(|| self.nested(schema, &format!("{}[{index}]", keywords.at(name)), outer, (place, may_name_types)).into())).collect()
     }
 
     fn nested(&mut self, schema: &Value, path: &str, outer: &Outer<'_>, (place, may_name_types): (Place, bool)) -> Schema {
@@ -96,6 +97,9 @@ impl Loader {
     fn nested_children(&mut self, keywords: &Keywords<'_>, outer: &Outer<'_>, place: Place, out: &mut Schema) {
         let below = (place.below(Level::Field), false);
         for (name, child) in keywords.fields("properties").into_iter().flatten() {
+            if self.is_full() {
+                return;
+            }
             let path = format!("{}.properties[{name}]", keywords.path);
             let outer_path = format!("{}.properties[{name}]", outer.path);
             let known = outer.shape.and_then(|shape| shape.properties.get(&**name)).map(|property| &*property.schema);

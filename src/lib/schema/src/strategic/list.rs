@@ -1,6 +1,6 @@
 //! Lists: merged by key or as sets, then brought into order.
 
-use super::{PATCH, Slot, bad, fresh, merge_map, strategy};
+use super::{At, PATCH, Slot, bad, fresh, merge_map, strategy};
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::patch::PatchError;
@@ -49,7 +49,8 @@ fn merge_key(node: Option<&Schema>) -> &str {
 }
 
 /// Merges a list with the strategy `merge`.
-pub(super) fn merge(node: Option<&Schema>, original: Vec<Value>, patch: &[Value], depth: usize) -> Result<Vec<Value>, PatchError> {
+pub(super) fn merge(node: Option<&Schema>, original: Vec<Value>, patch: &[Value], at: At<'_>) -> Result<Vec<Value>, PatchError> {
+    at.work.charge(original.len() + patch.len())?;
     if original.is_empty() && patch.is_empty() {
         return Ok(original);
     }
@@ -73,7 +74,7 @@ pub(super) fn merge(node: Option<&Schema>, original: Vec<Value>, patch: &[Value]
     }
     let (original, patch) = special(original, patch, key)?;
     let server = identities(&original, key)?;
-    let merged = merge_maps(node.and_then(|node| node.items.as_deref()), original, &patch, key, depth)?;
+    let merged = merge_maps(node.and_then(|node| node.items.as_deref()), original, &patch, key, at)?;
     let order = patch.iter().map(|value| identity(value, key).map(Cow::into_owned)).collect::<Result<Vec<_>, _>>()?;
     ordered(merged, &order, &server, key)
 }
@@ -102,7 +103,7 @@ fn special<'a>(mut original: Vec<Value>, patch: &'a [Value], key: &str) -> Resul
     Ok((original, plain))
 }
 
-fn merge_maps(node: Option<&Schema>, mut original: Vec<Value>, patch: &[&Value], key: &str, depth: usize) -> Result<Vec<Value>, PatchError> {
+fn merge_maps(node: Option<&Schema>, mut original: Vec<Value>, patch: &[&Value], key: &str, at: At<'_>) -> Result<Vec<Value>, PatchError> {
     let mut places: HashMap<String, usize> = HashMap::with_capacity(original.len() + patch.len());
     for (place, item) in original.iter().enumerate() {
         if let Ok(identity) = identity(item, key) {
@@ -112,7 +113,7 @@ fn merge_maps(node: Option<&Schema>, mut original: Vec<Value>, patch: &[&Value],
     for item in patch {
         let identity = identity(item, key)?;
         match (places.get(&*identity).and_then(|place| original.get_mut(*place)), item) {
-            (Some(Value::Object(map)), Value::Object(patch)) => merge_map(node, map, patch, depth)?,
+            (Some(Value::Object(map)), Value::Object(patch)) => merge_map(node, map, patch, at)?,
             _ => {
                 places.insert(identity.into_owned(), original.len());
                 original.push(Value::clone(item));
@@ -140,6 +141,7 @@ pub(super) fn delete(items: &mut Vec<Value>, members: &[Value]) -> Result<(), Pa
 /// Lists that do not merge keep the order of the patch: the real server's handler crashes there, which is no behaviour to imitate.
 pub(super) fn order_field(slot: Slot<'_>, original: &mut Map<String, Value>, patch: Option<&Value>, order: &Value) -> Result<(), PatchError> {
     let order = order.as_array().ok_or_else(|| bad("an element order must be a list"))?;
+    slot.at.work.charge(order.len() + original.get(slot.field).and_then(Value::as_array).map_or(0, Vec::len))?;
     let node = slot.node()?;
     let key = merge_key(node);
     let patch = match patch {
@@ -163,9 +165,9 @@ pub(super) fn order_field(slot: Slot<'_>, original: &mut Map<String, Value>, pat
         }
         (Some(Value::Array(items)), Some(patch)) => {
             let server = identities(&items, key)?;
-            (merge(node, items, patch, slot.depth + 1)?, server)
+            (merge(node, items, patch, slot.at.below())?, server)
         }
-        (None, Some(patch)) => match fresh(&Value::Array(patch.clone()), slot.depth)? {
+        (None, Some(patch)) => match fresh(&Value::Array(patch.clone()), slot.at.depth)? {
             Some(Value::Array(items)) => (items, Vec::new()),
             _ => return Ok(()),
         },

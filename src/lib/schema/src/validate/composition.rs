@@ -4,50 +4,50 @@ use super::checks::Checks;
 use super::path::Path;
 use super::values::Sink;
 use crate::openapi;
-use crate::schema::Node;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;
 
 /// Checks a value against the compositions of its node. A failed one is reported without a place, beside what the best alternative has to say.
 pub(super) fn check(sink: &mut Sink, checks: &Checks, value: &Value, path: &Path<'_>) {
-    let errors = |node: &Node| {
-        let mut inner = Sink::default();
-        inner.value(node, value, None, path);
-        inner.errors
-    };
     if !checks.any_of.is_empty() {
-        let failures: Vec<Vec<FieldError>> = checks.any_of.iter().map(errors).collect();
-        if failures.iter().all(|failure| !failure.is_empty()) {
+        let mut closest = Vec::new();
+        if !checks.any_of.iter().any(|node| is_valid(sink.errors_of(node, value, path), &mut closest)) {
             sink.nowhere("must validate at least one schema (anyOf)");
-            sink.errors.extend(best(failures));
+            sink.extend(closest);
         }
     }
     if !checks.one_of.is_empty() {
-        let failures: Vec<Vec<FieldError>> = checks.one_of.iter().map(errors).collect();
-        match failures.iter().filter(|failure| failure.is_empty()).count() {
+        let mut closest = Vec::new();
+        match checks.one_of.iter().filter(|node| is_valid(sink.errors_of(node, value, path), &mut closest)).count() {
             1 => {}
             0 => {
                 sink.nowhere("must validate one and only one schema (oneOf), and validates none");
-                sink.errors.extend(best(failures));
+                sink.extend(closest);
             }
             valid => sink.nowhere(format_args!("must validate one and only one schema (oneOf), and validates {valid}")),
         }
     }
-    let before = sink.errors.len();
+    let mut all_hold = true;
     for node in &checks.all_of {
-        sink.errors.extend(errors(node));
+        let errors = sink.errors_of(node, value, path);
+        all_hold &= errors.is_empty();
+        sink.extend(errors);
     }
-    if sink.errors.len() > before {
+    if !all_hold {
         sink.nowhere("must validate all the schemas (allOf)");
     }
-    if checks.not.as_ref().is_some_and(|node| errors(node).is_empty()) {
+    if checks.not.as_ref().is_some_and(|node| sink.errors_of(node, value, path).is_empty()) {
         sink.nowhere("must not validate the schema (not)");
     }
 }
 
-/// The failure with the fewest errors; of several the first.
-fn best(failures: Vec<Vec<FieldError>>) -> Vec<FieldError> {
-    failures.into_iter().min_by_key(Vec::len).unwrap_or_default()
+/// Whether an alternative holds. `closest` keeps the failure with the fewest errors; of several the first.
+fn is_valid(errors: Vec<FieldError>, closest: &mut Vec<FieldError>) -> bool {
+    let valid = errors.is_empty();
+    if !valid && (closest.is_empty() || errors.len() < closest.len()) {
+        *closest = errors;
+    }
+    valid
 }
 
 /// Writes the keywords.

@@ -2,62 +2,83 @@
 
 use crate::schema::{MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::{json, work};
+
+/// At most so many bytes of defaults are put into one object: it could not be stored with more. What is left out then is refused by its size.
+const MAX_DEFAULTED: usize = 4 * 1024 * 1024;
 
 /// Sets absent fields to their defaults, deeply, also inside lists and maps; null of a non-nullable field with a default is replaced.
 ///
-/// Other nulls are left: of custom objects to [`super::prune`] and validation, of native ones to their encoding.
+/// Other nulls are left: of custom objects to [`super::prune`] and validation, of native ones to their encoding. Work and memory follow the object and what
+/// is put into it, at most 4 MiB.
 pub fn default(schema: &Schema, object: &mut Document) {
     if !schema.native || schema.has_defaults() {
-        fields(schema, object.fields_mut(), 0);
+        Walk { room: MAX_DEFAULTED }.fields(schema, object.fields_mut(), 0);
     }
 }
 
-fn value(schema: &Schema, value: &mut Value, depth: usize) {
-    if depth > MAX_WALK {
-        return;
+struct Walk {
+    /// The bytes that may still be put.
+    room: usize,
+}
+
+impl Walk {
+    /// Takes room for a default; false: there is not enough.
+    fn take(&mut self, bytes: usize) -> bool {
+        work::count(1);
+        let left = self.room.checked_sub(bytes);
+        self.room = left.unwrap_or(0);
+        left.is_some()
     }
-    match value {
-        Value::Object(map) => fields(schema, map, depth),
-        Value::Array(items) => {
-            let Some(node) = schema.items.as_deref() else {
-                return;
-            };
-            for item in items {
-                replace_null(node, item);
-                self::value(node, item, depth + 1);
-            }
+
+    fn value(&mut self, schema: &Schema, value: &mut Value, depth: usize) {
+        if depth > MAX_WALK {
+            return;
         }
-        _ => {}
-    }
-}
-
-fn replace_null(schema: &Schema, value: &mut Value) {
-    if value.is_null()
-        && !schema.nullable
-        && let Some(default) = &schema.default
-    {
-        *value = default.clone();
-    }
-}
-
-fn fields(schema: &Schema, map: &mut Map<String, Value>, depth: usize) {
-    for (name, property) in &schema.properties {
-        let Some(default) = &property.schema.default else {
-            continue;
-        };
-        match map.get_mut(&**name) {
-            None => {
-                map.insert(name.to_string(), default.clone());
+        match value {
+            Value::Object(map) => self.fields(schema, map, depth),
+            Value::Array(items) => {
+                let Some(node) = schema.items.as_deref() else {
+                    return;
+                };
+                for item in items {
+                    self.replace_null(node, item);
+                    self.value(node, item, depth + 1);
+                }
             }
-            Some(value) => replace_null(&property.schema, value),
+            _ => {}
         }
     }
-    for (name, child) in map.iter_mut() {
-        if let Some(node) = schema.child(name) {
-            if !schema.native {
-                replace_null(node, child);
+
+    fn replace_null(&mut self, schema: &Schema, value: &mut Value) {
+        if value.is_null()
+            && !schema.nullable
+            && let Some(default) = &schema.default
+            && self.take(json::to_vec(default).len())
+        {
+            *value = default.clone();
+        }
+    }
+
+    fn fields(&mut self, schema: &Schema, map: &mut Map<String, Value>, depth: usize) {
+        work::count(1 + map.len());
+        for property in schema.defaulted() {
+            let node = &schema.properties[&property.name].schema;
+            match map.get_mut(&*property.name) {
+                None if self.take(property.bytes) => {
+                    map.insert(property.name.to_string(), node.default.clone().unwrap_or_default());
+                }
+                None => return,
+                Some(value) => self.replace_null(node, value),
             }
-            value(node, child, depth + 1);
+        }
+        for (name, child) in map.iter_mut() {
+            if let Some(node) = schema.child(name) {
+                if !schema.native {
+                    self.replace_null(node, child);
+                }
+                self.value(node, child, depth + 1);
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::path::Path;
 use crate::schema::{Kind, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::work;
 
 /// At most so many unknown fields are named; all are removed.
 const MAX_NAMED: usize = 100;
@@ -61,6 +62,7 @@ impl Walk {
             }
             return;
         }
+        work::count(map.len());
         let type_meta = path.depth() == 0 || schema.embedded;
         map.retain(|name, child| {
             if let Some(node) = schema.child(name) {
