@@ -314,7 +314,8 @@ fn fault_34_rules_find_old_items_and_their_nodes_without_searching() {
     let leaf = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]});
     let wide: ferrokube_apimachinery::document::Map<String, Value> = (0..2_000).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
     let bottom = json!({"type": "object", "properties": wide});
-    let deep = (0..150).fold(json!({"type": "object", "properties": {"leaf": leaf, "wide": bottom}}), |inner, _| json!({"type": "object", "properties": {"a": inner}}));
+    let deep = (0..150)
+        .fold(json!({"type": "object", "properties": {"leaf": leaf, "wide": bottom}}), |inner, _| json!({"type": "object", "properties": {"a": inner}}));
     let schema = schema(&deep);
     let (compiled, steps) = work::counted(|| Rules::compile(&schema, "s"));
     assert!(compiled.expect("few rules").is_some());
@@ -325,7 +326,10 @@ fn fault_34_rules_find_old_items_and_their_nodes_without_searching() {
 fn fault_42_defaults_share_one_budget() {
     let costly = |n: usize| {
         let rule = "self.map(x, self.map(y, x + y)).size() >= 0 && self.size() > 1000";
-        (format!("p{n}"), json!({"type": "array", "maxItems": 100, "items": {"type": "string", "maxLength": 10}, "default": vec!["x"; 100], "x-kubernetes-validations": [{"rule": rule}]}))
+        (
+            format!("p{n}"),
+            json!({"type": "array", "maxItems": 100, "items": {"type": "string", "maxLength": 10}, "default": vec!["x"; 100], "x-kubernetes-validations": [{"rule": rule}]}),
+        )
     };
     let properties: ferrokube_apimachinery::document::Map<String, Value> = (0..90).map(costly).collect();
     let rules = compile(&json!({"type": "object", "properties": properties}));

@@ -109,9 +109,8 @@ fn fault_34_conflicts_are_counted_and_some_are_named() {
     let live = document(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "managedFields": entries}, "data": data}));
     let changed = many(2_000, |n| (format!("k{n}"), "w"));
     let applied = document(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": changed}));
-    let refused = within("an apply", 200_000, || {
-        apply(&core("ConfigMap"), &ResetFields::default(), Some(&live), &applied, &manager("w", Operation::Apply), false)
-    });
+    let refused =
+        within("an apply", 200_000, || apply(&core("ConfigMap"), &ResetFields::default(), Some(&live), &applied, &manager("w", Operation::Apply), false));
     let Err(ApplyError::Conflicts(named, count)) = refused else { panic!("{refused:?}") };
     assert_eq!((named.len(), count), (1_000, 40_000));
 }

@@ -35,7 +35,8 @@ pub(crate) struct Defaulted {
 impl Schema {
     fn fields(&self) -> &Fields {
         self.index.fields.get_or_init(|| {
-            let named = |with: fn(&crate::schema::Property) -> bool| self.properties.iter().filter(|(_, one)| with(one)).map(|(name, _)| Arc::clone(name)).collect();
+            let named =
+                |with: fn(&crate::schema::Property) -> bool| self.properties.iter().filter(|(_, one)| with(one)).map(|(name, _)| Arc::clone(name)).collect();
             Fields { required: named(|one| one.required), always: named(|one| matches!(one.emit, Emit::Always | Emit::AlwaysNull)) }
         })
     }
@@ -99,7 +100,8 @@ mod tests {
         let few = vec![json!(1), json!("1"), json!(2.5), json!(0), json!(null), json!({"a": 1}), json!(true)];
         let many = few.iter().cloned().chain((0..100).map(|number| json!(format!("x{number}")))).collect();
         let (short, long) = (Schema { enumeration: few, ..Schema::default() }, Schema { enumeration: many, ..Schema::default() });
-        for value in [json!(1), json!(1.0), json!("1"), json!(2.5), json!(-0.0), json!(null), json!({"a": 1}), json!({}), json!(2), json!("true"), json!(true)] {
+        for value in [json!(1), json!(1.0), json!("1"), json!(2.5), json!(-0.0), json!(null), json!({"a": 1}), json!({}), json!(2), json!("true"), json!(true)]
+        {
             assert_eq!(short.allows(&value), long.allows(&value), "{value}");
         }
     }

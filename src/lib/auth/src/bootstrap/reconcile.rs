@@ -1,7 +1,7 @@
 //! Brings stored roles and bindings up to the policy.
 
 use super::policy::{Expected, expected, expected_for_migration};
-use crate::rbac::{Kind, Held, Rule};
+use crate::rbac::{Held, Kind, Rule};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::{DeleteOptions, Local, Registry};
@@ -160,8 +160,7 @@ fn add_missing_rules(changed: &mut Document, expected: &Document) -> bool {
 
 /// Whether the rules together allow all that this one does; not when that takes too long to find out.
 fn is_covered(rule: &Rule, by: &mut Held<'_>) -> bool {
-    by.cover(rule) == Some(true)
-        || rule.pieces(10_000).is_some_and(|pieces| !pieces.is_empty() && pieces.iter().all(|piece| by.cover(piece) == Some(true)))
+    by.cover(rule) == Some(true) || rule.pieces(10_000).is_some_and(|pieces| !pieces.is_empty() && pieces.iter().all(|piece| by.cover(piece) == Some(true)))
 }
 
 #[cfg(test)]

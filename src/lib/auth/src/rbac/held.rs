@@ -54,7 +54,14 @@ impl<'a> Words<'a> {
     fn of(rule: &'a Rule) -> Self {
         let set = |words: &'a [String]| words.iter().map(String::as_str).collect();
         let url_patterns = rule.urls.iter().map(String::as_str).filter(|url| url.ends_with('*')).collect();
-        Self { verbs: set(&rule.verbs), groups: set(&rule.groups), resources: set(&rule.resources), names: set(&rule.names), urls: set(&rule.urls), url_patterns }
+        Self {
+            verbs: set(&rule.verbs),
+            groups: set(&rule.groups),
+            resources: set(&rule.resources),
+            names: set(&rule.names),
+            urls: set(&rule.urls),
+            url_patterns,
+        }
     }
 
     fn covers(&self, wanted: &Rule, left: &mut usize) -> bool {

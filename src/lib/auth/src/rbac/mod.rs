@@ -14,7 +14,7 @@ mod tests;
 
 pub use authorizer::Rbac;
 pub use escalation::{EscalationCheck, RoleWrite};
-pub(crate) use held::Held;
 pub use feed::{Change, Feed, Kind, RegistryFeed};
+pub(crate) use held::Held;
 pub use index::{Grant, Index};
 pub use rule::Rule;

@@ -258,7 +258,11 @@ fn fault_34_comparing_rules_is_bounded() {
         {"verbs": ["get"], "nonResourceURLs": (0..2_000).map(|n| format!("/{n}*")).collect::<Vec<_>>()},
     ]);
     world.role("", "own", held.clone());
-    world.role("", "many", Value::Array((0..3_000).map(|n| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["x"], "resourceNames": [format!("n{n}")]})).collect()));
+    world.role(
+        "",
+        "many",
+        Value::Array((0..3_000).map(|n| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["x"], "resourceNames": [format!("n{n}")]})).collect()),
+    );
     for role in ["own", "many"] {
         world.bind("", role, ("ClusterRole", role), json!({"kind": "User", "name": "alice"}));
     }

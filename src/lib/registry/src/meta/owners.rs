@@ -4,7 +4,7 @@ use super::metadata_mut;
 use crate::context::RequestContext;
 use crate::failure::invalid;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
 use ferrokube_apimachinery::gvk::GroupVersion;
 use ferrokube_apimachinery::json;
 use std::collections::HashSet;
@@ -44,6 +44,9 @@ pub(super) fn check(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut controller: Option<&Value> = None;
     for reference in object.list(&["metadata", "ownerReferences"]) {
+        if errors.len() >= MAX_ERRORS {
+            break;
+        }
         check_one(reference, &mut errors);
         if reference.get("controller").and_then(Value::as_bool) != Some(true) {
             continue;

@@ -3,7 +3,7 @@
 use super::{finalizers, generation, owners};
 use crate::failure::{forbidden, invalid, required, too_long};
 use ferrokube_apimachinery::document::{Document, Map, Value};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::{Definition, Scope};
 use ferrokube_trace::annotation;
@@ -20,7 +20,7 @@ const MAX_NAMED: usize = 10;
 /// Finalizers that need no domain.
 const STANDARD_FINALIZERS: [&str; 4] = ["kubernetes", "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
 
-/// Everything that is wrong with an object's metadata by itself.
+/// What is wrong with an object's metadata by itself: all of it, or about a hundred errors.
 pub(crate) fn check_object(definition: &Definition, object: &Document, ids_are_servers: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_names(definition, object, &mut errors);
@@ -77,6 +77,9 @@ fn pairs<'a>(object: &'a Document, field: &str) -> impl Iterator<Item = (&'a str
 
 fn check_labels(object: &Document, errors: &mut Vec<FieldError>) {
     for (key, value) in pairs(object, "labels") {
+        if errors.len() >= MAX_ERRORS {
+            return;
+        }
         errors.extend(name::qualified_name(key).into_iter().map(|why| invalid("metadata.labels", key, why)));
         errors.extend(name::label_value(value).into_iter().map(|why| invalid("metadata.labels", value, why)));
     }
@@ -90,6 +93,9 @@ fn check_annotations(object: &Document, ids_are_servers: bool, errors: &mut Vec<
             continue;
         }
         bytes += key.len() + value.len();
+        if errors.len() >= MAX_ERRORS {
+            continue;
+        }
         // Upstream lets upper-case keys pass here.
         let wrong = if key.bytes().any(|byte| byte.is_ascii_uppercase()) { name::qualified_name(&key.to_ascii_lowercase()) } else { name::qualified_name(key) };
         errors.extend(wrong.into_iter().map(|why| invalid("metadata.annotations", key, why)));
@@ -104,6 +110,9 @@ fn check_finalizers(definition: &Definition, object: &Document, errors: &mut Vec
     for (index, finalizer) in finalizers(object).enumerate() {
         orphan |= finalizer == "orphan";
         foreground |= finalizer == "foregroundDeletion";
+        if errors.len() >= MAX_ERRORS {
+            continue;
+        }
         errors.extend(name::qualified_name(finalizer).into_iter().map(|why| invalid("metadata.finalizers", finalizer, why)));
         if !definition.custom && definition.hooks.demands_qualified_finalizers() && !is_qualified(finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
@@ -118,6 +127,9 @@ fn check_finalizers(definition: &Definition, object: &Document, errors: &mut Vec
 /// The entries were read before: operations and types are the known ones.
 fn check_managed_fields(object: &Document, errors: &mut Vec<FieldError>) {
     for (index, entry) in object.list(&["metadata", "managedFields"]).iter().enumerate() {
+        if errors.len() >= MAX_ERRORS {
+            return;
+        }
         let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
         let path = |field: &str| format!("metadata.managedFields[{index}].{field}");
         errors.extend(check_manager(text("manager"), || path("manager")));

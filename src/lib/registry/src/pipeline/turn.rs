@@ -5,8 +5,8 @@
 use super::{Registry, key};
 use crate::context::Target;
 use crate::failure::{lost, rejected};
-use ferrokube_apimachinery::status::Failure;
 use crate::offload::{INLINE_BYTES, leave_worker};
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key, Rejected, Revision, Ticket, Turn, Txn};
 use ferrokube_trace::{Seam, Span};
 use std::sync::Arc;

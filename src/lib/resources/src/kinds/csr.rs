@@ -6,10 +6,11 @@ mod request;
 use crate::cells;
 use crate::checks::{duplicate, forbidden, invalid, keep_stored, not_supported, required, too_long};
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
 use ferrokube_apimachinery::{name, time};
 use ferrokube_resource::native::{Body, Part, Printed};
 use ferrokube_resource::{Change, Hooks, Verbs};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -175,11 +176,15 @@ fn usages(object: &Document) -> Vec<FieldError> {
     if usages.is_empty() {
         errors.push(required("spec.usages", "usages must be provided"));
     }
+    let mut seen = HashSet::new();
     for (index, usage) in usages.iter().enumerate() {
+        if errors.len() >= MAX_ERRORS {
+            break;
+        }
         if !USAGES.contains(usage) {
             errors.push(not_supported(format!("spec.usages[{index}]"), usage, USAGES));
         }
-        if usages[..index].contains(usage) {
+        if !seen.insert(usage) {
             errors.push(duplicate(format!("spec.usages[{index}]"), usage));
         }
     }

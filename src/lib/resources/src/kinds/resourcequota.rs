@@ -3,10 +3,11 @@
 use crate::cells;
 use crate::checks::{all_invalid, invalid, items, keep_stored, required, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Part, Printed};
 use ferrokube_resource::{Change, Hooks, Verbs};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -143,7 +144,7 @@ fn sorted_scopes(object: &Document) -> Vec<&str> {
 
 fn scopes(object: &Document) -> Vec<FieldError> {
     let scopes = sorted_scopes(object);
-    let mut errors: Vec<FieldError> = scopes.iter().filter_map(|scope| scope_error(object, scope, "spec.scopes")).collect();
+    let mut errors: Vec<FieldError> = scopes.iter().filter_map(|scope| scope_error(object, scope, "spec.scopes")).take(MAX_ERRORS).collect();
     errors.extend(conflicting(&scopes, "spec.scopes"));
     errors
 }
@@ -178,10 +179,20 @@ fn scope_selector(object: &Document) -> Vec<FieldError> {
     const FIELD: &str = "spec.scopeSelector.matchExpressions";
     let mut errors = Vec::new();
     let mut scopes = Vec::new();
+    // Each looks through all that the quota limits, and there are few that are known.
+    let mut fit = HashSet::new();
     for requirement in object.list(&["spec", "scopeSelector", "matchExpressions"]) {
+        if errors.len() >= MAX_ERRORS {
+            break;
+        }
         let scope = text(requirement, "scopeName");
         let field = if SCOPES.contains(&scope) { FIELD.to_owned() } else { format!("{FIELD}.scopeName") };
-        errors.extend(scope_error(object, scope, &field));
+        if !fit.contains(scope) {
+            match scope_error(object, scope, &field) {
+                Some(error) => errors.push(error),
+                None => _ = fit.insert(scope),
+            }
+        }
         errors.extend(operator_error(requirement, scope, FIELD));
         scopes.push(scope);
     }

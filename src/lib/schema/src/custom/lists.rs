@@ -1,7 +1,7 @@
 //! `x-kubernetes-list-type` and its keys.
 
-use super::{Loader, MAX_LIST_KEYS};
 use super::keywords::Keywords;
+use super::{Loader, MAX_LIST_KEYS};
 use crate::schema::{Kind, ListType, MapType, Schema};
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldReason;

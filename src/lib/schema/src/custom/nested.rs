@@ -56,7 +56,11 @@ impl Loader {
         let may_name_types = name == "anyOf" && is_int_or_string(keywords.map);
         let schemas = keywords.list(name).iter().enumerate();
         let fits = |loader: &Self| !loader.is_full();
-        schemas.map_while(|(index, schema)| fits(self).then(|| self.nested(schema, &format!("{}[{index}]", keywords.at(name)), outer, (place, may_name_types)).into())).collect()
+        schemas
+            .map_while(|(index, schema)| {
+                fits(self).then(|| self.nested(schema, &format!("{}[{index}]", keywords.at(name)), outer, (place, may_name_types)).into())
+            })
+            .collect()
     }
 
     fn nested(&mut self, schema: &Value, path: &str, outer: &Outer<'_>, (place, may_name_types): (Place, bool)) -> Schema {

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name::{dns1035_label, dns1123_subdomain};
+use std::collections::HashSet;
 
 const FIELD: &str = "spec.conversion";
 /// The reviews that conversion webhooks may be sent.
@@ -134,9 +135,10 @@ fn validate_reviews(versions: &[Value]) -> Vec<FieldError> {
     }
     let versions: Vec<&str> = versions.iter().filter_map(Value::as_str).collect();
     let mut errors = Vec::new();
+    let mut seen = HashSet::new();
     for (index, version) in versions.iter().enumerate() {
         let field = format!("{place}[{index}]");
-        if versions[..index].contains(version) {
+        if !seen.insert(version) {
             errors.push(invalid(field, format!("Invalid value: {version:?}: duplicate version")));
         } else {
             errors.extend(all_invalid(&field, version, dns1035_label(version)));

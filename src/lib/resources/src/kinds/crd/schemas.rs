@@ -8,6 +8,7 @@ use ferrokube_cel::Rules;
 use ferrokube_schema::Schema;
 use ferrokube_schema::custom::{Loading, from_json_schema};
 use ferrokube_schema::validate::is_known_text_format;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A field of the versions, and where errors say it is: at the top when all versions have the same, as upstream's internal form has it.
@@ -94,21 +95,20 @@ fn root_beside_status(schema: &Value, path: &str) -> Option<FieldError> {
 }
 
 /// Formats that say nothing to this server, wherever they are in the schemas.
-pub(super) fn unknown_formats(object: &Document) -> Vec<String> {
-    let mut out: Vec<String> = Vec::new();
+pub(super) fn unknown_formats(object: &Document) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
     let schemas = places(object, "schema").into_iter().filter_map(|(_, schema)| schema.get("openAPIV3Schema"));
     let mut below: Vec<&Value> = schemas.collect();
     while let Some(schema) = below.pop() {
         let format = text(schema, "format");
-        if !format.is_empty() && !is_known_format(text(schema, "type"), format) && !out.iter().any(|known| known == format) {
-            out.push(format.to_owned());
+        if !format.is_empty() && !is_known_format(text(schema, "type"), format) {
+            out.insert(format.to_owned());
         }
         let maps = ["properties"].into_iter().filter_map(|name| schema.get(name)?.as_object()).flat_map(|map| map.values());
         let lists = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|name| crate::checks::items(schema, name));
         let single = ["items", "additionalProperties", "not"].into_iter().filter_map(|name| schema.get(name)).filter(|schema| schema.is_object());
         below.extend(maps.chain(lists).chain(single));
     }
-    out.sort_unstable();
     out
 }
 

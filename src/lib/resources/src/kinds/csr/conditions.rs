@@ -2,8 +2,9 @@
 
 use crate::checks::{duplicate, forbidden, invalid, not_supported, required, text};
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
 use ferrokube_apimachinery::time;
+use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 /// Conditions that are there or not, but never False.
@@ -25,8 +26,11 @@ fn of_type<'a>(object: &'a Document, kind: &'a str) -> Vec<&'a Value> {
 pub(super) fn stamp(old: &Document, object: &mut Document, now: SystemTime) {
     let now = Value::from(time::rfc3339_seconds(now));
     let is_unset = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().is_empty();
+    let key = |condition: &Value| (text(condition, "type").to_owned(), text(condition, "status").to_owned());
+    // The first one of each.
+    let stored: HashMap<(String, String), &Value> = all(old).iter().rev().map(|was| (key(was), was)).collect();
     for condition in all_mut(object) {
-        let same = all(old).iter().find(|was| text(was, "type") == text(condition, "type") && text(was, "status") == text(condition, "status"));
+        let same = stored.get(&key(condition));
         let transition = same.and_then(|was| was.get("lastTransitionTime")).filter(|time| !time.is_null()).unwrap_or(&now).clone();
         let Some(condition) = condition.as_object_mut() else { continue };
         if is_unset(condition.get("lastUpdateTime")) {
@@ -55,18 +59,21 @@ pub(super) fn keep_decisions(old: &Document, object: &mut Document) {
 pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let conditions = all(object);
+    let mut seen = HashSet::new();
     for (index, condition) in conditions.iter().enumerate() {
+        if errors.len() >= MAX_ERRORS {
+            break;
+        }
         let path = format!("status.conditions[{index}]");
         let kind = text(condition, "type");
         if kind.is_empty() {
             errors.push(required(format!("{path}.type"), "Required value"));
         }
         errors.extend(status_error(kind, text(condition, "status"), &path));
-        let before = |kind: &str| conditions[..index].iter().any(|earlier| text(earlier, "type") == kind);
-        if before(kind) {
+        if !seen.insert(kind) {
             errors.push(duplicate(format!("{path}.type"), kind));
         }
-        if (kind == "Approved" && before("Denied")) || (kind == "Denied" && before("Approved")) {
+        if (kind == "Approved" && seen.contains("Denied")) || (kind == "Denied" && seen.contains("Approved")) {
             errors.push(invalid(format!("{path}.type"), format!("Invalid value: {kind:?}: Approved and Denied conditions are mutually exclusive")));
         }
     }
