@@ -73,9 +73,11 @@ impl FieldError {
     }
 }
 
-fn cut(mut text: String, bytes: usize) -> String {
+/// A text of at most so many bytes; dots stand for the rest of a longer one.
+pub fn cut(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
-        text.truncate(text.floor_char_boundary(bytes));
+        let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
         text.push_str("...");
         text.shrink_to_fit();
     }

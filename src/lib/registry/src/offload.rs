@@ -102,11 +102,13 @@ impl Offload {
     }
 }
 
+type Waiting = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
+
 /// See [`Offload::run`].
 pub struct Offloaded<'a, T> {
     request: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
     room: &'a Arc<Semaphore>,
-    waiting: Option<Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>>,
+    waiting: Option<Waiting>,
     away: bool,
 }
 

@@ -6,6 +6,7 @@ use super::index::{Index, role_key};
 use super::rule::{GROUP, Rule};
 use crate::access::{Access, Authorizer, ResourceAccess, aggregate};
 use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::field::cut;
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::work;
@@ -142,8 +143,7 @@ fn confirm(index: &Index, user: &UserInfo, write: &RoleWrite<'_>, wanted: &[Rule
     }
     let shown: BTreeSet<String> = compact(uncovered).iter().map(Rule::to_string).collect();
     let shown: Vec<String> = shown.into_iter().take(MAX_SHOWN).collect();
-    let mut shown = shown.join("\n");
-    shown.truncate(shown.floor_char_boundary(MAX_SHOWN_BYTES));
+    let shown = cut(shown.join("\n"), MAX_SHOWN_BYTES);
     let mut why = format!("{} is attempting to grant RBAC permissions not currently held:\n{shown}", who(user));
     if !missing.is_empty() {
         why.push_str(&format!("; resolution errors: [{}]", aggregate(&missing)));
