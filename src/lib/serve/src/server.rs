@@ -77,8 +77,8 @@ impl Default for Limits {
         Self {
             handshake: Duration::from_secs(10),
             header: Duration::from_secs(10),
-            header_bytes: 128 << 10,
-            headers: 256,
+            header_bytes: 1 << 20,
+            headers: 512,
             idle: Duration::from_secs(90),
             stall: Duration::from_secs(60),
             held_bytes: 64 << 20,

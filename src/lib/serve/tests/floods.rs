@@ -108,3 +108,51 @@ async fn until(stream: &mut TlsStream<TcpStream>, seen: &mut Vec<u8>, wanted: &[
     };
     bounded(reads).await;
 }
+
+/// GET of a path of any length, in as many frames as it takes.
+fn long_request(stream: u32, path: &[u8]) -> Vec<u8> {
+    let mut block = b"\x82\x87\x41\x09localhost\x04".to_vec();
+    // An integer with a prefix of 7 bits (RFC 7541, 5.1).
+    let mut rest = path.len() - 127;
+    block.push(127);
+    while rest >= 128 {
+        block.push((rest % 128) as u8 | 128);
+        rest /= 128;
+    }
+    block.push(rest as u8);
+    block.extend_from_slice(path);
+    let pieces: Vec<&[u8]> = block.chunks(16 << 10).collect();
+    let last = pieces.len() - 1;
+    let frames = pieces.iter().enumerate().map(|(at, piece)| {
+        let end_headers = if at == last { 4 } else { 0 };
+        if at == 0 { frame(1, 1 | end_headers, stream, piece) } else { frame(9, end_headers, stream, piece) }
+    });
+    frames.flatten().collect()
+}
+
+#[tokio::test]
+async fn large_heads_are_taken_and_what_is_too_large_ends_only_its_request() {
+    let setup = setup(Limits::default());
+    let large = || http::Request::get("https://localhost/").header("host", "localhost").header("x", "y".repeat(700 << 10)).body(Default::default()).unwrap();
+    assert_eq!(bounded(setup.http1(None).await.send_request(large())).await.unwrap().status(), 200);
+    let (mut second, _connection) = setup.http2().await;
+    assert_eq!(bounded(second.send_request(large())).await.unwrap().status(), 200);
+
+    let mut stream = setup.connect("h2", None).await;
+    stream.write_all(&[PREFACE, &frame(4, 0, 0, b""), &request(1, 5, "/watch")].concat()).await.unwrap();
+    let mut seen = Vec::new();
+    until(&mut stream, &mut seen, b"begin").await;
+    // A selector of 60 KB, one of 200 KB, which is more than a URL may have, and more than all of a head may have.
+    for (id, length) in [(3, 60 << 10), (5, 200 << 10), (7, 1200 << 10)] {
+        stream.write_all(&long_request(id, &[b"/x?labelSelector=", vec![b'a'; length].as_slice()].concat())).await.unwrap();
+    }
+    stream.write_all(&request(9, 5, "/")).await.unwrap();
+    bounded(async {
+        while seen.windows(8).filter(|bytes| *bytes == b"HTTP/2.0").count() < 2 {
+            assert!(stream.read_buf(&mut seen).await.unwrap() > 0, "the connection ended");
+        }
+    })
+    .await;
+    setup.trigger.begin();
+    until(&mut stream, &mut seen, b"end").await;
+}
