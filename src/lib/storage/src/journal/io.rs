@@ -72,6 +72,12 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
+/// Whether an error means that the process or the system has no descriptor left: one comes back sooner or later.
+pub(crate) fn is_scarce(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 /// The real file system.
 #[derive(Debug, Default)]
 pub struct Disk;

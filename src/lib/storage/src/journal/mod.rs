@@ -22,7 +22,7 @@ use crate::config::{JournalLimits, OpenError};
 use crate::head::Job;
 use crate::journal::archive::JournalArchive;
 use crate::journal::frame::{FrameWriter, Kind, SEGMENT_HEADER, SegmentHeader};
-use crate::journal::io::{File, Held, is_full};
+use crate::journal::io::{File, Held, is_full, is_scarce};
 use crate::journal::layout::{Layout, Name, Piece};
 use crate::journal::place::{Place, io_error};
 use crate::journal::rewrite::Rewriter;
@@ -129,7 +129,7 @@ impl Journal {
         }
     }
 
-    /// Closes the active log, which is synced, and begins the next one.
+    /// Closes the active log, which is synced, and begins the next one; not without a descriptor for it.
     fn roll(&mut self, next: u64) -> Result<(), AppendError> {
         let path = self.place.path(&Name::log(next));
         let header = SegmentHeader { kind: Kind::Log, revision: next, chain: self.chain }.encode();
@@ -140,6 +140,12 @@ impl Journal {
                 // What is left of it has no frames, and is made again.
                 let _ = self.place.io.remove(&path);
                 return Err(AppendError::Full);
+            }
+            Err(error) if is_scarce(&error) => {
+                // The active log goes on, however long: its descriptor is there. The next append tries again.
+                let _ = self.place.io.remove(&path);
+                tracing::debug!(%error, "the next segment is begun later");
+                return Ok(());
             }
             Err(error) => return Err(fatal("begin a segment of", &error)),
         };

@@ -5,7 +5,7 @@
 
 use crate::journal::frame::{Flags, FrameWriter, Kind, SEGMENT_HEADER, SegmentHeader};
 use crate::journal::frames::{Frames, Problem};
-use crate::journal::io::{File, is_full};
+use crate::journal::io::{File, is_full, is_scarce};
 use crate::journal::layout::{Files, Layout, Name, Piece};
 use crate::journal::place::Place;
 use crate::stats::Counters;
@@ -265,8 +265,8 @@ fn later(what: &str, path: &Path, error: &std::io::Error) -> RewriteError {
     RewriteError::Later(format!("cannot {what} {}: {error}", path.display()))
 }
 
-/// A failed sync is fatal unless it only says that there is no space for a file that nothing depends on yet.
+/// A failed sync is fatal unless it only says that there is no space, or no descriptor, for a file that nothing depends on yet.
 fn synced(what: &str, path: &Path, error: &std::io::Error) -> RewriteError {
     let text = format!("cannot {what} {}: {error}", path.display());
-    if is_full(error) { RewriteError::Later(text) } else { RewriteError::Fatal(text) }
+    if is_full(error) || is_scarce(error) { RewriteError::Later(text) } else { RewriteError::Fatal(text) }
 }

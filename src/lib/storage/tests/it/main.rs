@@ -10,3 +10,4 @@ mod kill;
 mod load;
 mod model;
 mod rewrites;
+mod scarce;
