@@ -1,7 +1,8 @@
 //! A process that runs out of what the system gives: file handles, readers of its log.
 
 use crate::FERROKUBE;
-use ferrokube_testkit::{BOUND, Client, Launch, wait_until};
+use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
+use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
@@ -59,6 +60,30 @@ async fn fault_38_without_file_handles_the_listener_waits_and_goes_on() {
             Ok(answer) if answer.status == 200 => Ok(()),
             other => Err(format!("{other:?}")),
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_38_the_controllers_watch_hundreds_of_kinds_over_few_connections() {
+    const KINDS: u64 = 150;
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    for at in 0..KINDS {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("k{at}s.ex.com")},
+            "spec": {"group": "ex.com", "scope": "Namespaced", "names": {"plural": format!("k{at}s"), "kind": format!("K{at}")},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
+        let answer = admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.unwrap();
+        assert_eq!(answer.status, 201, "{}", answer.text);
+    }
+    wait_until("all of them are watched", BOUND, async || {
+        let metrics = admin.get("/metrics").await.unwrap().text;
+        let value = |name: &str| metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap_or(0);
+        let (watches, connections) = (value("apiserver_longrunning_requests "), value("ferrokube_connections_open "));
+        // A hundred on each, and ours.
+        assert!(connections <= watches / 50 + 5, "{connections} connections for {watches} watches");
+        if watches >= KINDS { Ok(()) } else { Err(format!("{watches} watches")) }
     })
     .await;
 }

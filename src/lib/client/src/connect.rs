@@ -2,14 +2,19 @@
 
 use crate::identity::ServiceAccountIdentity;
 use crate::patience::PatienceLayer;
+use crate::pool::{Held, Pool, Source};
 use base64::Engine;
-use http::HeaderValue;
 use http::header::USER_AGENT;
-use kube::client::ClientBuilder;
+use http::{HeaderValue, Request, Response};
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::path::Path;
 use std::time::Duration;
+use tower::retry::RetryLayer;
+use tower::util::BoxService;
+use tower::{BoxError, ServiceBuilder};
 
 /// Who writes, in managedFields: the name that upstream's controllers have there.
 const AGENT: &str = concat!("kube-controller-manager/ferrokube-", env!("CARGO_PKG_VERSION"));
@@ -30,10 +35,20 @@ pub enum ConnectionError {
     Client(String),
 }
 
-/// Where the API server is, how it is verified, and who we are towards it.
-#[derive(Clone, Debug)]
+/// Where the API server is, how it is verified, and who we are towards it. Clones share its connections.
+#[derive(Clone)]
 pub struct Connection {
     config: Config,
+    /// With the client certificate, if there is one.
+    own: Pool,
+    /// Without: a server takes a certificate for who we are even when there is a token, too.
+    anonymous: Pool,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 impl Connection {
@@ -44,7 +59,9 @@ impl Connection {
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, ConnectionError> {
         let failed = |error| unusable(&path.display().to_string(), &error);
         let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-        Self::from(kubeconfig).await.map_err(failed)
+        let config = configure(kubeconfig).await.map_err(failed)?;
+        let source = |shows_certificate| Source::File { path: path.to_owned(), shows_certificate };
+        Ok(Self { config, own: Pool::new(source(true)), anonymous: Pool::new(source(false)) })
     }
 
     /// From its parts, all PEM: where the server is, the CA that verifies it, and our certificate.
@@ -63,16 +80,9 @@ impl Connection {
             encode(key_pem)
         );
         let failed = |error| unusable("in memory", &error);
-        Self::from(Kubeconfig::from_yaml(&text).map_err(failed)?).await.map_err(failed)
-    }
-
-    async fn from(kubeconfig: Kubeconfig) -> Result<Self, KubeconfigError> {
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        config.connect_timeout = Some(Duration::from_secs(10));
-        // Bodies go over loopback or a cluster network: compressing them costs more than it saves.
-        config.disable_compression = true;
-        config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
-        Ok(Self { config })
+        let config = configure(Kubeconfig::from_yaml(&text).map_err(failed)?).await.map_err(failed)?;
+        let pool = |config| Pool::new(Source::Fixed(Box::new(config)));
+        Ok(Self { own: pool(config.clone()), anonymous: pool(without_identity(&config)), config })
     }
 
     /// The PEM text of the CA that verifies the server; empty when it is not in the configuration.
@@ -90,8 +100,11 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Client`].
     pub fn client(&self) -> Result<Client, ConnectionError> {
-        let builder = ClientBuilder::try_from(self.config.clone()).map_err(|error| ConnectionError::Client(error.to_string()))?;
-        Ok(builder.with_layer(&PatienceLayer).build())
+        if self.needs_kubes_own() {
+            let builder = ClientBuilder::try_from(self.config.clone()).map_err(refused)?;
+            return Ok(builder.with_layer(&PatienceLayer).build());
+        }
+        Ok(shared(&self.config, self.own.clone())?.build())
     }
 
     /// A client that acts as a service account, with tokens that `identity` keeps fresh.
@@ -99,11 +112,52 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Client`].
     pub fn client_as(&self, identity: &ServiceAccountIdentity) -> Result<Client, ConnectionError> {
-        let mut config = self.config.clone();
-        config.auth_info = AuthInfo::default();
-        let builder = ClientBuilder::try_from(config).map_err(|error| ConnectionError::Client(error.to_string()))?;
-        Ok(builder.with_layer(&PatienceLayer).with_layer(&identity.layer()).build())
+        let config = without_identity(&self.config);
+        if self.needs_kubes_own() {
+            let builder = ClientBuilder::try_from(config).map_err(refused)?;
+            return Ok(builder.with_layer(&PatienceLayer).with_layer(&identity.layer()).build());
+        }
+        Ok(shared(&config, self.anonymous.clone())?.with_layer(&identity.layer()).build())
     }
+
+    /// Whether the server is behind a proxy, or without TLS (`kubectl proxy`): connections are then not shared.
+    fn needs_kubes_own(&self) -> bool {
+        self.config.proxy_url.is_some() || self.config.cluster_url.scheme() != Some(&http::uri::Scheme::HTTPS)
+    }
+}
+
+async fn configure(kubeconfig: Kubeconfig) -> Result<Config, KubeconfigError> {
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.connect_timeout = Some(Duration::from_secs(10));
+    // Bodies go over loopback or a cluster network: compressing them costs more than it saves.
+    config.disable_compression = true;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
+    Ok(config)
+}
+
+fn without_identity(config: &Config) -> Config {
+    let mut config = config.clone();
+    config.auth_info = AuthInfo::default();
+    config
+}
+
+type Sends = BoxService<Request<Body>, Response<Held>, BoxError>;
+
+/// What kube's client does for each request, over shared connections.
+fn shared(config: &Config, pool: Pool) -> Result<ClientBuilder<Sends>, ConnectionError> {
+    let service = ServiceBuilder::new()
+        .layer(PatienceLayer)
+        .layer(config.base_uri_layer())
+        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+        .option_layer(config.auth_layer().map_err(refused)?)
+        .layer(config.extra_headers_layer().map_err(refused)?)
+        .map_err(BoxError::from)
+        .service(pool);
+    Ok(ClientBuilder::new(BoxService::new(service), config.default_namespace.clone()))
+}
+
+fn refused(error: kube::Error) -> ConnectionError {
+    ConnectionError::Client(error.to_string())
 }
 
 fn unusable(path: &str, error: &KubeconfigError) -> ConnectionError {

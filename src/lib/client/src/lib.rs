@@ -9,6 +9,7 @@ pub mod identity;
 pub mod leader;
 pub mod outage;
 mod patience;
+mod pool;
 pub mod traced;
 
 pub use action::{Action, add_cause, cause, tracked};

@@ -1,0 +1,307 @@
+//! The connections of all clients of one server with one TLS identity: few, however many watches there are.
+//!
+//! kube's own client has a connection for each request that is under way, so a controller for each of thousands of resources holds as many descriptors, twice
+//! where the server is in the same process. Here requests share HTTP/2 connections, [`STREAMS`] each; one more is opened when all are full.
+
+use http::{Request, Response};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::Config;
+use kube::client::{Body, ConfigExt};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use rustls::pki_types::ServerName;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+use tower::{BoxError, Service};
+
+/// Requests at a time on one connection: as many as kube-apiserver permits.
+pub(crate) const STREAMS: usize = 100;
+/// What may wait unread of one answer. A connection has room for that of all its streams, so that a reader that is slow holds up nobody else.
+const WINDOW_BYTES: u32 = 256 << 10;
+/// How often a silent server is asked whether it lives, and how long it may take to answer.
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(20);
+/// Of TCP and TLS together.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How often a request goes to another connection because its first one ended before it took the request.
+const RESENDS: usize = 3;
+
+/// Where a pool's TLS configuration comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// As it was made.
+    Fixed(Box<Config>),
+    /// Read again for each connection: the certificates in it are replaced while we run. With or without who we are.
+    File {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// Whether connections show the client certificate.
+        shows_certificate: bool,
+    },
+}
+
+impl Source {
+    async fn config(&self) -> Result<Config, BoxError> {
+        match self {
+            Self::Fixed(config) => Ok(Config::clone(config)),
+            Self::File { path, shows_certificate } => {
+                let mut config = Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?;
+                if !shows_certificate {
+                    config.auth_info = AuthInfo::default();
+                }
+                Ok(config)
+            }
+        }
+    }
+}
+
+/// Shared connections; clones share them. A service that sends requests with absolute URIs of one server.
+#[derive(Clone)]
+pub(crate) struct Pool(Arc<Shared>);
+
+struct Shared {
+    source: Source,
+    connections: Mutex<Vec<Arc<Connection>>>,
+    /// Held by whoever opens one: the last failure, for those who waited for it.
+    opening: tokio::sync::Mutex<Option<(Instant, Arc<Unreachable>)>>,
+}
+
+/// No connection could be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot connect to {address}")]
+struct Unreachable {
+    address: String,
+    #[source]
+    source: BoxError,
+}
+
+/// The same failure, of several requests.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct SharedFailure(Arc<Unreachable>);
+
+struct Connection {
+    sender: Sender,
+    in_flight: AtomicUsize,
+    /// Takes no more requests.
+    retired: AtomicBool,
+}
+
+enum Sender {
+    Http2(http2::SendRequest<Body>),
+    /// One request at a time; nothing while it is under way.
+    Http1(Mutex<Option<http1::SendRequest<Body>>>),
+}
+
+impl Connection {
+    fn is_closed(&self) -> bool {
+        let is_closed = match &self.sender {
+            Sender::Http2(sender) => sender.is_closed(),
+            Sender::Http1(sender) => lock(sender).as_ref().is_some_and(http1::SendRequest::is_closed),
+        };
+        is_closed || self.retired.load(Ordering::Relaxed)
+    }
+
+    fn capacity(&self) -> usize {
+        match self.sender {
+            Sender::Http2(_) => STREAMS,
+            Sender::Http1(_) => 1,
+        }
+    }
+}
+
+/// A place for one request on a connection, given back when it is dropped.
+struct Slot {
+    connection: Arc<Connection>,
+    /// To be put back when the answer is done with.
+    http1: Option<http1::SendRequest<Body>>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let (Some(sender), Sender::Http1(idle)) = (self.http1.take(), &self.connection.sender) {
+            *lock(idle) = Some(sender);
+        }
+        self.connection.in_flight.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Slot {
+    /// Sends; a request that the connection did not take comes back with the error.
+    async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
+        match &self.connection.sender {
+            Sender::Http2(sender) => sender.clone().try_send_request(request).await,
+            Sender::Http1(idle) => {
+                let sender = self.http1.insert(lock(idle).take().expect("one request has it at a time"));
+                // An answer that was not read to its end has closed the connection; then this says so at once.
+                let _ = sender.ready().await;
+                sender.try_send_request(origin_form(request)).await
+            }
+        }
+    }
+}
+
+/// HTTP/1.1 to the server itself: the path alone in the request line, the authority as Host.
+fn origin_form(mut request: Request<Body>) -> Request<Body> {
+    if let Some(authority) = request.uri().authority()
+        && let Ok(host) = http::HeaderValue::from_str(authority.as_str())
+    {
+        request.headers_mut().insert(http::header::HOST, host);
+    }
+    let path = request.uri().path_and_query().cloned();
+    *request.uri_mut() = path.map_or_else(|| http::Uri::from_static("/"), http::Uri::from);
+    request
+}
+
+impl Pool {
+    pub(crate) fn new(source: Source) -> Self {
+        Self(Arc::new(Shared { source, connections: Mutex::default(), opening: tokio::sync::Mutex::default() }))
+    }
+
+    fn free(&self) -> Option<Slot> {
+        let mut connections = lock(&self.0.connections);
+        connections.retain(|connection| !connection.is_closed());
+        let connection = connections.iter().find(|connection| connection.in_flight.load(Ordering::Acquire) < connection.capacity())?;
+        // Only ever raised under the lock.
+        connection.in_flight.fetch_add(1, Ordering::Relaxed);
+        Some(Slot { connection: Arc::clone(connection), http1: None })
+    }
+
+    async fn slot(&self, uri: &http::Uri) -> Result<Slot, BoxError> {
+        if let Some(slot) = self.free() {
+            return Ok(slot);
+        }
+        let begun = Instant::now();
+        let mut failed = self.0.opening.lock().await;
+        if let Some(slot) = self.free() {
+            return Ok(slot);
+        }
+        if let Some((_, failure)) = failed.as_ref().filter(|(at, _)| *at >= begun) {
+            return Err(SharedFailure(Arc::clone(failure)).into());
+        }
+        let opened = match tokio::time::timeout(CONNECT, self.open(uri)).await {
+            Ok(opened) => opened,
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        };
+        match opened {
+            Ok(sender) => {
+                let connection = Arc::new(Connection { sender, in_flight: AtomicUsize::new(1), retired: AtomicBool::new(false) });
+                lock(&self.0.connections).push(Arc::clone(&connection));
+                Ok(Slot { connection, http1: None })
+            }
+            Err(source) => {
+                let failure = Arc::new(Unreachable { address: uri.authority().map(ToString::to_string).unwrap_or_default(), source });
+                *failed = Some((Instant::now(), Arc::clone(&failure)));
+                Err(SharedFailure(failure).into())
+            }
+        }
+    }
+
+    async fn open(&self, uri: &http::Uri) -> Result<Sender, BoxError> {
+        let config = self.0.source.config().await?;
+        let mut tls = config.rustls_client_config()?;
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(config.tls_server_name.unwrap_or_else(|| host.to_owned()))?;
+        let socket = TcpStream::connect((host, uri.port_u16().unwrap_or(443))).await?;
+        socket.set_nodelay(true)?;
+        let stream = TlsConnector::from(Arc::new(tls)).connect(name, socket).await?;
+        if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+            let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+            tokio::spawn(connection.with_upgrades());
+            return Ok(Sender::Http1(Mutex::new(Some(sender))));
+        }
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(u32::try_from(STREAMS).unwrap_or(u32::MAX).saturating_mul(WINDOW_BYTES))
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PONG)
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        // Ends with the connection: its requests then fail, each by itself.
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the API server ended");
+            }
+        });
+        Ok(Sender::Http2(sender))
+    }
+
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Held>, BoxError> {
+        let mut resends = 0;
+        loop {
+            let mut slot = self.slot(request.uri()).await?;
+            match slot.send(request).await {
+                Ok(response) => {
+                    if response.status() == http::StatusCode::UNAUTHORIZED && matches!(self.0.source, Source::File { shows_certificate: true, .. }) {
+                        // Its certificate may have expired; the file may hold another one by now.
+                        slot.connection.retired.store(true, Ordering::Relaxed);
+                    }
+                    return Ok(response.map(|body| Held { body, _slot: slot }));
+                }
+                Err(mut failed) => match failed.take_message() {
+                    // It was never sent: the connection was about to end.
+                    Some(unsent) if resends < RESENDS => {
+                        slot.connection.retired.store(true, Ordering::Relaxed);
+                        (request, resends) = (unsent, resends + 1);
+                    }
+                    _ => return Err(failed.into_error().into()),
+                },
+            }
+        }
+    }
+}
+
+impl Service<Request<Body>> for Pool {
+    type Response = Response<Held>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.clone().send(request))
+    }
+}
+
+/// An answer's body, which holds its place on the connection until it is dropped.
+pub(crate) struct Held {
+    body: Incoming,
+    _slot: Slot,
+}
+
+impl http_body::Body for Held {
+    type Data = bytes::Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(task)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
