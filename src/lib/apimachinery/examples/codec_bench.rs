@@ -2,7 +2,7 @@
 
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_apimachinery::protobuf::Messages;
-use ferrokube_apimachinery::selector::LabelSelector;
+use ferrokube_apimachinery::selector::{CompiledLabels, LabelSelector};
 use ferrokube_apimachinery::{json as codec, patch, yaml};
 use std::hint::black_box;
 
@@ -21,9 +21,9 @@ fn main() {
         time("serde_json", || drop(black_box(serde_json::to_vec(black_box(object)))));
         time("clone", || drop(black_box(object.clone())));
         time("splice", || drop(black_box(codec::forms::splice_revision(&bytes, &layout, 123_456))));
-        let selector = LabelSelector::parse("app=web,tier in (a,b),!gone").expect("well-formed");
+        let selector = CompiledLabels::new(&LabelSelector::parse("app=web,tier in (a,b),!gone").expect("well-formed"));
         time("select by bytes", || {
-            black_box(selector.matches_bytes(codec::forms::labels(black_box(&bytes), &layout)));
+            black_box(selector.matches(codec::forms::labels(black_box(&bytes), &layout)));
         });
         time("yaml::read", || drop(black_box(yaml::read(black_box(&yaml_text)))));
         time("yaml::to_vec", || drop(black_box(yaml::to_vec(black_box(object)))));

@@ -1,9 +1,11 @@
 //! Label and field selectors: parsed once, bounded, matched against pairs.
 
+mod compiled;
 mod field;
 mod label;
 mod lexer;
 
+pub use compiled::CompiledLabels;
 pub use field::{FieldSelector, FieldTerm};
 pub use label::{LabelOperator, LabelRequirement, LabelSelector};
 

@@ -3,9 +3,7 @@
 use super::lexer::{Lexer, Token};
 use super::{MAX_TERMS, MAX_VALUES, SelectorError};
 use crate::document::Value;
-use crate::json::scan;
 use crate::name;
-use std::borrow::Cow;
 use std::fmt;
 
 /// A parsed label selector; the empty selector matches everything.
@@ -103,12 +101,6 @@ impl LabelSelector {
         self.matches(|key| labels?.get(key)?.as_str())
     }
 
-    /// Whether an object is selected, by the canonical bytes that begin with its labels object ([`crate::json::forms::labels`]); nothing is parsed.
-    pub fn matches_bytes(&self, labels: Option<&[u8]>) -> bool {
-        let get = |key: &str| -> Option<Cow<'_, str>> { scan::label(labels?, key) };
-        self.requirements.iter().all(|requirement| requirement.operator.holds(get(&requirement.key).as_deref()))
-    }
-
     /// Sorts by key and checks the bounds.
     fn bounded(mut self) -> Result<Self, SelectorError> {
         let values: usize = self.requirements.iter().map(|requirement| requirement.operator.values().len()).sum();
@@ -158,7 +150,7 @@ impl LabelOperator {
 }
 
 /// Whether a value is one of these, which are sorted.
-fn is_among(values: &[String], value: &str) -> bool {
+pub(super) fn is_among(values: &[String], value: &str) -> bool {
     values.binary_search_by(|one| one.as_str().cmp(value)).is_ok()
 }
 

@@ -1,7 +1,7 @@
 //! LIST: which state of the store, which page of it, and where the next one begins.
 
 use super::pages::Place;
-use super::select::Selection;
+use super::select::{Selection, Work};
 use super::token::Token;
 use super::{ListOptions, ListPage, VersionMatch, check_list, parse_version};
 use crate::context::Target;
@@ -37,7 +37,7 @@ impl Registry {
         let selection = Selection::new(self.catalog(), target, options)?;
         let scope = scope(&prefix, &selection);
         let start = self.start(&prefix, &scope, options).await?;
-        Ok(self.page(start, (&prefix, &selection), &scope))
+        Ok(self.page(start, (&prefix, &selection), &scope).await)
     }
 
     async fn start(&self, prefix: &Prefix, scope: &str, options: &ListOptions) -> Result<Start, Failure> {
@@ -89,11 +89,12 @@ impl Registry {
         held.or_else(|| self.store().snapshot_at(prefix, revision).ok())
     }
 
-    fn page(&self, start: Start, (prefix, selection): (&Prefix, &Selection), scope: &str) -> ListPage {
+    async fn page(&self, start: Start, (prefix, selection): (&Prefix, &Selection), scope: &str) -> ListPage {
         let Start { snapshot, after, left, limit } = start;
         let mut page = ListPage { revision: snapshot.revision, items: Vec::new(), continue_token: String::new(), remaining: None };
+        let mut work = Work::default();
         if let Some(only) = selection.only_key().filter(|_| after.is_none()) {
-            page.items.extend(snapshot.get(&only).filter(|entry| selection.matches(entry)).cloned());
+            page.items.extend(snapshot.get(&only).filter(|entry| selection.matches(entry, &mut work)).cloned());
             return page;
         }
         let mut entries = snapshot.range(selection.namespace(), after.as_deref());
@@ -103,7 +104,8 @@ impl Registry {
         }
         let mut more = false;
         while let Some(entry) = entries.next() {
-            if selection.matches(entry) {
+            work.share().await;
+            if selection.matches(entry, &mut work) {
                 page.items.push(entry.clone());
             }
             if limit > 0 && page.items.len() == limit {

@@ -1,7 +1,7 @@
 //! WATCH: the state as synthetic events where it is asked for, then the history, seen through the selectors.
 
 use super::exits::Exits;
-use super::select::Selection;
+use super::select::{Selection, Work};
 use super::{WatchItem, WatchOptions, check_watch, parse_version};
 use crate::catalog::{Catalog, Served};
 use crate::context::Target;
@@ -43,6 +43,7 @@ pub struct Watch {
     /// Everything but events that a live watch waits for; none or one. It is kept from event to event: to register with two channels and a timer for every
     /// event of every watcher cost more than the event. As a set of futures it is polled only when it was woken itself.
     interruption: FuturesUnordered<Interruption>,
+    work: Work,
 }
 
 /// Resolves when a watch is over, the catalog changed, or a bookmark is due.
@@ -90,7 +91,7 @@ impl Registry {
         let bookmark = options.bookmarks.then(|| next_bookmark(now, deadline)).flatten();
         let (catalog, exits) = (self.catalog().clone(), Arc::clone(&self.parts.exits));
         let (served, ending) = (target.served.clone(), self.parts.ending.subscribe());
-        Ok(Watch { selection, catalog, exits, served, phase, deadline, bookmark, changes, ending, interruption: FuturesUnordered::new() })
+        Ok(Watch { selection, catalog, exits, served, phase, deadline, bookmark, changes, ending, interruption: FuturesUnordered::new(), work: Work::default() })
     }
 
     async fn first_phase(&self, prefix: &Prefix, served: &Served, options: &WatchOptions, asked: Option<u64>) -> Result<Phase, Failure> {
@@ -162,6 +163,7 @@ impl Watch {
     /// The next frames (at least one), `None` when it ends. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<WatchItem>> {
         loop {
+            self.work.share().await;
             let items = match &mut self.phase {
                 Phase::Ended => return None,
                 Phase::Failed(_) => self.fail(),
@@ -197,12 +199,12 @@ impl Watch {
         let mut bytes = 0;
         let (mut last, mut complete) = (None, true);
         for (looked_at, entry) in initial.snapshot.range(self.selection.namespace(), initial.after.as_deref()).enumerate() {
-            if items.len() == BATCH.events || bytes >= BATCH.bytes || looked_at == LOOKED_AT {
+            if items.len() == BATCH.events || bytes >= BATCH.bytes || looked_at == LOOKED_AT || self.work.is_due() {
                 complete = false;
                 break;
             }
             last = Some(entry);
-            if self.selection.matches(entry) {
+            if self.selection.matches(entry, &mut self.work) {
                 bytes += entry.bytes.len();
                 items.push(WatchItem::Added(entry.clone()));
             }
@@ -274,13 +276,13 @@ impl Watch {
     }
 
     /// An event as the selectors show it.
-    fn see(&self, event: Event) -> Option<WatchItem> {
+    fn see(&mut self, event: Event) -> Option<WatchItem> {
         let Event { entry, previous, deleted } = event;
-        let before = previous.as_ref().is_some_and(|previous| self.selection.matches(previous));
+        let before = previous.as_ref().is_some_and(|previous| self.selection.matches(previous, &mut self.work));
         if deleted {
             return before.then_some(WatchItem::Deleted(entry));
         }
-        match (before, self.selection.matches(&entry)) {
+        match (before, self.selection.matches(&entry, &mut self.work)) {
             (false, true) => Some(WatchItem::Added(entry)),
             (true, true) => Some(WatchItem::Modified(entry)),
             (true, false) => previous.map(|previous| WatchItem::Deleted(self.exits.at(&previous, &entry))),

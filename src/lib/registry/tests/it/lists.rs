@@ -291,3 +291,25 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn a_long_selection_makes_room_for_others() {
+    let server = Server::new();
+    for number in 0..20 {
+        let labels: serde_json::Map<_, _> = (0..500).map(|label| (format!("l{label}"), json!("v"))).collect();
+        server.post(CONFIGMAPS, json!({"metadata": {"name": format!("c{number}"), "labels": labels}})).await.unwrap();
+    }
+    let terms: Vec<String> = (0..700).map(|number| format!("k{number}!=v")).collect();
+    let (target, options) = (server.target(CONFIGMAPS, ""), selecting(&terms.join(","), "metadata.name!=a,metadata.name!=c7,metadata.namespace=ns"));
+    let mut listing = std::pin::pin!(server.registry.list(&target, &options));
+    let mut pauses = 0;
+    let page = loop {
+        match futures::poll!(listing.as_mut()) {
+            std::task::Poll::Ready(page) => break page.unwrap(),
+            std::task::Poll::Pending => pauses += 1,
+        }
+    };
+    assert_eq!((page.items.len(), pauses), (19, 3), "10,000 labels are looked at; what is looked for does not count");
+    let nothing = server.list(CONFIGMAPS, &selecting("", "metadata.name=c1,metadata.name=c2")).await.unwrap();
+    assert!(nothing.items.is_empty());
+}

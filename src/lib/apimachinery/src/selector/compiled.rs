@@ -1,0 +1,211 @@
+//! A label selector made ready to be matched against many objects.
+//!
+//! What matching costs depends on the labels of the object, hardly on the terms: requirements are put together by key, and each label is looked up among
+//! the keys. A requirement on a label that is not there holds or not whatever the object is, so only those that need one are counted.
+
+use super::label::is_among;
+use super::{LabelOperator, LabelSelector};
+use crate::json::scan;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// A compiled [`LabelSelector`]. Holds its texts in one allocation, since a watch keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompiledLabels {
+    /// All keys and values.
+    text: Box<str>,
+    /// Sorted by key.
+    rules: Box<[Rule]>,
+    /// The values of all rules; those of each are together, and sorted.
+    values: Box<[Span]>,
+    /// How many rules need their label.
+    needed: usize,
+    /// No object has such labels.
+    is_never: bool,
+}
+
+/// A text among the texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    at: u32,
+    length: u32,
+}
+
+/// Everything that is required of one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    key: Span,
+    /// Whether the label must be there; else a label that is there must satisfy the rest.
+    is_needed: bool,
+    /// Whether the label must not be there.
+    is_forbidden: bool,
+    /// It has one of these, if any is said.
+    allowed: Option<Range<u32>>,
+    /// It has none of these.
+    denied: Range<u32>,
+    /// It is an integer above this.
+    above: Option<i64>,
+    /// It is an integer below this.
+    below: Option<i64>,
+}
+
+impl CompiledLabels {
+    /// Compiles a selector.
+    pub fn new(selector: &LabelSelector) -> Self {
+        let mut requirements: Vec<_> = selector.requirements.iter().collect();
+        requirements.sort_by(|one, other| one.key.cmp(&other.key));
+        let mut parts = Parts::default();
+        let mut rules = Vec::new();
+        for same in requirements.chunk_by(|one, other| one.key == other.key) {
+            rules.push(parts.rule(&same[0].key, same.iter().map(|requirement| &requirement.operator)));
+        }
+        let needed = rules.iter().filter(|rule| rule.is_needed).count();
+        let is_never = rules.iter().any(|rule| rule.is_needed && (rule.is_forbidden || rule.allowed.as_ref().is_some_and(Range::is_empty)));
+        Self { text: parts.text.into(), rules: rules.into(), values: parts.values.into(), needed, is_never }
+    }
+
+    /// Whether it matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether an object is selected, by the canonical bytes that begin with its labels object ([`crate::json::forms::labels`]). Also gives how many labels
+    /// were looked at.
+    pub fn matches(&self, labels: Option<&[u8]>) -> (bool, usize) {
+        if self.is_never || self.rules.is_empty() {
+            return (!self.is_never, 0);
+        }
+        let (mut met, mut found, mut seen) = (0, 0, 0);
+        for (key, value) in labels.into_iter().flat_map(scan::labels) {
+            seen += 1;
+            let Ok(at) = self.rules.binary_search_by(|rule| self.text(rule.key).cmp(&key)) else { continue };
+            let rule = &self.rules[at];
+            if !self.holds(rule, &value) {
+                return (false, seen);
+            }
+            met += usize::from(rule.is_needed);
+            found += 1;
+            if found == self.rules.len() {
+                break;
+            }
+        }
+        (met == self.needed, seen)
+    }
+
+    fn text(&self, span: Span) -> &str {
+        &self.text[span.at as usize..(span.at + span.length) as usize]
+    }
+
+    fn holds(&self, rule: &Rule, value: &Cow<'_, str>) -> bool {
+        let is_among = |range: &Range<u32>| {
+            let values = &self.values[range.start as usize..range.end as usize];
+            values.binary_search_by(|one| self.text(*one).cmp(value)).is_ok()
+        };
+        !rule.is_forbidden
+            && rule.allowed.as_ref().is_none_or(is_among)
+            && !is_among(&rule.denied)
+            && (rule.above.is_none() && rule.below.is_none() || value.parse().is_ok_and(|number| rule.is_between(number)))
+    }
+}
+
+impl Rule {
+    fn is_between(&self, number: i64) -> bool {
+        self.above.is_none_or(|above| number > above) && self.below.is_none_or(|below| number < below)
+    }
+}
+
+/// What has been put together of a compiled selector.
+#[derive(Default)]
+struct Parts {
+    text: String,
+    values: Vec<Span>,
+}
+
+impl Parts {
+    fn rule<'a>(&mut self, key: &str, operators: impl Iterator<Item = &'a LabelOperator>) -> Rule {
+        let key = self.put(key);
+        let (mut is_needed, mut is_forbidden) = (false, false);
+        let (mut above, mut below): (Option<i64>, Option<i64>) = (None, None);
+        let (mut allowed, mut denied): (Option<Vec<&str>>, Vec<&str>) = (None, Vec::new());
+        for operator in operators {
+            is_needed |= !matches!(operator, LabelOperator::DoesNotExist | LabelOperator::NotIn(_));
+            match operator {
+                LabelOperator::Exists => {}
+                LabelOperator::DoesNotExist => is_forbidden = true,
+                LabelOperator::In(values) => match &mut allowed {
+                    None => allowed = Some(values.iter().map(String::as_str).collect()),
+                    Some(before) => before.retain(|value| is_among(values, value)),
+                },
+                LabelOperator::NotIn(values) => denied.extend(values.iter().map(String::as_str)),
+                LabelOperator::GreaterThan(bound) => above = above.max(Some(*bound)),
+                LabelOperator::LessThan(bound) => below = Some(below.map_or(*bound, |before| before.min(*bound))),
+            }
+        }
+        Rule { key, is_needed, is_forbidden, allowed: allowed.map(|values| self.put_all(values)), denied: self.put_all(denied), above, below }
+    }
+
+    fn put_all(&mut self, mut values: Vec<&str>) -> Range<u32> {
+        values.sort_unstable();
+        values.dedup();
+        let start = position(self.values.len());
+        for value in values {
+            let value = self.put(value);
+            self.values.push(value);
+        }
+        start..position(self.values.len())
+    }
+
+    fn put(&mut self, text: &str) -> Span {
+        let span = Span { at: position(self.text.len()), length: position(text.len()) };
+        self.text.push_str(text);
+        span
+    }
+}
+
+/// Selectors are bounded far below this.
+fn position(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{Map, Value};
+    use crate::json;
+    use proptest::prelude::*;
+
+    fn compiled(text: &str) -> CompiledLabels {
+        CompiledLabels::new(&LabelSelector::parse(text).expect("a selector"))
+    }
+
+    #[test]
+    fn many_terms_cost_what_the_labels_cost() {
+        let terms: Vec<String> = (0..1000).map(|number| format!("k{number}!=v")).collect();
+        let selector = compiled(&terms.join(","));
+        assert_eq!(selector.matches(None), (true, 0));
+        assert_eq!(selector.matches(Some(br#"{"a":"b","k7":"w"}"#)), (true, 2));
+        assert_eq!(selector.matches(Some(br#"{"a":"b","k7":"v","z":"z"}"#)), (false, 2));
+        let values: Vec<String> = (0..1000).map(|number| format!("k!=v{number}")).collect();
+        assert_eq!(compiled(&values.join(",")).rules.len(), 1, "requirements on one label are one");
+    }
+
+    #[test]
+    fn what_cannot_be_costs_nothing() {
+        for text in ["a,!a", "a=b,a=c", "a in (b,c),a in (d)"] {
+            assert_eq!(compiled(text).matches(Some(br#"{"a":"b"}"#)), (false, 0), "{text}");
+        }
+        assert_eq!(CompiledLabels::new(&LabelSelector::nothing()).matches(None), (false, 0));
+        assert_eq!(CompiledLabels::default().matches(None), (true, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_selector_itself(terms in proptest::collection::vec("!?[abc]|[abc](=|!=)[012]?|[abc] (in|notin) \\([012](,[012]){0,2}\\)|[abc][<>][012]", 1..6),
+            labels in proptest::collection::btree_map("[abcd]", "[0123]?", 0..4)) {
+            let Ok(selector) = LabelSelector::parse(&terms.join(",")) else { return Ok(()) };
+            let labels = Value::Object(labels.into_iter().map(|(key, value)| (key, Value::String(value))).collect::<Map<_, _>>());
+            let bytes = json::to_vec(&labels);
+            prop_assert_eq!(CompiledLabels::new(&selector).matches(Some(&bytes)).0, selector.matches_value(Some(&labels)), "{} {}", selector, labels);
+        }
+    }
+}
