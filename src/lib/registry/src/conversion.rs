@@ -17,6 +17,9 @@ use tokio::sync::watch;
 /// So many bytes of converted entries are kept, over all resources; then all are dropped.
 const KEPT_BYTES: usize = 32 << 20;
 
+/// Objects are converted together up to so many bytes, or one at a time.
+const BATCH_BYTES: usize = 2 << 20;
+
 /// What was converted lately, by key, revision, the definition's epoch and the index of the version.
 #[derive(Default)]
 pub(crate) struct ConvertedEntries(Mutex<Kept>);
@@ -138,15 +141,20 @@ impl Registry {
                 }
             }
             if !mine.is_empty() {
-                let converted = self.convert(served, converter, &entries, &mine).await.inspect_err(|failure| {
-                    // Of several objects it is not known whose failure it is: who waits for one of the others asks again.
-                    if claims.names.len() == 1 {
-                        claims.fail(failure);
+                let mut done = 0;
+                while done < mine.len() {
+                    let batch = &mine[done..done + batch(&entries, &mine[done..])];
+                    let converted = self.convert(served, converter, &entries, batch).await.inspect_err(|failure| {
+                        // Of several objects it is not known whose failure it is: who waits for one of the others asks again.
+                        if claims.names.len() == 1 {
+                            claims.fail(failure);
+                        }
+                    })?;
+                    for ((place, object), name) in batch.iter().zip(converted).zip(&claims.names[done..]) {
+                        entries[*place] = Arc::new(entry_of(served, &entries[*place], object));
+                        self.parts.converted.put(name.clone(), &entries[*place]);
                     }
-                })?;
-                for ((place, object), name) in mine.into_iter().zip(converted).zip(&claims.names) {
-                    entries[place] = Arc::new(entry_of(served, &entries[place], object));
-                    self.parts.converted.put(name.clone(), &entries[place]);
+                    done += batch.len();
                 }
             }
             drop(claims);
@@ -154,6 +162,7 @@ impl Registry {
                 return Ok(entries);
             }
             // What this call was to do is done: it holds up nobody while it waits for others.
+            converter.wait_idle();
             for mut flight in underway {
                 // An error: it has ended.
                 let _ = flight.changed().await;
@@ -224,6 +233,16 @@ impl Registry {
     pub(crate) fn converts(&self, target: &Target) -> bool {
         target.served.converter().is_some()
     }
+}
+
+/// How many of these entries are converted together: their trees are in memory meanwhile.
+fn batch(entries: &[Arc<Entry>], places: &[usize]) -> usize {
+    let mut bytes = 0;
+    let fit = places.iter().take_while(|place| {
+        bytes += entries[**place].bytes.len();
+        bytes <= BATCH_BYTES
+    });
+    fit.count().max(1)
 }
 
 /// What was converted has only what its version knows, and its numbers as if it had been stored so.

@@ -15,4 +15,7 @@ pub trait Converter: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// 500: the other side cannot be reached, fails, or answers what is no conversion of the objects.
     fn convert(&self, api_version: String, objects: Vec<Document>) -> Converted<'_>;
+
+    /// Called by a request that is about to wait for a conversion that another one has begun: it lets go of what others could use meanwhile.
+    fn wait_idle(&self) {}
 }

@@ -4,11 +4,12 @@
 //! hurts the objects of its own definition, and only where they are shown or written in another version than the stored one.
 
 use super::review::{self, Request};
+use crate::flow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
-use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_resource::conversion::{Converted, Converter};
 use ferrokube_trace::{Kind, Seam, Span, TraceContext, inject};
 use http::header::CONTENT_TYPE;
@@ -23,6 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(10);
 /// So many calls of one definition are under way at once; others wait.
 const CALLS: usize = 8;
+/// So many wait; others are refused.
+const WAITING: usize = 256;
 /// A call is about at most so many objects.
 const BATCH: usize = 500;
 /// An answer has at most so many bytes beside four times those of the request.
@@ -40,6 +43,8 @@ pub(super) struct Webhook {
     review_version: &'static str,
     client: OnceLock<Result<Client, String>>,
     calls: Semaphore,
+    /// Calls that are under way or wait.
+    places: Semaphore,
 }
 
 impl Webhook {
@@ -58,6 +63,7 @@ impl Webhook {
             review_version: review_version(definition),
             client: OnceLock::new(),
             calls: Semaphore::new(CALLS),
+            places: Semaphore::new(CALLS + WAITING),
         })
     }
 
@@ -66,6 +72,9 @@ impl Webhook {
     }
 
     async fn convert_all(&self, api_version: &str, mut objects: Vec<Document>) -> Result<Vec<Document>, Failure> {
+        let Ok(_place) = self.places.try_acquire() else { return Err(self.too_many(api_version)) };
+        // A request that waits for somebody else's server holds up nobody here.
+        flow::stand_up();
         let mut out = Vec::with_capacity(objects.len());
         while !objects.is_empty() {
             let rest = objects.split_off(objects.len().min(BATCH));
@@ -75,6 +84,12 @@ impl Webhook {
             objects = rest;
         }
         Ok(out)
+    }
+
+    fn too_many(&self, api_version: &str) -> Failure {
+        let details = Details { retry_after_seconds: 1, ..Details::default() };
+        let message = format!("conversion webhook for {api_version}, Kind={} has too many requests, please try again later", self.kind);
+        Failure::new(Reason::TooManyRequests, message).with_details(details)
     }
 
     /// The call is an action of its own in the same trace.
@@ -119,6 +134,10 @@ impl Converter for Webhook {
     fn convert(&self, api_version: String, objects: Vec<Document>) -> Converted<'_> {
         Box::pin(async move { self.convert_all(&api_version, objects).await })
     }
+
+    fn wait_idle(&self) {
+        flow::stand_up();
+    }
 }
 
 fn review_version(definition: &Document) -> &'static str {
@@ -158,4 +177,61 @@ fn describe(error: &reqwest::Error) -> String {
         cause = inner.source();
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builder::Limits;
+    use crate::flow::{Class, Flow, Seats};
+    use ferrokube_apimachinery::document::json;
+    use futures::FutureExt;
+
+    /// A webhook all of whose calls are under way and never end.
+    fn hung() -> Webhook {
+        let definition = json!({"spec": {"names": {"kind": "T"}, "versions": [{}, {}],
+            "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://localhost:1/"}}}}});
+        let webhook = Webhook::of(&Document::from_value(definition).expect("an object")).expect("a webhook");
+        webhook.calls.forget_permits(CALLS);
+        webhook
+    }
+
+    fn object() -> Vec<Document> {
+        vec![Document::new()]
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waits_for_a_webhook_has_no_seat() {
+        let flow = Flow::new(&Limits { readonly_inflight: 2, ..Limits::default() });
+        let class = Class { seats: Seats::Reads, ..Class::default() };
+        let webhook = hung();
+        let mut requests: Vec<_> = (0..20)
+            .map(|_| {
+                let request = async {
+                    flow.sit(class).await.expect("a seat is free");
+                    webhook.convert("e/v2".to_owned(), object()).await
+                };
+                Box::pin(flow::seated(request))
+            })
+            .collect();
+        assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
+        assert_eq!(flow.inflight()[0], (0, 0));
+        let follower = flow::seated(async {
+            flow.sit(class).await.expect("a seat is free");
+            webhook.wait_idle();
+            flow.inflight()[0]
+        });
+        assert_eq!(follower.await, (0, 0), "nor does one that waits for another's call");
+    }
+
+    #[tokio::test]
+    async fn so_many_wait_for_one_webhook() {
+        let webhook = hung();
+        let mut calls: Vec<_> = (0..CALLS + WAITING).map(|_| webhook.convert("e/v2".to_owned(), object())).collect();
+        assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
+        let refused = webhook.convert("e/v2".to_owned(), object()).await.expect_err("there is no place");
+        assert_eq!((refused.code, refused.reason), (429, Some(Reason::TooManyRequests)));
+        drop(calls.pop());
+        assert!(webhook.convert("e/v2".to_owned(), object()).now_or_never().is_none());
+    }
 }

@@ -1,6 +1,7 @@
 //! Who gets a place when there are few: nobody takes all of them, and nobody holds one for nothing.
 
 use crate::support::{Answer, CONFIGMAPS, Server};
+use bytes::Bytes;
 use ferrokube_controlplane::Limits;
 use ferrokube_serve::{Body, Peer};
 use serde_json::json;
@@ -141,4 +142,59 @@ async fn a_caller_has_so_many_slow_bodies_and_others_have_theirs() {
     let mut other = Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer-two", silent())).await;
     assert_eq!(other.ended(), [0_u16; 0]);
     assert_eq!(create(&server, "writer", "a").await.code, 201, "a body that is there is not slow");
+}
+
+/// A body that becomes far more than it is.
+fn inflating(bytes: usize) -> Bytes {
+    let mut body = b"[".to_vec();
+    while body.len() < bytes {
+        body.extend_from_slice(b"{\"\":0},");
+    }
+    body.extend_from_slice(b"0]");
+    body.into()
+}
+
+/// The bytes that requests hold: of bodies, of trees.
+async fn held(server: &Server) -> [usize; 2] {
+    let metrics = server.get("/metrics").await.text();
+    ["bodies", "trees"].map(|of| {
+        let name = format!("ferrokube_request_bytes{{of=\"{of}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("a gauge");
+        line.parse().unwrap()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_bodies_are_shared() {
+    const MIB: usize = 1 << 20;
+    let server = limited(|limits| limits.bodies_bytes = 12 * MIB).await;
+    let begun = |_| {
+        let part = futures::stream::iter([Ok(Bytes::from(vec![b' '; 100_000]))]);
+        request("POST", CONFIGMAPS, "writer", ferrokube_serve::stream(futures::StreamExt::chain(part, futures::stream::pending())))
+    };
+    let mut greedy = Begun::of(&server, 20, begun).await;
+    assert_eq!(held(&server).await, [6 * MIB, 0], "one caller takes as much as it leaves");
+    let other = request("POST", CONFIGMAPS, "writer-two", ferrokube_serve::full(inflating(2_800_000)));
+    assert_eq!(server.plane.call(other).await.status(), 400, "another has room at once");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(greedy.ended(), [429; 18], "who has no room is told so in time");
+    greedy.0.shutdown().await;
+    assert_eq!(held(&server).await, [0, 0]);
+}
+
+#[tokio::test]
+async fn trees_are_made_as_far_as_there_is_room() {
+    let server = limited(|limits| limits.trees_bytes = 64 << 20).await;
+    let body = inflating(300_000);
+    let mut begun = Begun::of(&server, 10, |_| request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(body.clone()))).await;
+    let mut codes = begun.ended();
+    while codes.len() < 10 {
+        tokio::task::yield_now().await;
+        codes.extend(begun.ended());
+    }
+    assert_eq!(codes, [400; 10], "those who waited had their turn");
+    assert_eq!(held(&server).await, [0, 0]);
+    let announced = http::Request::builder().method("POST").uri(CONFIGMAPS).header("authorization", "Bearer writer");
+    let answer = server.plane.call(announced.body(ferrokube_serve::full(vec![b' '; 3_200_000])).unwrap()).await;
+    assert_eq!(answer.status(), 413);
 }
