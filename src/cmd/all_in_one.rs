@@ -1,7 +1,7 @@
 //! `ferrokube all-in-one`: everything in one process.
 
 use super::controllers::Controllers;
-use super::flags::{ServerFlags, namesake_defaults};
+use super::flags::{NamesakeFlags, ServerFlags, namesake_defaults};
 use super::server;
 use clap::Args;
 use std::process::ExitCode;
@@ -15,9 +15,13 @@ pub(crate) struct Flags {
     /// Controllers to run: names, * for all, -name for all but that one
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
+    /// Requests without credentials are those of system:anonymous, which may do next to nothing; false: they are refused
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    anonymous_auth: bool,
 }
 
 /// Runs until a signal.
 pub(crate) fn run(flags: Flags, started: Instant) -> anyhow::Result<ExitCode> {
-    server::run(&flags.server, &namesake_defaults(), Some(&Controllers { chosen: &flags.controllers }), started)
+    let namesake = NamesakeFlags { anonymous_auth: flags.anonymous_auth, ..namesake_defaults() };
+    server::run(&flags.server, &namesake, Some(&Controllers { chosen: &flags.controllers }), started)
 }

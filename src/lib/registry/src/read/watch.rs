@@ -91,7 +91,19 @@ impl Registry {
         let bookmark = options.bookmarks.then(|| next_bookmark(now, deadline)).flatten();
         let (catalog, exits) = (self.catalog().clone(), Arc::clone(&self.parts.exits));
         let (served, ending) = (target.served.clone(), self.parts.ending.subscribe());
-        Ok(Watch { selection, catalog, exits, served, phase, deadline, bookmark, changes, ending, interruption: FuturesUnordered::new(), work: Work::default() })
+        Ok(Watch {
+            selection,
+            catalog,
+            exits,
+            served,
+            phase,
+            deadline,
+            bookmark,
+            changes,
+            ending,
+            interruption: FuturesUnordered::new(),
+            work: Work::default(),
+        })
     }
 
     async fn first_phase(&self, prefix: &Prefix, served: &Served, options: &WatchOptions, asked: Option<u64>) -> Result<Phase, Failure> {
