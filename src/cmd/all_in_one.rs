@@ -25,3 +25,23 @@ pub(crate) fn run(flags: Flags, started: Instant) -> anyhow::Result<ExitCode> {
     let namesake = NamesakeFlags { anonymous_auth: flags.anonymous_auth, ..namesake_defaults() };
     server::run(&flags.server, &namesake, Some(&Controllers { chosen: &flags.controllers }), started)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn anonymous_requests_can_be_refused() {
+        for (arguments, want) in [(&["all-in-one"][..], true), (&["all-in-one", "--anonymous-auth=false"], false), (&["all-in-one", "--anonymous-auth"], true)]
+        {
+            assert_eq!(Line::try_parse_from(arguments).expect("flags").flags.anonymous_auth, want);
+        }
+    }
+}

@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const DRAINS: usize = 256;
 /// Bodies and trees up to this are not counted: seats bound how many there are.
 pub(crate) const SMALL: usize = 8 * 1024;
+/// So much is had past those who wait for more.
+const CRUMB: usize = 1 << 20;
 /// What is taken first for a body that does not say how long it is.
 const STEP: usize = 64 * 1024;
 
@@ -80,7 +82,7 @@ tokio::task_local! {
 impl Flow {
     pub(crate) fn new(limits: &Limits) -> Self {
         let seats = |count: usize| Share::new(count, (count, 4 * count));
-        let bytes = |count: usize| Share::new(count, (256, 1024));
+        let bytes = |count: usize| Share::with_crumbs(count, (256, 1024), CRUMB);
         Self {
             reads: seats(limits.readonly_inflight),
             writes: seats(limits.mutating_inflight),
@@ -159,9 +161,9 @@ impl Flow {
         }
     }
 
-    /// Makes room for a tree.
+    /// Makes room for a tree. One alone never needs all that there is: it would wait until everybody else is done.
     pub(crate) async fn tree(&self, caller: Caller, bytes: usize) -> Result<Grant, Failure> {
-        self.trees.take(caller, bytes, PATIENCE).await.ok_or_else(too_many)
+        self.trees.take(caller, bytes.min(self.trees.limit() / 2), PATIENCE).await.ok_or_else(too_many)
     }
 
     /// Seats that are taken, and requests that wait for one: reads, writes.

@@ -6,7 +6,6 @@
 use super::label::is_among;
 use super::{LabelOperator, LabelSelector};
 use crate::json::scan;
-use std::borrow::Cow;
 use std::ops::Range;
 
 /// A compiled [`LabelSelector`]. Holds its texts in one allocation, since a watch keeps it.
@@ -96,7 +95,7 @@ impl CompiledLabels {
         &self.text[span.at as usize..(span.at + span.length) as usize]
     }
 
-    fn holds(&self, rule: &Rule, value: &Cow<'_, str>) -> bool {
+    fn holds(&self, rule: &Rule, value: &str) -> bool {
         let is_among = |range: &Range<u32>| {
             let values = &self.values[range.start as usize..range.end as usize];
             values.binary_search_by(|one| self.text(*one).cmp(value)).is_ok()

@@ -28,6 +28,8 @@ struct Core {
     limit: usize,
     /// How many may wait: of one caller, of all.
     queue: (usize, usize),
+    /// So little is had at once where it is free, whoever waits for more.
+    crumb: usize,
     state: Mutex<State>,
 }
 
@@ -78,14 +80,24 @@ struct Waiting {
 impl Share {
     /// Of an amount; `queue`: how many of one caller may wait, and how many in all.
     pub(crate) fn new(limit: usize, queue: (usize, usize)) -> Self {
-        Self(Arc::new(Core { limit, queue, state: Mutex::default() }))
+        Self::with_crumbs(limit, queue, 0)
+    }
+
+    /// The same where so little may be taken past those who wait: they wait for much, and would hold up everybody.
+    pub(crate) fn with_crumbs(limit: usize, queue: (usize, usize), crumb: usize) -> Self {
+        Self(Arc::new(Core { limit, queue, crumb, state: Mutex::default() }))
+    }
+
+    /// How much there is.
+    pub(crate) fn limit(&self) -> usize {
+        self.0.limit
     }
 
     /// Takes an amount if it may be had now. An amount beyond the limit counts as the limit.
     pub(crate) fn try_take(&self, caller: Caller, amount: usize) -> Option<Grant> {
         let amount = amount.min(self.0.limit);
         let mut state = self.0.lock();
-        (!state.must_wait(caller) && state.fits(self.0.limit, caller, amount)).then(|| {
+        ((amount <= self.0.crumb || !state.must_wait(caller)) && state.fits(self.0.limit, caller, amount)).then(|| {
             state.add(caller, amount);
             Grant { core: Arc::clone(&self.0), caller, amount }
         })
@@ -440,6 +452,16 @@ mod tests {
         assert!(share.try_take(named(2), 60).is_some(), "who has nothing may have all that is free");
         drop(grant);
         assert_eq!(share.usage(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn little_does_not_wait_for_those_who_want_much() {
+        let share = Share::with_crumbs(100, (2, 3), 5);
+        let _held = share.try_take(named(1), 30).unwrap();
+        let mut much = Box::pin(share.take(named(2), 80, PATIENCE));
+        assert!(much.as_mut().now_or_never().is_none());
+        assert!(share.try_take(named(3), 10).is_none(), "it would never come to its turn");
+        assert!(share.try_take(named(3), 5).is_some());
     }
 
     proptest! {
