@@ -14,7 +14,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::{self, AuditLog, OnFailure, Policy, Rotation};
 use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, TokenFile, X509};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
-use ferrokube_auth::{Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
+use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
 use ferrokube_controlplane::{Builder, ControlPlane, DocumentRoute, Route};
 use ferrokube_registry::{Catalog, Registry, RequestContext, Target, Virtual};
 use ferrokube_schema::Schema;
@@ -79,7 +79,7 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     let admission = Chain::new(store, plan.gates.clone(), Arc::new(rights.clone())).with(rights.escalation_step());
     let registry = Registry::new(store.clone(), catalog, Arc::new(admission)).with_token_key(&pki.derived_key("continue tokens"));
     let rbac = Arc::new(Rbac::of(&registry));
-    let authorizer: Arc<dyn Authorizer> = Arc::clone(&rbac) as _;
+    let authorizer: Arc<dyn Authorizer> = Arc::new(AnonymousLock(Arc::clone(&rbac) as _));
     rights.set(&rbac, &authorizer);
     let bearer = bearer(plan, store, &tokens)?;
     review::install(registry.catalog(), &authorizer, &rbac, &bearer);

@@ -76,6 +76,43 @@ impl Authorizer for Union {
     }
 }
 
+/// The user of requests without credentials.
+pub const ANONYMOUS: &str = "system:anonymous";
+/// Its group.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The group of all others.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// Paths that every client may read, also without credentials (design section 8).
+pub const OPEN_PATHS: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+
+/// Whether nobody known acts: the anonymous user or a member of its group, however that came about (no credentials, impersonation, a front proxy's headers).
+pub fn is_anonymous(user: &UserInfo) -> bool {
+    user.name == ANONYMOUS || user.groups.iter().any(|group| group == UNAUTHENTICATED)
+}
+
+/// Adds the group of those who are known, as upstream: once, and never to nobody.
+pub fn add_authenticated(user: &mut UserInfo) {
+    if !is_anonymous(user) && !user.groups.iter().any(|group| group == AUTHENTICATED) {
+        user.groups.push(AUTHENTICATED.to_owned());
+    }
+}
+
+/// Whatever the bindings say, nobody known may read the open paths and do nothing else, impersonation included.
+///
+/// It stands before the whole authorizer, so that a request, the check of an impersonation and an access review get the same answer. Upstream leaves this to
+/// the bindings; one to `system:unauthenticated` by mistake is how clusters are lost.
+pub struct AnonymousLock(pub std::sync::Arc<dyn Authorizer>);
+
+impl Authorizer for AnonymousLock {
+    fn authorize(&self, access: &Access<'_>) -> Decision {
+        let is_open = || access.resource.is_none() && access.verb == "get" && OPEN_PATHS.contains(&access.path);
+        if is_anonymous(access.user) && !is_open() {
+            return Decision::NoOpinion(String::new());
+        }
+        self.0.authorize(access)
+    }
+}
+
 /// The 403 of a refused request, in upstream's words.
 pub fn forbidden(access: &Access<'_>, reason: &str) -> Failure {
     let suffix = if reason.is_empty() { String::new() } else { format!(": {reason}") };

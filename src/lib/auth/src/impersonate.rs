@@ -3,7 +3,7 @@
 //! Constrained impersonation (KEP-5284) is tried first: a right to impersonate somebody of a kind, and a right to do this very request as such. What
 //! none of its modes allows may still be allowed by the older verb `impersonate`, which covers all requests.
 
-use crate::access::{Access, Authorizer, Decision, ResourceAccess, forbidden};
+use crate::access::{ANONYMOUS, Access, Authorizer, Decision, ResourceAccess, UNAUTHENTICATED, add_authenticated, forbidden};
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::UserInfo;
@@ -155,14 +155,12 @@ impl Impersonation {
             groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
         }
         let is_in = |name: &str| groups.iter().any(|group| group == name);
-        if self.user == "system:anonymous" {
-            if !is_in("system:unauthenticated") {
-                groups.push("system:unauthenticated".to_owned());
-            }
-        } else if !is_in("system:authenticated") && !is_in("system:unauthenticated") {
-            groups.push("system:authenticated".to_owned());
+        if self.user == ANONYMOUS && !is_in(UNAUTHENTICATED) {
+            groups.push(UNAUTHENTICATED.to_owned());
         }
-        UserInfo { name: self.user, uid: self.uid, groups, extra: self.extra }
+        let mut user = UserInfo { name: self.user, uid: self.uid, groups, extra: self.extra };
+        add_authenticated(&mut user);
+        user
     }
 
     /// Whether the asked user is of the mode's kind. Of nodes and service accounts the constrained modes take only the name: the rest follows from it.

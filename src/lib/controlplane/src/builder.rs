@@ -16,7 +16,7 @@ use crate::server::{Front, Server, Shared};
 use crate::watch::{EventCache, Watchers};
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_auth::audit::AuditLog;
-use ferrokube_auth::{Authenticator, Authorizer, MastersOnly};
+use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, MastersOnly};
 use ferrokube_features::Gates;
 use ferrokube_registry::Registry;
 use ferrokube_serve::{Body, Handler, Response};
@@ -115,7 +115,7 @@ impl Builder {
         self
     }
 
-    /// Who decides what is allowed (default: [`MastersOnly`]).
+    /// Who decides what is allowed (default: [`MastersOnly`]), behind an [`AnonymousLock`].
     #[must_use]
     pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
         self.authorizer = authorizer;
@@ -173,7 +173,7 @@ impl Builder {
             gates: self.gates,
             authenticators: self.authenticators,
             anonymous: self.anonymous,
-            authorizer: self.authorizer,
+            authorizer: Arc::new(AnonymousLock(self.authorizer)),
             impersonation: ferrokube_auth::ImpersonationModes::default(),
             audit: self.audit,
             encoder: Encoder::new(self.messages),

@@ -1,10 +1,8 @@
 //! Non-resource paths that others answer, and paths that are open to everybody.
 
 use crate::route::Route;
+use ferrokube_auth::access::OPEN_PATHS;
 use std::sync::Arc;
-
-/// Paths that every client may read, also without credentials (design section 8).
-const OPEN: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
 /// One mounted route.
 struct Mounted {
@@ -25,7 +23,7 @@ impl Routes {
 
     /// Whether a path is open to everybody.
     pub(crate) fn is_open(&self, path: &str) -> bool {
-        OPEN.contains(&path) || self.0.iter().any(|mounted| mounted.open && mounted.path == path)
+        OPEN_PATHS.contains(&path) || self.0.iter().any(|mounted| mounted.open && mounted.path == path)
     }
 
     /// Who answers a path: the longest that matches.

@@ -1,6 +1,7 @@
 //! SelfSubjectReview (who am I?) and TokenReview (whose token is this?).
 
 use super::user;
+use crate::access::add_authenticated;
 use crate::authenticate::Bearer;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
@@ -60,7 +61,7 @@ impl TokenReview {
         let audiences = if asked.is_empty() { self.tokens.api_audiences() } else { &asked };
         let status = match self.tokens.identify(token, audiences) {
             Ok(mut known) => {
-                known.identity.user.groups.push("system:authenticated".to_owned());
+                add_authenticated(&mut known.identity.user);
                 json!({"authenticated": true, "user": user::to_value(&known.identity.user), "audiences": known.audiences})
             }
             Err(error) => json!({"user": {}, "error": error.to_string()}),

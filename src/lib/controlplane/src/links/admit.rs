@@ -5,6 +5,7 @@ use crate::exchange::{Exchange, Stop};
 use crate::flow::{Seats, Subject};
 use crate::server::Shared;
 use ferrokube_auth::Decision;
+pub(crate) use ferrokube_auth::access::ANONYMOUS;
 use std::sync::Arc;
 
 /// Classifies the request, and refuses it at once when it would not even find room to wait. Its seat is taken when its body is there, see
@@ -51,11 +52,8 @@ pub(crate) fn authorize(shared: &Shared, exchange: &mut Exchange) -> Result<(), 
         return Ok(());
     }
     let user = exchange.user();
-    let anonymous = user.name == ANONYMOUS && exchange.acting.is_none();
     let access = action.access(user);
     let why = match shared.authorizer.authorize(&access) {
-        // Anonymous access is for the open paths only, whatever the bindings say (design section 8).
-        Decision::Allow(_) if anonymous => String::new(),
         Decision::Allow(reason) => {
             annotate(exchange, "allow", &reason);
             exchange.authorized = Some(Authorized(action));
@@ -66,9 +64,6 @@ pub(crate) fn authorize(shared: &Shared, exchange: &mut Exchange) -> Result<(), 
     annotate(exchange, "forbid", &why);
     Err(ferrokube_auth::forbidden(&access, &why).into())
 }
-
-/// Who has no credentials.
-pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
 fn annotate(exchange: &Exchange, decision: &str, reason: &str) {
     if let Some(context) = &exchange.context {

@@ -1,16 +1,14 @@
 //! Who asks: credentials, then impersonation.
 
-use super::admit::ANONYMOUS;
 use crate::exchange::{Exchange, Stop};
 use crate::server::Shared;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_auth::access::{ANONYMOUS, UNAUTHENTICATED, add_authenticated};
 use ferrokube_auth::{Credentials, Impersonated, Impersonation};
 use ferrokube_registry::UserInfo;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-const AUTHENTICATED: &str = "system:authenticated";
-const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// At most so many headers are looked at for those of a front proxy.
 const MAX_VALUES: usize = 1000;
 
@@ -31,7 +29,7 @@ pub(crate) fn authenticate(shared: &Shared, exchange: &mut Exchange) -> Result<(
             Ok(None) => {}
             Ok(Some(identity)) => {
                 let mut user = identity.user;
-                add_group(&mut user, AUTHENTICATED);
+                add_authenticated(&mut user);
                 exchange.real_user = user;
                 exchange.method = identity.method;
                 exchange.head.headers.remove(AUTHORIZATION);
@@ -62,12 +60,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
     let texts = headers.iter().map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
     texts.take(MAX_VALUES).collect()
-}
-
-fn add_group(user: &mut UserInfo, group: &str) {
-    if !user.groups.iter().any(|other| other == group) {
-        user.groups.push(group.to_owned());
-    }
 }
 
 /// Replaces the identity, if the caller may impersonate every part of it.

@@ -1,6 +1,41 @@
 //! Who asks and what they may.
 
 use crate::support::{CONFIGMAPS, Server};
+use ferrokube_auth::{Access, Authorizer, Decision};
+use std::sync::Arc;
+
+/// Everybody is bound to everything.
+struct Anything;
+
+impl Authorizer for Anything {
+    fn authorize(&self, _access: &Access<'_>) -> Decision {
+        Decision::Allow("test".into())
+    }
+}
+
+#[tokio::test]
+async fn fault_52_no_way_to_be_anonymous_gets_past_the_open_paths() {
+    let server = Server::with(|builder| builder.authorizer(Arc::new(Anything))).await;
+    let (nobody, somebody) = (("authorization", ""), ("authorization", "Bearer alice"));
+    let as_user = |name: &'static str| ("impersonate-user", name);
+    let callers: [&[(&str, &str)]; 6] = [
+        &[nobody],
+        &[nobody, as_user("admin"), ("impersonate-group", "system:masters")],
+        &[somebody, as_user("system:anonymous")],
+        &[somebody, as_user("system:anonymous"), ("impersonate-group", "system:masters")],
+        &[somebody, as_user("jane"), ("impersonate-group", "system:unauthenticated")],
+        &[("authorization", "Bearer system:anonymous")],
+    ];
+    for caller in callers {
+        for path in [CONFIGMAPS, "/api", "/metrics"] {
+            let answer = server.send("GET", path, caller, "").await;
+            assert_eq!((answer.code, answer.reason().as_str()), (403, "Forbidden"), "{caller:?} {path}");
+        }
+        let health = server.send("GET", "/healthz", caller, "").await.code;
+        assert_eq!(health, if caller.len() > 1 && caller[0] == nobody { 403 } else { 200 }, "{caller:?}");
+    }
+    assert_eq!(server.send("GET", CONFIGMAPS, &[somebody, as_user("jane")], "").await.code, 200);
+}
 
 #[tokio::test]
 async fn wrong_tokens_are_401_everywhere_and_no_token_is_anonymous() {
