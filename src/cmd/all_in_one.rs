@@ -12,7 +12,7 @@ use std::time::Instant;
 pub(crate) struct Flags {
     #[command(flatten)]
     server: ServerFlags,
-    /// Controllers to run: names, * for all, -name for all but that one
+    /// Controllers to run: names, * for all, -name for all but that one, -* for none
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
     /// Requests without credentials are those of system:anonymous, which may do next to nothing; false: they are refused

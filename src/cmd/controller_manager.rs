@@ -26,7 +26,7 @@ pub(crate) struct Flags {
     /// The API server and the manager's identity
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
-    /// Controllers to run: names, * for all, -name for all but that one
+    /// Controllers to run: names, * for all, -name for all but that one, -* for none
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
     /// Act only while holding the lease kube-system/kube-controller-manager
@@ -67,25 +67,35 @@ impl Flags {
     fn timing(&self) -> Timing {
         Timing { duration: self.leader_elect_lease_duration, deadline: self.leader_elect_renew_deadline, retry: self.leader_elect_retry_period }
     }
+
+    /// Checks what can be checked before anything is opened; gives the CA to publish.
+    fn check(&self) -> anyhow::Result<Option<String>> {
+        ferrokube_controllers::check_names(&self.controllers)?;
+        self.timing().check().context("the --leader-elect times do not fit together")?;
+        let read = |path: &PathBuf| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+        read(&self.kubeconfig)?;
+        if let Some(path) = &self.service_account_private_key_file {
+            KeyFiles::signing(path.clone()).keys()?;
+        }
+        self.root_ca_file.as_ref().map(read).transpose()
+    }
 }
 
 /// Runs until a signal, or until leadership is lost.
 pub(crate) fn run(flags: Flags) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
     let spans = flags.tracing.config("controller-manager")?;
-    let _telemetry = process::set_up(&flags.log.config(&gates, None), &gates, &warnings, spans.as_ref())?;
-    process::block_on(work(flags))
+    let log = flags.log.config(&gates, None);
+    process::check_log(&log)?;
+    let root_ca = flags.check()?;
+    let _telemetry = process::set_up(&log, &gates, &warnings, spans.as_ref())?;
+    process::block_on(work(flags, root_ca))
 }
 
-async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
-    ferrokube_controllers::check_names(&flags.controllers)?;
+async fn work(flags: Flags, root_ca: Option<String>) -> anyhow::Result<ExitCode> {
     let timing = flags.timing();
-    timing.check().context("the --leader-elect times do not fit together")?;
     let connection = Connection::from_kubeconfig(&flags.kubeconfig).await?;
-    let root_ca = match &flags.root_ca_file {
-        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
-        None => connection.ca_pem(),
-    };
+    let root_ca = root_ca.unwrap_or_else(|| connection.ca_pem());
     let (leading, is_leading) = watch::channel(false);
     let (trigger, shutdown) = ShutdownTrigger::new();
     let server = listen(&flags)?;

@@ -32,8 +32,11 @@ enum RunError {
 }
 
 impl Companion for Controllers<'_> {
+    fn check(&self) -> anyhow::Result<()> {
+        Ok(ferrokube_controllers::check_names(self.chosen)?)
+    }
+
     fn start(&self, plan: &Plan<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
-        ferrokube_controllers::check_names(self.chosen)?;
         let run = Run { chosen: self.chosen.to_vec(), pki: pki.clone(), url: url.to_owned(), signer: signer(KeyFiles::new(plan)) };
         tasks.spawn(run.again_and_again(shutdown));
         Ok(())

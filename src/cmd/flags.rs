@@ -1,5 +1,6 @@
 //! Flags that several roles take, and how they become what crates want.
 
+use super::auth_flags::{self, AuthFlags};
 use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use clap::{Args, ValueEnum};
@@ -75,6 +76,13 @@ impl FeatureFlags {
     }
 }
 
+/// `15s`, `1m30s`, `500ms`, `24h`, `0`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let text = if text == "0" { "0s" } else { text };
+    let parsed: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())
+}
+
 /// Where the state is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Storage {
@@ -120,9 +128,8 @@ pub(crate) struct ServerFlags {
     /// API versions that are served only on request: coordination.k8s.io/v1beta1=true, api/beta=true, api/all=true
     #[arg(long, value_name = "GROUP/VERSION=BOOL,...", value_delimiter = ',')]
     pub(crate) runtime_config: Vec<String>,
-    /// Static tokens: lines of token,user,uid,"group,..."
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_auth_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) auth: AuthFlags,
     #[command(flatten)]
     pub(crate) trace_ui: TraceUiFlags,
     #[command(flatten)]
@@ -161,7 +168,7 @@ fn backend(text: &str) -> Result<String, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Audit")]
 pub(crate) struct AuditFlags {
-    /// Audit policy (audit.k8s.io/v1) [default: metadata of all writes]
+    /// Audit policy (audit.k8s.io/v1) [default: metadata of writes, of reads of secrets, and of what is refused]
     #[arg(long, value_name = "FILE")]
     pub(crate) audit_policy_file: Option<PathBuf>,
     /// Audit log; - is standard output [default: audit.log in the data directory; none with memory storage]
@@ -173,8 +180,8 @@ pub(crate) struct AuditFlags {
     /// Old audit logs that are kept; 0 keeps all
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) audit_log_maxbackup: usize,
-    /// Days after which old audit logs are removed; 0 keeps them
-    #[arg(long, value_name = "DAYS", default_value_t = 0)]
+    /// Days after which old audit logs are removed, and at most one after which a new one is begun; 0 keeps them
+    #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub(crate) audit_log_maxage: u32,
     /// Sync the audit log before a write is acknowledged: it then survives power cuts as the state does, not only the end of the process
     #[arg(long)]
@@ -201,22 +208,22 @@ pub(crate) struct NamesakeFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) requestheader_client_ca_file: Option<PathBuf>,
     /// Common names that a front proxy may have; empty: any
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', requires = "requestheader_client_ca_file")]
     pub(crate) requestheader_allowed_names: Vec<String>,
     /// Headers with the user's name
-    #[arg(long, value_name = "HEADER,...", value_delimiter = ',', default_value = "X-Remote-User")]
+    #[arg(long, value_name = "HEADER,...", value_delimiter = ',', value_parser = auth_flags::header, default_value = "X-Remote-User")]
     pub(crate) requestheader_username_headers: Vec<String>,
     /// Headers with the user's uid
-    #[arg(long, value_name = "HEADER,...", value_delimiter = ',', default_value = "X-Remote-Uid")]
+    #[arg(long, value_name = "HEADER,...", value_delimiter = ',', value_parser = auth_flags::header, default_value = "X-Remote-Uid")]
     pub(crate) requestheader_uid_headers: Vec<String>,
     /// Headers with the user's groups
-    #[arg(long, value_name = "HEADER,...", value_delimiter = ',', default_value = "X-Remote-Group")]
+    #[arg(long, value_name = "HEADER,...", value_delimiter = ',', value_parser = auth_flags::header, default_value = "X-Remote-Group")]
     pub(crate) requestheader_group_headers: Vec<String>,
     /// Prefixes of headers with extra attributes of the user
-    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',', default_value = "X-Remote-Extra-")]
+    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',', value_parser = auth_flags::header, default_value = "X-Remote-Extra-")]
     pub(crate) requestheader_extra_headers_prefix: Vec<String>,
     /// Issuer of service account tokens
-    #[arg(long, value_name = "URL", default_value = DEFAULT_ISSUER)]
+    #[arg(long, value_name = "URL", default_value = DEFAULT_ISSUER, value_parser = auth_flags::issuer)]
     pub(crate) service_account_issuer: String,
     /// Keys (public or private) that verify service account tokens; several times for several; read again when they change [default: the signing key]
     #[arg(long, value_name = "FILE")]
@@ -225,7 +232,7 @@ pub(crate) struct NamesakeFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) service_account_signing_key_file: Option<PathBuf>,
     /// Audiences of the server [default: the issuer]
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = auth_flags::word)]
     pub(crate) api_audiences: Vec<String>,
     /// Requests without credentials are those of system:anonymous, which may do next to nothing; false: they are refused
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]

@@ -4,6 +4,7 @@
 
 mod all_in_one;
 mod apiserver;
+mod auth_flags;
 mod controller_manager;
 mod controllers;
 mod data_dir;

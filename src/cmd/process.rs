@@ -1,12 +1,13 @@
 //! What every role needs of its process: logs, panics, file handles, the runtime, signals.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use ferrokube_features::{Gates, LOG_TRACKING_INTEROP, Warning};
 use ferrokube_trace::export::{self, Finish};
 use ferrokube_trace::log::{self, LastLines};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::future::Future;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -32,6 +33,21 @@ pub(crate) fn set_up(log: &log::Config, gates: &Gates, warnings: &[Warning], spa
     // Not fatal: connections are then refused earlier.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     Ok(Telemetry { _spans: spans, _log: log })
+}
+
+/// Whether logging could start like this, as far as can be seen without opening anything.
+pub(crate) fn check_log(log: &log::Config) -> anyhow::Result<()> {
+    log::check(log)?;
+    check_log_path("--log-file", log.file.as_ref().map(|file| file.path.as_path()))
+}
+
+/// Whether a log could be kept there; `-` is no file.
+pub(crate) fn check_log_path(flag: &str, path: Option<&Path>) -> anyhow::Result<()> {
+    let Some(path) = path.filter(|path| *path != Path::new("-")) else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(!path.is_dir(), "cannot use {flag} {}: it is a directory", path.display());
+    ensure!(folder.is_dir(), "cannot use {flag} {}: {} is no directory", path.display(), folder.display());
+    Ok(())
 }
 
 /// Where, and what if it is a constant of the program: a computed message may hold what must not be in a log.

@@ -6,9 +6,11 @@ use super::server::report;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use ferrokube_admission::review::{self, Answered};
+use ferrokube_auth::authenticate::X509;
+use ferrokube_auth::{Authenticator, Credentials, system_clock};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::reload::{Loaded, TlsFiles};
-use ferrokube_serve::{BodyError, Handler, Limits, Request, Response, Server, ShutdownTrigger, Tls, full, read_body};
+use ferrokube_serve::{BodyError, Handler, Limits, Peer, Request, Response, Server, ShutdownTrigger, Tls, full, read_body};
 use ferrokube_trace::{TraceContext, extract, extract_initial, in_scope};
 use http::{HeaderMap, Method, StatusCode};
 use std::future::Future;
@@ -36,6 +38,12 @@ pub(crate) struct Flags {
     /// Key of --tls-cert-file
     #[arg(long, value_name = "FILE")]
     tls_private_key_file: PathBuf,
+    /// CAs whose client certificates are accepted; only with one are reviews and metrics answered; read again when it changes [default: everybody may call]
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Common names that a caller may have; empty: any
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', requires = "client_ca_file")]
+    client_allowed_names: Vec<String>,
     #[command(flatten)]
     features: FeatureFlags,
     #[command(flatten)]
@@ -54,17 +62,29 @@ const RELOAD: Duration = Duration::from_secs(2);
 /// Runs until a signal.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
-    let _telemetry = process::set_up(&flags.log.config(&gates, None), &gates, &warnings, None)?;
-    let webhook = Webhook { on: gates.enabled(&LOG_TRACKING), bodies: Semaphore::new(MAX_BODIES), counts: Counts::default() };
-    process::block_on(serve(flags, Arc::new(webhook)))
-}
-
-async fn serve(flags: &Flags, webhook: Arc<Webhook>) -> anyhow::Result<ExitCode> {
-    let mut signals = Signals::new()?;
-    let files = TlsFiles { serving: Some((flags.tls_cert_file.clone(), flags.tls_private_key_file.clone())), ..TlsFiles::default() };
+    let (log, files) = (flags.log.config(&gates, None), flags.files());
+    process::check_log(&log)?;
     let (chain, key) = files.read_serving()?.ok_or_else(|| anyhow!("no certificate"))?;
     let tls = Tls::new(&chain, &key).context("cannot use --tls-cert-file and --tls-private-key-file")?;
     let loaded = files.apply(&tls, &Loaded::default())?;
+    let _telemetry = process::set_up(&log, &gates, &warnings, None)?;
+    let callers = flags.client_ca_file.is_some().then(|| Callers { certificates: X509::new(system_clock()), allowed: flags.client_allowed_names.clone() });
+    if callers.is_none() && !flags.bind_address.is_loopback() {
+        tracing::warn!(address = %flags.bind_address, "everybody who reaches this address may call: --client-ca-file asks callers for a certificate");
+    }
+    let webhook = Webhook { on: gates.enabled(&LOG_TRACKING), callers, bodies: Semaphore::new(MAX_BODIES), counts: Counts::default() };
+    process::block_on(serve(flags, Arc::new(webhook), (files, tls, loaded)))
+}
+
+impl Flags {
+    fn files(&self) -> TlsFiles {
+        let serving = Some((self.tls_cert_file.clone(), self.tls_private_key_file.clone()));
+        TlsFiles { serving, client_ca: self.client_ca_file.clone(), ..TlsFiles::default() }
+    }
+}
+
+async fn serve(flags: &Flags, webhook: Arc<Webhook>, (files, tls, loaded): (TlsFiles, Tls, Loaded)) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new()?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
     let server = Server::bind(address, tls.clone(), Limits::default().of_process()).context("choose another port with --secure-port (0 takes any free one)")?;
     let (trigger, shutdown) = ShutdownTrigger::new();
@@ -83,8 +103,24 @@ async fn serve(flags: &Flags, webhook: Arc<Webhook>) -> anyhow::Result<ExitCode>
 struct Webhook {
     /// Gate `LogTracking`.
     on: bool,
+    /// Who may call; nobody is asked without.
+    callers: Option<Callers>,
     bodies: Semaphore,
     counts: Counts,
+}
+
+/// Who may call: holders of a certificate that the client CA verifies, if need be of these names.
+struct Callers {
+    certificates: X509,
+    allowed: Vec<String>,
+}
+
+impl Callers {
+    fn may_call(&self, peer: Option<&Arc<Peer>>) -> bool {
+        let certificates = peer.map_or(&[][..], |peer| &peer.certificates);
+        let known = self.certificates.authenticate(&Credentials { certificates, ..Credentials::default() });
+        known.is_ok_and(|known| known.is_some_and(|known| self.allowed.is_empty() || self.allowed.contains(&known.user.name)))
+    }
 }
 
 /// What was done; all only grow.
@@ -100,6 +136,7 @@ impl Handler for Webhook {
         Box::pin(async move {
             match (request.method(), request.uri().path()) {
                 (&Method::GET, "/healthz" | "/livez" | "/readyz") => text(StatusCode::OK, "ok".to_owned()),
+                _ if !self.may_call(&request) => text(StatusCode::UNAUTHORIZED, "a client certificate is needed\n".to_owned()),
                 (&Method::GET, "/metrics") => text(StatusCode::OK, self.counts.metrics()),
                 (&Method::POST, "/" | "/mutate") => self.review(request).await,
                 (_, "/" | "/mutate") => text(StatusCode::METHOD_NOT_ALLOWED, "a review is posted\n".to_owned()),
@@ -110,6 +147,10 @@ impl Handler for Webhook {
 }
 
 impl Webhook {
+    fn may_call(&self, request: &Request) -> bool {
+        self.callers.as_ref().is_none_or(|callers| callers.may_call(request.extensions().get()))
+    }
+
     async fn review(&self, request: Request) -> Response {
         let _place = self.bodies.acquire().await;
         let (head, body) = request.into_parts();

@@ -116,12 +116,93 @@ async fn service_account_tokens_have_the_issuer_and_audience_of_the_flags() {
     let refused = robot.get("/api/v1/namespaces/default/secrets").await.unwrap();
     assert_eq!(refused.status, 403);
     assert!(refused.text.contains("system:serviceaccount:default:robot"), "{}", refused.text);
-    let discovery = cluster.anonymous().unwrap().get("/.well-known/openid-configuration").await.unwrap();
-    assert_eq!(discovery.body["issuer"], "https://issuer.example", "{}", discovery.text);
-    let anonymous = cluster.anonymous().unwrap();
     let any = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*"))]);
-    let keys = anonymous.send(anonymous.request(Method::GET, "/openid/v1/jwks").headers(any)).await.unwrap();
+    let read = async |client: &Client, path: &str| client.send(client.request(Method::GET, path).headers(any.clone())).await.unwrap();
+    let paths = ["/.well-known/openid-configuration", "/openid/v1/jwks"];
+    // As upstream's default binding has it: service accounts may verify one another, others are bound to the role.
+    let discovery = read(&robot, paths[0]).await;
+    assert_eq!(discovery.body["issuer"], "https://issuer.example", "{}", discovery.text);
+    let keys = read(&robot, paths[1]).await;
     assert_eq!(keys.body["keys"].as_array().map(Vec::len), Some(1), "{}", keys.text);
+    let anonymous = cluster.anonymous().unwrap();
+    for path in paths {
+        assert_eq!(read(&anonymous, path).await.status, 403, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_issuers_documents_are_public_on_request_only() {
+    let cluster = Launch::new(FERROKUBE).role("apiserver").flag("--public-issuer-discovery").start().unwrap();
+    let anonymous = cluster.anonymous().unwrap();
+    for path in ["/.well-known/openid-configuration", "/openid/v1/jwks"] {
+        let any = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*"))]);
+        assert_eq!(anonymous.send(anonymous.request(Method::GET, path).headers(any)).await.unwrap().status, 200, "{path}");
+    }
+    assert_eq!(anonymous.get("/openid/v2").await.unwrap().status, 403);
+}
+
+/// Fault 51: a token in a file is one that can be taken back.
+#[tokio::test]
+async fn fault_51_static_tokens_are_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokens.csv");
+    let replace = |text: &str, mode: u32| {
+        let next = directory.path().join("next");
+        fs::write(&next, text).unwrap();
+        fs::set_permissions(&next, fs::Permissions::from_mode(mode)).unwrap();
+        fs::rename(next, &path).unwrap();
+    };
+    replace("canary-one,alice,u,system:masters\n", 0o600);
+    let cluster = Launch::new(FERROKUBE).flag(format!("--token-auth-file={}", path.display())).start().unwrap();
+    let status = async |token: &str| cluster.with_token(token).unwrap().get("/api").await.unwrap().status;
+    let becomes = async |token: &str, code: u16| {
+        wait_until("the file is read again", BOUND, || async { (status(token).await == code).then_some(()).ok_or_else(|| cluster.log()) }).await;
+    };
+    let complains = async |words: &str| {
+        wait_until("what cannot be used is said", BOUND, || async { cluster.log().contains(words).then_some(()).ok_or_else(|| cluster.log()) }).await;
+    };
+    assert_eq!((status("canary-one").await, status("canary-two").await), (200, 401));
+    replace("canary-two,bob,u,system:masters\n", 0o644);
+    complains("is open to others").await;
+    assert_eq!((status("canary-one").await, status("canary-two").await), (200, 401), "a file that others may write is not believed");
+    replace("canary-two\n", 0o600);
+    complains("line 1 of the token file").await;
+    assert_eq!(status("canary-one").await, 200);
+    replace("canary-two,bob,u,system:masters\n", 0o600);
+    becomes("canary-one", 401).await;
+    assert_eq!(status("canary-two").await, 200);
+    assert!(!cluster.log().contains("canary"), "no token is logged");
+}
+
+/// Fault 51: nobody's credential unless it was asked for, as upstream.
+#[tokio::test]
+async fn fault_51_bootstrap_tokens_are_opt_in() {
+    for (flags, code) in [(&[][..], 401), (&["--enable-bootstrap-token-auth"], 200)] {
+        let launch = flags.iter().fold(Launch::new(FERROKUBE).role("apiserver"), |launch, flag| launch.flag(*flag));
+        let cluster = launch.start().unwrap();
+        let data = json!({"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"});
+        let metadata = json!({"name": "bootstrap-token-abcdef", "namespace": "kube-system"});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token", "metadata": metadata, "stringData": data});
+        assert_eq!(cluster.admin().unwrap().post("/api/v1/namespaces/kube-system/secrets", &secret).await.unwrap().status, 201);
+        assert_eq!(cluster.with_token("abcdef.0123456789abcdef").unwrap().get("/api").await.unwrap().status, code, "{flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn service_account_tokens_have_a_longest_life() {
+    for (flags, hours) in [(&[][..], 24), (&["--service-account-max-token-expiration=2h"], 2)] {
+        let launch = flags.iter().fold(Launch::new(FERROKUBE).role("apiserver"), |launch, flag| launch.flag(*flag));
+        let cluster = launch.flag("--service-account-extend-token-expiration=false").start().unwrap();
+        let admin = cluster.admin().unwrap();
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+        assert_eq!(admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status, 201);
+        let spec = json!({"expirationSeconds": 365 * 24 * 3600});
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        let token = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &request).await.unwrap();
+        assert_eq!((token.status, &token.body["spec"]["expirationSeconds"]), (201, &json!(hours * 3600)), "{}", token.text);
+        let warning = token.headers["warning"].to_str().unwrap();
+        assert!(warning.contains("shortened to"), "{warning}");
+    }
 }
 
 /// Fault 51: a token is as good as its key, and keys change without a restart.

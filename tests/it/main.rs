@@ -25,6 +25,7 @@ mod trace_page;
 mod trace_review;
 mod trace_webhook;
 mod trails;
+mod wrong_flags;
 
 /// The executable under test.
 const FERROKUBE: &str = env!("CARGO_BIN_EXE_ferrokube");

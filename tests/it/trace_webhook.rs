@@ -176,6 +176,30 @@ async fn p03_off_is_an_answer_without_a_patch() {
     assert_eq!(answer, json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": "u-1", "allowed": true}}));
 }
 
+#[tokio::test]
+async fn with_a_client_ca_only_its_holders_may_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let pki = |name: &str| pki::Pki::open(&directory.path().join(name)).unwrap();
+    let (callers, strangers) = (pki("callers"), pki("strangers"));
+    let ca = directory.path().join("callers.crt");
+    fs::write(&ca, callers.ca_pem()).unwrap();
+    let webhook = start(&["--client-ca-file", &ca.display().to_string(), "--client-allowed-names=kube-apiserver"]);
+    let client = |pair: Option<Pair>| {
+        let identity = pair.map(|pair| [pair.chain_pem.as_bytes(), pair.key_pem.as_bytes()].concat());
+        Client::new(&webhook.url, webhook.pair.chain_pem.as_bytes(), identity.as_deref(), None).unwrap()
+    };
+    let named = |pki: &pki::Pki, common_name: &str| Some(pki.client(&pki::Subject { common_name, organizations: &[] }).unwrap());
+    let create = review("CREATE", &json!({"metadata": {"name": "a"}}), &Value::Null);
+    let known = client(named(&callers, "kube-apiserver"));
+    assert!(patched(&ask(&known, &create, &[]).await).is_object());
+    for refused in [client(None), client(named(&callers, "somebody")), client(named(&strangers, "kube-apiserver"))] {
+        let answer = refused.send(refused.request(Method::POST, "/mutate").body(create.to_string())).await.unwrap();
+        assert_eq!((answer.status, refused.get("/metrics").await.unwrap().status), (401, 401));
+        assert_eq!(refused.get("/healthz").await.unwrap().status, 200);
+    }
+    assert!(known.get("/metrics").await.unwrap().text.contains("outcome=\"stamped\"} 1"));
+}
+
 #[test]
 fn a_certificate_is_needed() {
     let output = Command::new(FERROKUBE).arg("trace-webhook").output().unwrap();

@@ -1,13 +1,14 @@
 //! The listener of a server: its certificates, their renewal, and the admin's kubeconfig.
 
 use super::Plan;
+use crate::cmd::flags::{NamesakeFlags, ServerFlags};
 use anyhow::{Context, anyhow};
 use ferrokube_serve::kubeconfig::Kubeconfig;
 use ferrokube_serve::pki::{self, ADMIN, Pair, Pki, PkiError, Renewal};
 use ferrokube_serve::reload::{Loaded, TlsFiles};
 use ferrokube_serve::{Handler, Limits, Server, ServerError, Shutdown, Stats, Tls};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,9 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// How often certificate files of the user are looked at.
 const RELOAD: Duration = Duration::from_secs(20);
+
+const SAN: &str = "cannot make the serving certificate (see --tls-san)";
+const PAIR: &str = "cannot use --tls-cert-file and --tls-private-key-file";
 
 /// A bound listener with its certificates.
 pub(super) struct Listener {
@@ -28,21 +32,42 @@ pub(super) struct Listener {
     admin_lifetime: Duration,
 }
 
+/// Whether the address and the files of the flags can be used; what is made here is thrown away.
+pub(super) fn check(flags: &ServerFlags, namesake: &NamesakeFlags) -> anyhow::Result<()> {
+    let address = SocketAddr::new(flags.bind_address, 0);
+    TcpListener::bind(address).map_err(|source| advise(ServerError::Bind { address, source }))?;
+    let (files, policy) = (tls_files(namesake), flags.tls.policy());
+    if files == TlsFiles::default() && flags.tls_sans.is_empty() {
+        return Ok(());
+    }
+    let own = pki::self_signed(&pki::serving_names(flags.bind_address, &flags.tls_sans)).context(SAN)?;
+    let tls = match files.read_serving()? {
+        Some((chain, key)) => Tls::with_policy(&chain, &key, &policy).context(PAIR)?,
+        None => Tls::with_policy(own.chain_pem.as_bytes(), own.key_pem.as_bytes(), &policy)?,
+    };
+    files.apply(&tls, &Loaded::default())?;
+    Ok(())
+}
+
+fn tls_files(namesake: &NamesakeFlags) -> TlsFiles {
+    TlsFiles {
+        serving: namesake.tls_cert_file.clone().zip(namesake.tls_private_key_file.clone()),
+        client_ca: namesake.client_ca_file.clone(),
+        proxy_ca: namesake.requestheader_client_ca_file.clone(),
+        ..TlsFiles::default()
+    }
+}
+
 impl Listener {
     /// Binds first of all: a port in use should cost nothing.
     pub(super) fn bind(plan: &Plan<'_>, pki: &Pki) -> anyhow::Result<Self> {
         let (flags, namesake) = (plan.flags, plan.namesake);
-        let files = TlsFiles {
-            serving: namesake.tls_cert_file.clone().zip(namesake.tls_private_key_file.clone()),
-            client_ca: namesake.client_ca_file.clone(),
-            client_ca_pem: pki.client_ca_pem().into(),
-            proxy_ca: namesake.requestheader_client_ca_file.clone(),
-        };
+        let files = TlsFiles { client_ca_pem: pki.client_ca_pem().into(), ..tls_files(namesake) };
         let names = pki::serving_names(flags.bind_address, &flags.tls_sans);
         let policy = flags.tls.policy();
-        let own = || pki.serving(&names).context("cannot make the serving certificate (see --tls-san)");
+        let own = || pki.serving(&names).context(SAN);
         let (serving, tls) = match files.read_serving()? {
-            Some((chain, key)) => (None, Tls::with_policy(&chain, &key, &policy).context("cannot use --tls-cert-file and --tls-private-key-file")?),
+            Some((chain, key)) => (None, Tls::with_policy(&chain, &key, &policy).context(PAIR)?),
             None => own().and_then(|pair| Ok((Some(pair.clone()), Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &policy)?)))?,
         };
         let loaded = files.apply(&tls, &Loaded::default())?;

@@ -1,8 +1,10 @@
 //! The API server as a process: opens what it needs, wires the crates, waits, ends in order.
 
 mod authentication_info;
+mod inputs;
 mod listener;
 mod rights;
+mod static_tokens;
 mod token_keys;
 mod trace_page;
 mod wiring;
@@ -12,12 +14,13 @@ use super::flags::{NamesakeFlags, ServerFlags, Storage};
 use super::process::{self, Signals};
 use anyhow::{Context, anyhow};
 use ferrokube_controlplane::ControlPlane;
-use ferrokube_features::{Gates, LOG_TRACKING};
+use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::pki::Pki;
 use ferrokube_serve::{Shutdown, ShutdownTrigger};
 use ferrokube_storage::{Config, Store};
 use ferrokube_timeline::Ring;
 use ferrokube_trace::log;
+use inputs::Inputs;
 use listener::Listener;
 use std::io::Write;
 use std::process::ExitCode;
@@ -34,7 +37,7 @@ const END: Duration = Duration::from_secs(40);
 pub(crate) struct Plan<'a> {
     pub(crate) flags: &'a ServerFlags,
     pub(crate) namesake: &'a NamesakeFlags,
-    pub(crate) gates: Gates,
+    pub(crate) inputs: Inputs,
     pub(crate) directory: DataDir,
     /// What the trace page remembers; only where everything is one process.
     pub(crate) ring: Option<Arc<Ring>>,
@@ -42,22 +45,24 @@ pub(crate) struct Plan<'a> {
 
 /// What runs beside the server in the same process; started when it is ready.
 pub(crate) trait Companion {
+    /// Whether its own flags can be followed; asked before anything is opened.
+    fn check(&self) -> anyhow::Result<()>;
+
     /// Starts it; it ends itself after the shutdown began.
     fn start(&self, plan: &Plan<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()>;
 }
 
 /// Runs a server until a signal.
 pub(crate) fn run(flags: &ServerFlags, namesake: &NamesakeFlags, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
-    let (gates, warnings) = flags.features.gates()?;
-    let spans = flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;
-    let remembers = flags.trace_ui.enabled && companion.is_some() && gates.enabled(&LOG_TRACKING);
+    let inputs = Inputs::read(flags, namesake, companion)?;
+    let remembers = flags.trace_ui.enabled && companion.is_some() && inputs.gates.enabled(&LOG_TRACKING);
     let ring = remembers.then(|| Arc::new(Ring::default()));
-    // First of all: the log may be in it.
+    // First of what is opened: the log may be in it.
     let directory = DataDir::open(flags.data_dir.as_deref())?;
     let log_file = (companion.is_some() && flags.storage == Storage::Embedded).then(|| directory.join("ferrokube.log"));
-    let log = log::Config { tap: ring.clone().map(|ring| ring as Arc<dyn log::Tap>), ..flags.log.config(&gates, log_file.as_deref()) };
-    let _telemetry = process::set_up(&log, &gates, &warnings, spans.as_ref())?;
-    let plan = Plan { flags, namesake, gates, directory, ring };
+    let log = log::Config { tap: ring.clone().map(|ring| ring as Arc<dyn log::Tap>), ..flags.log.config(&inputs.gates, log_file.as_deref()) };
+    let _telemetry = process::set_up(&log, &inputs.gates, &inputs.warnings, inputs.spans.as_ref())?;
+    let plan = Plan { flags, namesake, inputs, directory, ring };
     process::block_on(serve(&plan, companion, started))
 }
 
@@ -81,6 +86,9 @@ async fn serve(plan: &Plan<'_>, companion: Option<&dyn Companion>, started: Inst
     let mut tasks = JoinSet::new();
     let (trigger, shutdown) = ShutdownTrigger::new();
     tasks.spawn(key_files.watch(tokens, pem, shutdown.clone()));
+    if let Some(tokens) = plan.inputs.static_tokens.clone() {
+        tasks.spawn(tokens.watch(shutdown.clone()));
+    }
     let kubeconfig = plan.directory.join("admin.kubeconfig");
     let serving = listener.start(control_plane.handler(), pki.clone(), &kubeconfig, &shutdown, &mut tasks)?;
     let mut running = Running { control_plane, store, audit, trigger, serving, tasks };

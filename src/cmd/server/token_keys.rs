@@ -4,6 +4,7 @@
 //! the old public key out when its last token has expired. Tokens are valid as long as their key is in one of the files.
 
 use super::Plan;
+use crate::cmd::flags::NamesakeFlags;
 use anyhow::{Context, anyhow};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenKeys};
 use ferrokube_serve::{Shutdown, files};
@@ -12,6 +13,12 @@ use std::time::Duration;
 
 /// How often the files are looked at.
 const RELOAD: Duration = Duration::from_secs(5);
+
+const CANNOT_USE: &str = "cannot use the service account keys";
+
+fn missing(path: &Path) -> anyhow::Error {
+    anyhow!("{} does not exist", path.display())
+}
 
 /// Where the keys are.
 #[derive(Clone, Debug)]
@@ -35,6 +42,18 @@ impl KeyFiles {
         Self { signing: namesake.service_account_signing_key_file.clone().unwrap_or_else(own), verifying: namesake.service_account_key_file.clone() }
     }
 
+    /// Whether the files that the flags name can be used; the server's own key is another matter.
+    pub(super) fn check(namesake: &NamesakeFlags) -> anyhow::Result<()> {
+        let files =
+            Self { signing: namesake.service_account_signing_key_file.clone().unwrap_or_default(), verifying: namesake.service_account_key_file.clone() };
+        if namesake.service_account_signing_key_file.is_some() {
+            return files.keys().map(drop);
+        }
+        let pem = files.read_verifying()?;
+        let verifying: Vec<&[u8]> = pem.iter().map(Vec::as_slice).collect();
+        TokenKeys::check_verifying(&verifying).context(CANNOT_USE)
+    }
+
     /// Only a key that signs.
     pub(crate) fn signing(path: PathBuf) -> Self {
         Self { signing: path, verifying: Vec::new() }
@@ -47,10 +66,12 @@ impl KeyFiles {
 
     /// Reads them all.
     pub(super) fn read(&self) -> anyhow::Result<Pem> {
-        let missing = |path: &Path| anyhow!("{} does not exist", path.display());
         let signing = files::read_private(&self.signing)?.ok_or_else(|| missing(&self.signing))?;
-        let verifying = self.verifying.iter().map(|path| files::read(path)?.ok_or_else(|| missing(path))).collect::<anyhow::Result<_>>()?;
-        Ok(Pem { signing, verifying })
+        Ok(Pem { signing, verifying: self.read_verifying()? })
+    }
+
+    fn read_verifying(&self) -> anyhow::Result<Vec<Vec<u8>>> {
+        self.verifying.iter().map(|path| files::read(path)?.ok_or_else(|| missing(path))).collect()
     }
 
     /// Looks at the files until the shutdown; what cannot be used is logged and changes nothing.
@@ -85,6 +106,6 @@ impl Pem {
     /// The keys in it.
     pub(super) fn keys(&self) -> anyhow::Result<TokenKeys> {
         let verifying: Vec<&[u8]> = self.verifying.iter().map(Vec::as_slice).collect();
-        TokenKeys::from_pem(&self.signing, &verifying).context("cannot use the service account keys")
+        TokenKeys::from_pem(&self.signing, &verifying).context(CANNOT_USE)
     }
 }

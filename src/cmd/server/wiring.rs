@@ -6,23 +6,21 @@ use super::rights::Rights;
 use super::token_keys::{KeyFiles, Pem};
 use super::trace_page::{self, Memory, TracePage};
 use crate::cmd::flags::Storage;
-use crate::cmd::runtime_config;
 use anyhow::{Context, anyhow};
 use ferrokube_admission::Chain;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_auth::audit::{self, AuditLog, OnFailure, Policy, Rotation};
-use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, TokenFile, X509};
+use ferrokube_auth::audit::{self, AuditLog, OnFailure, Rotation};
+use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, X509};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
 use ferrokube_controlplane::{Builder, ControlPlane, DocumentRoute, Route};
 use ferrokube_registry::{Catalog, Registry, RequestContext, Target, Virtual};
 use ferrokube_schema::Schema;
-use ferrokube_serve::files;
 use ferrokube_serve::pki::Pki;
 use ferrokube_storage::Store;
 use ferrokube_timeline::Pages;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +64,7 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
         catalog.put(definition);
     }
-    for row in runtime_config::on_request(&plan.flags.runtime_config)? {
+    for row in &plan.inputs.on_request {
         let definition = row.definition(ferrokube_resources::tables()).map_err(|missing| anyhow!("there is no schema of {missing}"))?;
         catalog.put(Arc::new(definition));
     }
@@ -76,17 +74,17 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     let request = ferrokube_resources::tables().get(TOKEN_REQUEST).context("there is no schema of token requests")?;
     catalog.put_virtual("", "serviceaccounts", "token", Arc::new(Shaped { behaviour: tokens.clone(), schema: request }));
     let rights = Rights::default();
-    let admission = Chain::new(store, plan.gates.clone(), Arc::new(rights.clone())).with(rights.escalation_step());
+    let admission = Chain::new(store, plan.inputs.gates.clone(), Arc::new(rights.clone())).with(rights.escalation_step());
     let registry = Registry::new(store.clone(), catalog, Arc::new(admission)).with_token_key(&pki.derived_key("continue tokens"));
     let rbac = Arc::new(Rbac::of(&registry));
     let authorizer: Arc<dyn Authorizer> = Arc::new(AnonymousLock(Arc::clone(&rbac) as _));
     rights.set(&rbac, &authorizer);
-    let bearer = bearer(plan, store, &tokens)?;
+    let bearer = bearer(plan, store, &tokens);
     review::install(registry.catalog(), &authorizer, &rbac, &bearer);
     let audit = open_audit(plan)?;
     let info = AuthenticationInfo::new(plan, pki)?;
     let mut builder = ControlPlane::builder(registry.clone())
-        .gates(plan.gates.clone())
+        .gates(plan.inputs.gates.clone())
         .messages(ferrokube_resources::messages())
         .anonymous(plan.namesake.anonymous_auth)
         .authorizer(Arc::clone(&authorizer))
@@ -97,7 +95,7 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
         builder = builder.authenticator(authenticator);
     }
     for (path, route) in oidc_documents(&tokens) {
-        builder = builder.route(path, true, route);
+        builder = builder.route(path, plan.flags.auth.public_issuer_discovery, route);
     }
     if plan.flags.trace_ui.enabled {
         builder = with_trace_page(plan, builder, authorizer);
@@ -129,7 +127,8 @@ fn oidc_documents(tokens: &ServiceAccountTokens) -> [(&'static str, Arc<dyn Rout
 
 fn service_account_tokens(plan: &Plan<'_>, keys: TokenKeys, store: &Store) -> ServiceAccountTokens {
     let issuer = plan.namesake.service_account_issuer.clone();
-    let config = TokenConfig { issuers: vec![issuer], api_audiences: audiences(plan), jwks_uri: String::new(), max_life: None };
+    let max_life = Some(plan.flags.auth.service_account_max_token_expiration).filter(|life| !life.is_zero());
+    let config = TokenConfig { issuers: vec![issuer], api_audiences: audiences(plan), jwks_uri: String::new(), max_life };
     ServiceAccountTokens::new(config, keys, store.clone(), system_clock())
 }
 
@@ -159,21 +158,20 @@ fn authenticators(plan: &Plan<'_>, bearer: Bearer) -> Vec<Arc<dyn Authenticator>
 }
 
 /// Every kind of token that the server knows.
-fn bearer(plan: &Plan<'_>, store: &Store, service_accounts: &ServiceAccountTokens) -> anyhow::Result<Bearer> {
+fn bearer(plan: &Plan<'_>, store: &Store, service_accounts: &ServiceAccountTokens) -> Bearer {
     let mut kinds: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
-    if let Some(path) = &plan.flags.token_auth_file {
-        let file = TokenFile::parse(&read(path)?).with_context(|| format!("cannot use {}", path.display()))?;
-        kinds.push(Arc::new(file));
+    if let Some(file) = &plan.inputs.static_tokens {
+        kinds.push(Arc::clone(&file.tokens) as _);
     }
     kinds.push(Arc::new(service_accounts.clone()));
-    kinds.push(Arc::new(BootstrapTokens::new(store.clone(), system_clock())));
-    Ok(Bearer::new(kinds, audiences(plan)))
+    if plan.flags.auth.enable_bootstrap_token_auth {
+        kinds.push(Arc::new(BootstrapTokens::new(store.clone(), system_clock())));
+    }
+    Bearer::new(kinds, audiences(plan))
 }
 
 fn open_audit(plan: &Plan<'_>) -> anyhow::Result<AuditLog> {
     let flags = &plan.flags.audit;
-    let policy =
-        flags.audit_policy_file.as_deref().map(|path| Policy::parse(&read(path)?).with_context(|| format!("cannot use {}", path.display()))).transpose()?;
     let default = || (plan.flags.storage == Storage::Embedded).then(|| plan.directory.join("audit.log"));
     let Some(path): Option<PathBuf> = flags.audit_log_path.clone().or_else(default) else { return Ok(AuditLog::disabled()) };
     let rotation = Rotation {
@@ -182,11 +180,6 @@ fn open_audit(plan: &Plan<'_>) -> anyhow::Result<AuditLog> {
         max_age: Duration::from_secs(u64::from(flags.audit_log_maxage) * 24 * 3600),
     };
     let on_failure = if flags.audit_log_mode == "blocking" { OnFailure::Drop } else { OnFailure::Refuse };
-    let config = audit::Config { policy: policy.unwrap_or_default(), rotation, on_failure, sync: flags.audit_log_sync, ..audit::Config::new(path) };
+    let config = audit::Config { policy: plan.inputs.audit_policy.clone(), rotation, on_failure, sync: flags.audit_log_sync, ..audit::Config::new(path) };
     Ok(AuditLog::open(config)?)
-}
-
-/// A file that must be there; secrets may be in it, so that only its name is told.
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    files::read(path)?.ok_or_else(|| anyhow!("{} does not exist", path.display()))
 }

@@ -67,7 +67,7 @@ pub const NAMES: [&str; 9] = [LIFECYCLE, COLLECTOR, ACCOUNTS, TOKENS, PUBLISHER,
 pub struct Config {
     /// The API server, with the manager's own identity.
     pub connection: Connection,
-    /// Which controllers run: names, `*` for all, `-name` for all but that one; in order, the last word counts.
+    /// Which controllers run: names, `*` for all, `-name` for all but that one, `-*` for none; in order, the last word counts.
     pub controllers: Vec<String>,
     /// Act only while holding the lease `kube-system/kube-controller-manager`.
     pub leader_elect: bool,
@@ -144,6 +144,7 @@ fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
         let row = ROWS.iter().find(|row| row.name == bare || row.alias == bare);
         match (bare, row) {
             ("*", _) if on => chosen.extend(NAMES),
+            ("*", _) => chosen.clear(),
             (_, Some(row)) if on => drop(chosen.insert(row.name)),
             (_, Some(row)) => drop(chosen.remove(row.name)),
             _ => return Err(ManagerError::UnknownController(bare.to_owned())),
@@ -269,6 +270,11 @@ mod tests {
         assert_eq!(chosen(&["namespace-controller", "tokencleaner"]), ["namespace-controller", "token-cleaner-controller"]);
         assert!(!chosen(&["*", "-garbagecollector"]).contains(&"garbage-collector-controller"));
         assert_eq!(chosen(&["-garbagecollector"]).len(), NAMES.len() - 1);
-        assert!(choose(&["nodeipam".to_owned()]).is_err());
+        assert_eq!(chosen(&["-*"]), [""; 0]);
+        assert_eq!(chosen(&["-*", "namespace"]), ["namespace-controller"]);
+        assert_eq!(chosen(&["namespace", "-*"]), [""; 0], "the last word counts");
+        for unknown in ["nodeipam", "-nodeipam", "", "-", "--*", "**"] {
+            assert!(choose(&[unknown.to_owned()]).is_err(), "{unknown}");
+        }
     }
 }

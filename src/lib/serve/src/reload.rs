@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The files behind a listener's TLS. What is `None` is not from a file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The serving certificate chain and its key.
     pub serving: Option<(PathBuf, PathBuf)>,

@@ -116,6 +116,14 @@ pub fn start(config: &Config, writer: impl io::Write + Send + 'static) -> Result
     Ok(LastLines { _output: output, _file: kept })
 }
 
+/// Whether [`start`] could read the filters; opens nothing.
+///
+/// # Errors
+/// [`LogError::Filter`].
+pub fn check(config: &Config) -> Result<(), LogError> {
+    [Some(&config.filter), config.file.as_ref().map(|file| &file.filter)].into_iter().flatten().try_for_each(|text| filter(text).map(drop))
+}
+
 fn layer(config: &Config, writer: impl io::Write + Send + 'static) -> Result<(LogLayer, Flush), LogError> {
     let (sink, flush) = sink::start(writer, config.format).map_err(LogError::Thread)?;
     Ok((LogLayer { format: config.format, ids: config.ids, sink }, flush))

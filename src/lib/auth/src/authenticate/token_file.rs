@@ -2,9 +2,11 @@
 
 use super::bearer::{TokenAuthenticator, TokenIdentity};
 use super::{Identity, Unauthenticated};
+use arc_swap::ArcSwap;
 use ferrokube_registry::UserInfo;
 use ring::digest;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// Largest file.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
@@ -24,7 +26,12 @@ pub enum TokenFileError {
 }
 
 /// Authenticates static tokens. Only hashes of the tokens are kept, so that looking one up takes no secret-dependent time.
-pub struct TokenFile {
+pub struct TokenFile(ArcSwap<Known>);
+
+struct Known {
+    /// Of the whole text.
+    hash: [u8; 32],
+    /// By the hash of the token.
     users: HashMap<[u8; 32], UserInfo>,
 }
 
@@ -34,39 +41,60 @@ impl TokenFile {
     /// # Errors
     /// [`TokenFileError`]; no row is used then.
     pub fn parse(csv: &[u8]) -> Result<Self, TokenFileError> {
-        if csv.len() > MAX_BYTES {
-            return Err(TokenFileError::Unreadable);
-        }
-        let text = std::str::from_utf8(csv).map_err(|_| TokenFileError::Unreadable)?;
-        let mut users = HashMap::new();
-        for (index, row) in text.lines().enumerate() {
-            if row.trim().is_empty() || row.starts_with('#') {
-                continue;
-            }
-            let line = index + 1;
-            let (token, user) = parse_row(row).ok_or(TokenFileError::Row { line })?;
-            if users.insert(hash(&token), user).is_some() {
-                tracing::warn!(line, "a token is repeated in the token file: the last row wins");
-            }
-        }
-        Ok(Self { users })
+        Ok(Self(ArcSwap::from_pointee(read(csv)?)))
     }
+
+    /// From now on only the tokens of this text are known. Whether it is another text.
+    ///
+    /// # Errors
+    /// As [`Self::parse`]; the tokens stay as they were.
+    pub fn replace(&self, csv: &[u8]) -> Result<bool, TokenFileError> {
+        if self.0.load().hash == hash(csv) {
+            return Ok(false);
+        }
+        self.0.store(Arc::new(read(csv)?));
+        Ok(true)
+    }
+}
+
+fn read(csv: &[u8]) -> Result<Known, TokenFileError> {
+    if csv.len() > MAX_BYTES {
+        return Err(TokenFileError::Unreadable);
+    }
+    let text = std::str::from_utf8(csv).map_err(|_| TokenFileError::Unreadable)?;
+    let mut users = HashMap::new();
+    for (index, row) in text.lines().enumerate() {
+        if row.trim().is_empty() || row.starts_with('#') {
+            continue;
+        }
+        let line = index + 1;
+        let (token, user) = parse_row(row).ok_or(TokenFileError::Row { line })?;
+        if users.insert(hash(token.as_bytes()), user).is_some() {
+            tracing::warn!(line, "a token is repeated in the token file: the last row wins");
+        }
+    }
+    Ok(Known { hash: hash(csv), users })
 }
 
 impl std::fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenFile").field("users", &self.users.len()).finish()
+        f.debug_struct("TokenFile").field("users", &self.0.load().users.len()).finish()
     }
 }
 
 impl TokenAuthenticator for TokenFile {
     fn authenticate_token(&self, token: &str, _audiences: &[String]) -> Result<Option<TokenIdentity>, Unauthenticated> {
-        Ok(self.users.get(&hash(token)).map(|user| TokenIdentity { identity: Identity { user: user.clone(), method: "token-file" }, audiences: None }))
+        Ok(self
+            .0
+            .load()
+            .users
+            .get(&hash(token.as_bytes()))
+            .map(|user| TokenIdentity { identity: Identity { user: user.clone(), method: "token-file" }, audiences: None }))
     }
 }
 
-fn hash(token: &str) -> [u8; 32] {
-    digest::digest(&digest::SHA256, token.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes")
+fn hash(secret: &[u8]) -> [u8; 32] {
+    digest::digest(&digest::SHA256, secret).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
 fn parse_row(row: &str) -> Option<(String, UserInfo)> {
@@ -132,6 +160,16 @@ mod tests {
         assert_eq!(user(&file, "tok-c").expect("known").groups, ["one"]);
         assert_eq!(user(&file, "tok-d"), None);
         assert_eq!(user(&file, ""), None);
+    }
+
+    #[test]
+    fn a_replaced_file_takes_tokens_back() {
+        let file = TokenFile::parse(b"old,alice,u").expect("parse");
+        assert!(file.replace(b"nonsense").is_err());
+        assert!(user(&file, "old").is_some(), "what cannot be used changes nothing");
+        assert!(file.replace(b"new,bob,u").expect("parse"));
+        assert!(!file.replace(b"new,bob,u").expect("parse"), "nothing new");
+        assert_eq!((user(&file, "old"), user(&file, "new").expect("known").name), (None, "bob".to_owned()));
     }
 
     #[test]

@@ -70,6 +70,15 @@ impl TokenKeys {
         Ok(Self { signing: pair, random, verifying: keys })
     }
 
+    /// Whether these texts, as further keys of [`Self::from_pem`], can be used.
+    ///
+    /// # Errors
+    /// As [`Self::from_pem`].
+    pub fn check_verifying(verifying: &[&[u8]]) -> Result<(), KeyError> {
+        let random = SystemRandom::new();
+        verifying.iter().enumerate().try_for_each(|(index, pem)| verifying_keys(pem, index + 1, &random).map(drop))
+    }
+
     /// The id of the key that signs.
     pub(super) fn signing_id(&self) -> &str {
         &self.verifying[0].id

@@ -1,0 +1,57 @@
+//! What the command line and the files that it names say: read and checked before anything is opened or written.
+//!
+//! A flag whose value can be wrong in a way that clap does not see has its check here, so that a wrong one leaves no trace: no data directory, no log file, no
+//! listening socket. What is read here is what is used later, unless it is read again because it changed.
+
+use super::{Companion, KeyFiles, listener, static_tokens::StaticTokens};
+use crate::cmd::flags::{NamesakeFlags, ServerFlags};
+use crate::cmd::{process, runtime_config};
+use anyhow::{Context, anyhow};
+use ferrokube_auth::audit::Policy;
+use ferrokube_features::{Gates, Warning};
+use ferrokube_resource::native::Row;
+use ferrokube_serve::files;
+use ferrokube_trace::export;
+use std::path::Path;
+
+/// Checked values of flags.
+pub(crate) struct Inputs {
+    pub(crate) gates: Gates,
+    /// About gates, for the log.
+    pub(super) warnings: Vec<Warning>,
+    pub(super) spans: Option<export::Config>,
+    /// API versions that are served on request.
+    pub(super) on_request: Vec<&'static Row>,
+    pub(super) audit_policy: Policy,
+    pub(super) static_tokens: Option<StaticTokens>,
+}
+
+impl Inputs {
+    /// Reads everything; the first thing that is wrong is the error.
+    pub(super) fn read(flags: &ServerFlags, namesake: &NamesakeFlags, companion: Option<&dyn Companion>) -> anyhow::Result<Self> {
+        let (gates, warnings) = flags.features.gates()?;
+        let spans = flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;
+        process::check_log(&flags.log.config(&gates, None))?;
+        if let Some(companion) = companion {
+            companion.check()?;
+        }
+        let inputs = Self {
+            gates,
+            warnings,
+            spans,
+            on_request: runtime_config::on_request(&flags.runtime_config)?,
+            audit_policy: audit_policy(flags.audit.audit_policy_file.as_deref())?,
+            static_tokens: flags.auth.token_auth_file.clone().map(StaticTokens::read).transpose()?,
+        };
+        process::check_log_path("--audit-log-path", flags.audit.audit_log_path.as_deref())?;
+        KeyFiles::check(namesake)?;
+        listener::check(flags, namesake)?;
+        Ok(inputs)
+    }
+}
+
+fn audit_policy(path: Option<&Path>) -> anyhow::Result<Policy> {
+    let Some(path) = path else { return Ok(Policy::default()) };
+    let text = files::read(path)?.ok_or_else(|| anyhow!("{} does not exist", path.display()))?;
+    Policy::parse(&text).with_context(|| format!("cannot use {}", path.display()))
+}
