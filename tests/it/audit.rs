@@ -141,6 +141,39 @@ async fn fault_54_no_policy_records_bodies_with_credentials() {
 }
 
 #[tokio::test]
+async fn reads_of_secrets_and_refusals_are_recorded_by_default() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let (admin, anonymous) = (cluster.admin().unwrap(), cluster.anonymous().unwrap());
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "canary"}, "stringData": {"password": "canary-password"}});
+    assert_eq!(admin.post("/api/v1/namespaces/default/secrets", &secret).await.unwrap().status, 201);
+    assert_eq!(admin.get("/api/v1/namespaces/default/secrets/canary").await.unwrap().status, 200);
+    assert_eq!(admin.get("/api/v1/secrets?limit=1").await.unwrap().status, 200);
+    assert_eq!(admin.get("/api/v1/namespaces/default/configmaps").await.unwrap().status, 200);
+    assert_eq!(anonymous.get("/api/v1/namespaces/default/configmaps").await.unwrap().status, 403);
+    assert_eq!(cluster.with_token("canary-token").unwrap().get("/api/v1/nodes?watch=1").await.unwrap().status, 401);
+    let mut refused = 0;
+    for _ in 0..80 {
+        refused += usize::from(anonymous.get("/metrics").await.unwrap().status == 403);
+    }
+    assert_eq!(refused, 80);
+    // Reads are answered before they are recorded; a write is not.
+    admin.post("/api/v1/namespaces/default/configmaps", &config_map("last")).await.unwrap();
+    let events = events(&cluster);
+    let count = |verb: &str, code: u16, uri: &str| {
+        let is = |event: &&Value| event["verb"] == verb && event["responseStatus"]["code"] == code && event["requestURI"] == uri;
+        events.iter().filter(is).inspect(|event| assert_eq!(event["level"], "Metadata")).count()
+    };
+    assert_eq!(count("get", 200, "/api/v1/namespaces/default/secrets/canary"), 1);
+    assert_eq!(count("list", 200, "/api/v1/secrets?limit=1"), 1);
+    assert_eq!(count("list", 200, "/api/v1/namespaces/default/configmaps"), 0);
+    assert_eq!(count("list", 403, "/api/v1/namespaces/default/configmaps"), 1);
+    assert_eq!(count("watch", 401, "/api/v1/nodes?watch=1"), 1);
+    let flood = count("get", 403, "/metrics");
+    assert!((58..80).contains(&flood), "some of a flood: {flood}");
+    assert!(!fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap().contains("canary-"), "neither secrets nor tokens");
+}
+
+#[tokio::test]
 async fn the_end_of_a_watch_says_who_watched_what() {
     let directory = tempfile::tempdir().unwrap();
     let policy = directory.path().join("policy.yaml");

@@ -97,7 +97,7 @@ async fn audit() {
     measure("audit, asking the policy", Duration::from_micros(100), || {
         assert_eq!(log.plan(&Subject { user: &user, verb: "create", resource: Some(resource), path: "" }).level, Level::Metadata);
     });
-    let plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: true };
+    let plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: true, refusals: false };
     let mut waiting = Vec::new();
     measure("audit, encoding and queueing an event", Duration::from_micros(500), || waiting.push(log.record(&event(&user, &ips, &annotations), &plan)));
     for written in waiting {

@@ -307,7 +307,7 @@ mod tests {
     }
 
     fn metadata() -> Plan {
-        Plan { level: Level::Metadata, omit: Stages::default(), omit_managed_fields: true }
+        Plan { level: Level::Metadata, omit: Stages::default(), omit_managed_fields: true, refusals: false }
     }
 
     #[test]

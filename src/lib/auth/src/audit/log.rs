@@ -3,6 +3,7 @@
 use super::event::Event;
 use super::line;
 use super::policy::{Plan, Policy, Subject};
+use super::refusals::Refusals;
 use super::sink::{Sink, Stdout};
 use ferrokube_trace::log::{Rotating, Rotation};
 use std::io;
@@ -17,6 +18,9 @@ use tokio::sync::oneshot;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a full disk is tried again.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// How often an idle log looks at the ages of its files.
+const TIDY: Duration = Duration::from_secs(3600);
 
 /// What happens while events cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +112,7 @@ struct Shared {
     on_failure: OnFailure,
     queue_bytes: usize,
     max_event_bytes: usize,
+    refusals: Refusals,
     queue: Mutex<Queue>,
     wake: Condvar,
     healthy: AtomicBool,
@@ -192,6 +197,19 @@ impl AuditLog {
         self.shared.policy.plan(subject)
     }
 
+    /// The plan of a request that ended with this status code, and how many like it were left out before. By the built-in policy every refusal (401, 403) is
+    /// worth a record, but no flood of them may push the rest out of the log: of those of one caller (a user, or an address without one) and of all together
+    /// only so many are recorded. A policy file is followed to the letter.
+    pub fn conclude(&self, plan: Plan, code: u16, caller: &str) -> (Plan, u64) {
+        if !plan.refusals || !matches!(code, 401 | 403) {
+            return (plan, 0);
+        }
+        match self.shared.refusals.admit(caller, Instant::now()) {
+            Some(left_out) => (Plan { level: plan.level.max(super::Level::Metadata), ..plan }, left_out),
+            None => (Plan::default(), 0),
+        }
+    }
+
     /// The longest event that keeps its objects, in bytes; 0 when nothing is recorded.
     pub fn max_event_bytes(&self) -> usize {
         self.shared.max_event_bytes
@@ -255,6 +273,7 @@ impl Shared {
             on_failure: config.on_failure,
             queue_bytes: config.queue_bytes,
             max_event_bytes: config.max_event_bytes,
+            refusals: Refusals::default(),
             queue: Mutex::default(),
             wake: Condvar::new(),
             healthy: AtomicBool::new(true),
@@ -320,13 +339,19 @@ impl Writer {
     }
 
     /// Waits for events; `false` when the log is closed and drained.
-    fn take(&self, group: &mut Queue) -> bool {
+    fn take(&mut self, group: &mut Queue) -> bool {
         let mut queue = self.shared.lock();
         while queue.lines.is_empty() {
             if queue.closed {
                 return false;
             }
-            queue = self.shared.wake.wait(queue).expect("no panic while held");
+            let (next, waited) = self.shared.wake.wait_timeout(queue, TIDY).expect("no panic while held");
+            queue = next;
+            if waited.timed_out() && queue.lines.is_empty() {
+                drop(queue);
+                self.sink.tidy();
+                queue = self.shared.lock();
+            }
         }
         std::mem::swap(&mut queue.lines, &mut group.lines);
         std::mem::swap(&mut queue.waiters, &mut group.waiters);
@@ -406,7 +431,7 @@ mod tests {
         }
     }
 
-    const PLAN: Plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: false };
+    const PLAN: Plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: false, refusals: false };
 
     fn record(log: &AuditLog, id: &str) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
         let event = Event {

@@ -12,6 +12,7 @@ mod event;
 mod line;
 mod log;
 mod policy;
+mod refusals;
 mod sink;
 
 pub use event::{Event, Level, ObjectRef, Outcome, Payload, Stage, Stages, TraceIds};
@@ -19,3 +20,4 @@ pub use ferrokube_trace::log::Rotation;
 pub use line::TRUNCATED;
 pub use log::{AuditError, AuditLog, Config, OnFailure, Stats};
 pub use policy::{Plan, Policy, PolicyError, Subject};
+pub use refusals::LEFT_OUT;

@@ -32,6 +32,8 @@ pub struct Plan {
     pub omit: Stages,
     /// Objects are recorded without `metadata.managedFields`.
     pub omit_managed_fields: bool,
+    /// A refusal is recorded whatever the level says ([`super::AuditLog::conclude`]).
+    pub refusals: bool,
 }
 
 impl Plan {
@@ -63,6 +65,8 @@ pub struct Policy {
     rules: Vec<Rule>,
     omit: Stages,
     omit_managed_fields: bool,
+    /// A file has no word for it.
+    refusals: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -86,13 +90,15 @@ struct GroupResources {
 }
 
 impl Default for Policy {
-    /// Every write at level Metadata, nothing else, and only when it is complete.
+    /// At level Metadata and only when complete: every write, every read of secrets, every refusal.
     fn default() -> Self {
         let verbs = ["create", "update", "patch", "delete", "deletecollection", "post", "put", "proxy", "connect"];
-        let rule = Rule { level: Level::Metadata, verbs: verbs.map(str::to_owned).to_vec(), ..Rule::default() };
+        let writes = Rule { level: Level::Metadata, verbs: verbs.map(str::to_owned).to_vec(), ..Rule::default() };
+        let secrets = GroupResources { group: String::new(), resources: vec!["secrets".to_owned()], names: Vec::new() };
+        let secrets = Rule { level: Level::Metadata, resources: vec![secrets], ..Rule::default() };
         let mut omit = Stages::default();
         omit.insert(Stage::RequestReceived);
-        Self { rules: vec![rule], omit, omit_managed_fields: true }
+        Self { rules: vec![writes, secrets], omit, omit_managed_fields: true, refusals: true }
     }
 }
 
@@ -117,21 +123,22 @@ impl Policy {
         let rules = items.iter().enumerate().map(|(index, item)| Rule::parse(item, &format!("rules[{index}]"))).collect::<Result<_, _>>()?;
         let omit = stages(document.get(&["omitStages"]), "omitStages")?;
         let omit_managed_fields = flag(document.get(&["omitManagedFields"]), "omitManagedFields")?.unwrap_or_default();
-        Ok(Self { rules, omit, omit_managed_fields })
+        Ok(Self { rules, omit, omit_managed_fields, refusals: false })
     }
 
     /// Records nothing.
     pub fn nothing() -> Self {
-        Self { rules: Vec::new(), omit: Stages::default(), omit_managed_fields: false }
+        Self { rules: Vec::new(), omit: Stages::default(), omit_managed_fields: false, refusals: false }
     }
 
     /// What is recorded of a request. Whatever the rules say, objects that carry credentials are recorded at level Metadata at most.
     pub fn plan(&self, subject: &Subject<'_>) -> Plan {
         let Some(rule) = self.rules.iter().find(|rule| rule.matches(subject)) else {
-            return Plan::default();
+            return Plan { omit: self.omit, omit_managed_fields: self.omit_managed_fields, refusals: self.refusals, ..Plan::default() };
         };
         let level = if carries_credentials(subject) { rule.level.min(Level::Metadata) } else { rule.level };
-        Plan { level, omit: self.omit.union(rule.omit), omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields) }
+        let omit_managed_fields = rule.omit_managed_fields.unwrap_or(self.omit_managed_fields);
+        Plan { level, omit: self.omit.union(rule.omit), omit_managed_fields, refusals: self.refusals }
     }
 }
 
@@ -324,13 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn by_default_writes_are_recorded_and_nothing_else() {
+    fn by_default_writes_and_reads_of_secrets_are_recorded() {
         let policy = Policy::default();
         for verb in ["create", "update", "patch", "delete", "deletecollection"] {
             assert_eq!(level(&policy, verb, "- configmaps"), Level::Metadata);
         }
         for verb in ["get", "list", "watch"] {
-            assert_eq!(level(&policy, verb, "- secrets"), Level::None);
+            assert_eq!(level(&policy, verb, "- secrets - n"), Level::Metadata);
+            assert_eq!(level(&policy, verb, "- configmaps - n"), Level::None);
         }
         assert_eq!(level(&policy, "get", "/metrics"), Level::None);
         let plan = plan(&policy, &user("alice", &[]), "create", "- configmaps");

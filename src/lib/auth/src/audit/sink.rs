@@ -7,11 +7,20 @@ use std::io::{self, Write};
 pub(super) trait Sink: Send {
     /// Writes all of it or fails; a failed write leaves no torn line behind. `bytes` is whole lines.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Called about once an hour while nothing is written: what only time makes necessary.
+    fn tidy(&mut self) {}
 }
 
 impl Sink for Rotating {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         Self::append(self, bytes)
+    }
+
+    fn tidy(&mut self) {
+        if let Err(error) = Self::tidy(self) {
+            tracing::warn!(%error, "the audit log cannot be rotated");
+        }
     }
 }
 

@@ -164,19 +164,43 @@ fn client(ca_bundle: &str) -> Result<Client, String> {
     builder.build().map_err(|error| format!("no client could be made: {}", describe(&error)))
 }
 
-/// What went wrong, with its causes, without the URL.
+/// The class of what went wrong. Its causes (addresses, system errors, what was wrong with a certificate) tell of the server's network, which who may write
+/// definitions need not know: they are logged, without the URL.
 fn describe(error: &reqwest::Error) -> String {
-    let mut out = match (error.is_timeout(), error.is_connect()) {
-        (true, _) => "it did not answer in time".to_owned(),
-        (_, true) => "it could not be reached".to_owned(),
-        _ => "the call failed".to_owned(),
+    let class = match (error.is_timeout(), error.is_connect()) {
+        (true, _) => "it did not answer in time",
+        (_, true) => "it could not be reached",
+        _ => "the call failed",
     };
-    let mut cause = std::error::Error::source(error);
+    let (mut causes, mut cause) = (Vec::new(), std::error::Error::source(error));
     while let Some(inner) = cause {
-        out = format!("{out}: {inner}");
+        causes.push(inner.to_string());
         cause = inner.source();
     }
-    out
+    tracing::warn!(class, causes = causes.join(": "), "a conversion webhook could not be called");
+    class.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_apimachinery::document::json;
+
+    #[tokio::test]
+    async fn fault_47_what_is_told_of_a_call_is_its_class() {
+        // Bound and never listening: nobody else takes the port meanwhile.
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("bound");
+        let url = format!("https://{}/convert", socket.local_addr().expect("an address"));
+        let spec = json!({
+            "names": {"kind": "T"}, "versions": [{}, {}],
+            "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": url}, "conversionReviewVersions": ["v1"]}},
+        });
+        let definition = Document::from_value(json!({ "spec": spec })).expect("an object");
+        let object = Document::from_value(json!({"apiVersion": "e/v1", "kind": "T", "metadata": {"name": "n"}})).expect("an object");
+        let failure = Webhook::of(&definition).expect("a webhook").convert_all("e/v2", vec![object]).await.expect_err("nobody listens");
+        assert!(failure.message.ends_with("conversion webhook for e/v2, Kind=T failed: it could not be reached"), "{}", failure.message);
+    }
 }
 
 #[cfg(test)]

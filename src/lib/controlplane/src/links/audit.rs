@@ -6,12 +6,13 @@ use crate::server::{CLIENT_CLOSED_REQUEST, Shared};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::Access;
-use ferrokube_auth::audit::{AuditError, Event, Level, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds};
+use ferrokube_auth::audit::{AuditError, Event, LEFT_OUT, Level, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
 use http::{HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
@@ -43,6 +44,8 @@ pub(crate) struct Audit {
     pub(crate) written: Option<Arc<Entry>>,
     /// The end of a long answer is recorded later, with the same annotations and object.
     pub(crate) ending: Option<Late>,
+    /// Refusals of the same caller that were not recorded.
+    pub(crate) left_out: u64,
     /// To be awaited before a write is answered.
     pub(crate) recorded: Mutex<Option<Recorded>>,
 }
@@ -124,10 +127,13 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
         (false, true) => Stage::ResponseStarted,
         (false, false) => Stage::ResponseComplete,
     };
+    let code = response.status().as_u16();
+    let (plan, left_out) = if matches!(code, 401 | 403) { shared.audit.conclude(plan, code, &caller(exchange)) } else { (plan, 0) };
     if !plan.wants(stage) {
         return;
     }
-    let recorded = record(shared, exchange, &plan, stage, response.status().as_u16());
+    exchange.audit.left_out = left_out;
+    let recorded = record(shared, exchange, &plan, stage, code);
     if !exchange.action.is_read_only() {
         exchange.audit.recorded = Mutex::new(Some(recorded));
     }
@@ -135,6 +141,9 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
 
 fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code: u16) -> Recorded {
     let mut annotations = exchange.context.as_ref().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
+    if exchange.audit.left_out > 0 {
+        annotations.insert(LEFT_OUT.to_owned(), exchange.audit.left_out.to_string());
+    }
     if let Some(ending) = &exchange.audit.ending {
         ending.keep(&annotations);
     }
@@ -226,6 +235,23 @@ fn addresses(exchange: &Exchange) -> Vec<String> {
     let mut all: Vec<String> = forwarded.take(MAX_ADDRESSES).map(str::to_owned).collect();
     all.extend(exchange.peer().map(|peer| peer.address.ip().to_string()));
     all
+}
+
+/// Whose refusals are counted together: a user's, or those of an address without one (what is forwarded for others is not asked: it can be made up).
+fn caller(exchange: &Exchange) -> std::borrow::Cow<'_, str> {
+    let user = &exchange.real_user;
+    if user.name.is_empty() || ferrokube_auth::access::is_anonymous(user) {
+        return exchange.peer().map_or_else(String::new, |peer| network(peer.address.ip())).into();
+    }
+    user.name.as_str().into()
+}
+
+/// An address of its own, or of version 6 what a site has.
+fn network(ip: IpAddr) -> String {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).to_string(),
+    }
 }
 
 /// What is known only after a long answer began, and what its end says, too: the annotations.

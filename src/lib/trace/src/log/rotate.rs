@@ -1,11 +1,9 @@
-//! A file of lines: appended, rotated by size, old ones removed by count and age.
+//! A file of lines: appended, rotated by size and age, old ones removed by count and age.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// When a new file is begun and which old ones stay.
 #[derive(Clone, Copy, Debug)]
@@ -14,9 +12,13 @@ pub struct Rotation {
     pub max_bytes: u64,
     /// Closed files that are kept; 0: all.
     pub max_backups: usize,
-    /// Closed files older than this are removed; zero: none.
+    /// Closed files whose last line is older than this are removed, and a file is closed when it holds lines of more than a day (or of this, if shorter), so
+    /// that nothing stays much longer; zero: neither.
     pub max_age: Duration,
 }
+
+/// A file with an age limit holds lines of at most this long.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for Rotation {
     fn default() -> Self {
@@ -24,13 +26,18 @@ impl Default for Rotation {
     }
 }
 
-/// The file, with those that it was before beside it.
-#[derive(Debug)]
+/// The wall clock; tests have their own.
+type Clock = Box<dyn Fn() -> SystemTime + Send>;
+
+/// The file, with those that it was before next to it.
 pub struct Rotating {
     path: PathBuf,
     rotation: Rotation,
     file: File,
     size: u64,
+    /// When its first line was written.
+    begun: SystemTime,
+    clock: Clock,
     /// Whether what was appended is synced before it counts.
     sync: bool,
 }
@@ -41,11 +48,31 @@ impl Rotating {
     /// # Errors
     /// The file cannot be opened, read or cut.
     pub fn open(path: &Path, rotation: Rotation, sync: bool) -> io::Result<Self> {
+        Self::open_at(path, rotation, sync, Box::new(SystemTime::now))
+    }
+
+    fn open_at(path: &Path, rotation: Rotation, sync: bool, clock: Clock) -> io::Result<Self> {
         let mut file = open(path)?;
         let size = cut_torn_line(&mut file)?;
-        let opened = Self { path: path.to_owned(), rotation, file, size, sync };
+        let metadata = file.metadata()?;
+        // Not every file system knows when a file was made; then an age is counted from its last line.
+        let begun = metadata.created().or_else(|_| metadata.modified()).unwrap_or_else(|_| clock());
+        let opened = Self { path: path.to_owned(), rotation, file, size, begun, clock, sync };
         opened.sync_names()?;
+        opened.remove_surplus();
         Ok(opened)
+    }
+
+    /// What only time makes necessary: closes a file that is old enough, removes closed ones that are too old. To be called now and then.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    pub fn tidy(&mut self) -> io::Result<()> {
+        if self.is_old() {
+            return self.rotate();
+        }
+        self.remove_surplus();
+        Ok(())
     }
 
     /// Writes whole lines, all or none: a failed write leaves no torn line behind.
@@ -54,8 +81,11 @@ impl Rotating {
     /// The system's; it may be tried again.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = bytes.len() as u64;
-        if self.rotation.max_bytes > 0 && self.size > 0 && self.size + length > self.rotation.max_bytes {
+        if self.rotation.max_bytes > 0 && self.size > 0 && self.size + length > self.rotation.max_bytes || self.is_old() {
             self.rotate()?;
+        }
+        if self.size == 0 {
+            self.begun = (self.clock)();
         }
         let written = self.file.write_all(bytes).and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
@@ -68,10 +98,7 @@ impl Rotating {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
-        let mut stamp = String::new();
-        // Writing to a string does not fail.
-        let _ = SystemTime.format_time(&mut Writer::new(&mut stamp));
-        let stamp = stamp.replace([':', '.'], "-");
+        let stamp = stamp((self.clock)());
         let (stem, extension) = names(&self.path);
         match fs::rename(&self.path, self.path.with_file_name(format!("{stem}-{stamp}{extension}"))) {
             // Somebody took it away, or the last attempt got no further.
@@ -81,10 +108,19 @@ impl Rotating {
         self.file = open(&self.path)?;
         self.size = 0;
         self.sync_names()?;
+        self.remove_surplus();
+        Ok(())
+    }
+
+    fn is_old(&self) -> bool {
+        let Rotation { max_age, .. } = self.rotation;
+        !max_age.is_zero() && self.size > 0 && (self.clock)().duration_since(self.begun).is_ok_and(|age| age >= max_age.min(DAY))
+    }
+
+    fn remove_surplus(&self) {
         if let Err(error) = self.remove_old() {
             tracing::warn!(%error, "old log files were not removed");
         }
-        Ok(())
     }
 
     fn folder(&self) -> &Path {
@@ -105,17 +141,27 @@ impl Rotating {
             .collect();
         old.sort();
         let surplus = if self.rotation.max_backups == 0 { 0 } else { old.len().saturating_sub(self.rotation.max_backups) };
+        // Names hold the time of the last line, and are in its order.
+        let oldest = (self.clock)().checked_sub(self.rotation.max_age).filter(|_| !self.rotation.max_age.is_zero());
+        let oldest = oldest.map(|time| self.path.with_file_name(format!("{stem}-{}{extension}", stamp(time))));
         for (index, path) in old.iter().enumerate() {
-            if index < surplus || self.is_too_old(path) {
+            if index < surplus || oldest.as_ref().is_some_and(|oldest| path < oldest) {
                 fs::remove_file(path)?;
             }
         }
         Ok(())
     }
+}
 
-    fn is_too_old(&self, path: &Path) -> bool {
-        !self.rotation.max_age.is_zero()
-            && fs::metadata(path).and_then(|metadata| metadata.modified()).is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > self.rotation.max_age))
+/// A time as it stands in the name of a closed file: `2026-11-22T01-58-00-123456Z`.
+fn stamp(time: SystemTime) -> String {
+    let time = jiff::Timestamp::try_from(time).unwrap_or_default();
+    time.strftime("%Y-%m-%dT%H-%M-%S-%6fZ").to_string()
+}
+
+impl std::fmt::Debug for Rotating {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rotating").field("path", &self.path).field("size", &self.size).finish_non_exhaustive()
     }
 }
 
@@ -186,6 +232,42 @@ mod tests {
         }
         assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 3);
         assert_eq!(fs::metadata(&path).expect("file").len(), 60);
+    }
+
+    #[test]
+    fn rotates_by_age_and_keeps_so_long() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicU64, Ordering};
+        let (hours, folder) = (Arc::new(AtomicU64::new(0)), tempfile::tempdir().expect("folder"));
+        let begin = SystemTime::now();
+        let clock = {
+            let hours = Arc::clone(&hours);
+            move || begin + Duration::from_secs(3600 * hours.load(Ordering::SeqCst))
+        };
+        let rotation = Rotation { max_bytes: 0, max_backups: 0, max_age: 3 * DAY };
+        let path = folder.path().join("audit.log");
+        let open = || Rotating::open_at(&path, rotation, false, Box::new(clock.clone())).expect("open");
+        let closed = || fs::read_dir(folder.path()).expect("list").count() - 1;
+        let mut file = open();
+        for (hour, want) in [(0, 0), (23, 0), (25, 1), (48, 1), (50, 2)] {
+            hours.store(hour, Ordering::SeqCst);
+            file.append(b"x\n").expect("append");
+            assert_eq!(closed(), want, "at hour {hour}");
+        }
+        fs::write(folder.path().join("audit-other.log"), "not ours").expect("write");
+        // Nothing is written any more: time alone closes the file, and removes it.
+        for (hour, want) in [(60, 2), (75, 3), (98, 2), (123, 1), (148, 0)] {
+            hours.store(hour, Ordering::SeqCst);
+            file.tidy().expect("tidy");
+            assert_eq!(closed() - 1, want, "at hour {hour}");
+        }
+        assert_eq!(fs::metadata(&path).expect("file").len(), 0);
+        file.append(b"x\n").expect("append");
+        hours.store(200, Ordering::SeqCst);
+        file.append(b"x\n").expect("append");
+        hours.store(300, Ordering::SeqCst);
+        drop(open());
+        assert_eq!(closed() - 1, 0, "a start removes what is too old, too");
     }
 
     #[test]
