@@ -18,6 +18,7 @@ mod lifecycle;
 mod log_file;
 mod log_tracking;
 mod objects;
+mod security;
 mod sizes;
 mod starved;
 mod tokens;

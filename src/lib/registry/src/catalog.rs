@@ -136,6 +136,10 @@ impl Table {
     }
 
     fn put(&mut self, definition: &Arc<Definition>) {
+        if definition.custom && self.definition(&definition.group, &definition.plural).is_some_and(|present| !present.custom) {
+            tracing::error!(group = definition.group, plural = definition.plural, "a custom resource would have replaced a bundled one");
+            return;
+        }
         let place = self.place(&definition.group, &definition.plural).unwrap_or_else(|| {
             let place = self.next;
             self.next += 1;
@@ -203,7 +207,7 @@ impl Default for Catalog {
 }
 
 impl Catalog {
-    /// Adds or replaces a definition (by group and plural); a replaced one keeps its place in the order.
+    /// Adds or replaces a definition (by group and plural); a replaced one keeps its place in the order. A custom one never replaces a bundled one.
     pub fn put(&self, definition: Arc<Definition>) {
         self.change(|table| table.put(&definition));
         let followed = self.followed.lock().expect("no panic while held");

@@ -311,7 +311,9 @@ impl Follower {
         }
         let known = &self.known[name];
         let Some(object) = self.object(known) else { return };
-        if !conflicts || status::is_established(&object) {
+        // Who may write statuses can say that it is established: that counts among definitions, and never against what the server itself relies on.
+        let keeps = status::is_established(&object) && !known.decided.wants_bundled;
+        if !conflicts || keeps {
             self.serve(name, &object, served);
         }
     }

@@ -100,12 +100,19 @@ pub(super) struct Decided {
     pub(super) accepted: Names,
     /// Reason and message, if it does not get all that it asked for; the last one counts.
     pub(super) conflict: Option<(&'static str, String)>,
+    /// Whether it asked for a name of a bundled kind.
+    pub(super) wants_bundled: bool,
 }
 
 /// Which of the requested names a definition gets.
 pub(super) fn decide(owner: &str, requested: &Names, before: &Names, taken: &Taken) -> Decided {
-    let mut decided = Decided { accepted: Names { categories: requested.categories.clone(), ..before.clone() }, conflict: None };
-    let others = |set: &HashMap<String, String>, name: &str| set.get(name).is_some_and(|has| has != owner);
+    let mut decided = Decided { accepted: Names { categories: requested.categories.clone(), ..before.clone() }, conflict: None, wants_bundled: false };
+    let wants_bundled = std::cell::Cell::new(false);
+    let others = |set: &HashMap<String, String>, name: &str| {
+        let has = set.get(name).filter(|has| *has != owner);
+        wants_bundled.set(wants_bundled.get() || has.is_some_and(String::is_empty));
+        has.is_some()
+    };
     let mut refuse = |reason, name: &str| decided.conflict = Some((reason, format!("{name:?} is already in use")));
     let accepted = &mut decided.accepted;
     for (wanted, had, reason) in
@@ -120,6 +127,7 @@ pub(super) fn decide(owner: &str, requested: &Names, before: &Names, taken: &Tak
     for (wanted, had, reason) in [(&requested.kind, &mut accepted.kind, "KindConflict"), (&requested.list_kind, &mut accepted.list_kind, "ListKindConflict")] {
         if others(&taken.kinds, wanted) { refuse(reason, wanted) } else { had.clone_from(wanted) }
     }
+    decided.wants_bundled = wants_bundled.get();
     decided
 }
 

@@ -123,6 +123,37 @@ async fn two_definitions_with_the_same_names_take_turns() {
 }
 
 #[tokio::test]
+async fn a_definition_never_takes_the_place_of_a_bundled_kind() {
+    let server = Definitions::new().await;
+    let group = "rbac.authorization.k8s.io";
+    let native = format!("/apis/{group}/v1/clusterroles");
+    let before = server.0.get(&native).await.json();
+    // One has the plural, the other the kind.
+    for (plural, kind) in [("clusterroles", "Mine"), ("copies", "ClusterRole")] {
+        let mut thief = definition(group, plural, kind);
+        thief["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, a test"});
+        server.create(&thief).await;
+        let name = format!("{plural}.{group}");
+        let path = format!("{DEFINITIONS}/{name}");
+        server.until(&path, |found| found["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["type"] == "NamesAccepted"))).await;
+        // Who may write the status says that all is well.
+        let yes = |kind: &str| json!({"type": kind, "status": "True", "reason": "Mine", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"acceptedNames": thief["spec"]["names"], "conditions": [yes("Established"), yes("NamesAccepted")]});
+        let patched = server.patch(&format!("{path}/status"), &json!({ "status": status })).await;
+        assert_eq!(patched.code, 200, "{}", patched.text());
+        let found =
+            server.until(&path, |found| found["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["status"] == "False"))).await;
+        let patched = server.patch(&path, &json!({"spec": {"names": {"categories": ["all"]}}})).await;
+        assert_eq!(patched.code, 200, "{}: {found}", patched.text());
+        assert_eq!(server.0.get(&format!("/apis/{group}/v1/namespaces/default/{plural}")).await.code, 404, "{name}");
+        assert_eq!(server.0.get(&native).await.json()["kind"], before["kind"], "{name}");
+        server.delete(&path, &json!({})).await;
+        server.gone(&path).await;
+        assert_eq!(server.0.get(&native).await.json()["kind"], before["kind"], "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_delete_marks_and_then_removes() {
     let server = Definitions::new().await;
     let group = "c.example.com";
