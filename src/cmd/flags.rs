@@ -242,12 +242,6 @@ pub(crate) struct NamesakeFlags {
     pub(crate) authorization_mode: String,
 }
 
-/// `15s`, `1m30s`, `500ms`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
-    Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())
-}
-
 /// At least a second, and no more than ten years, after which the CA is not valid either.
 fn positive_duration(text: &str) -> Result<Duration, String> {
     let parsed = duration(text)?;

@@ -182,13 +182,13 @@ async fn with_a_client_ca_only_its_holders_may_call() {
     let pki = |name: &str| pki::Pki::open(&directory.path().join(name)).unwrap();
     let (callers, strangers) = (pki("callers"), pki("strangers"));
     let ca = directory.path().join("callers.crt");
-    fs::write(&ca, callers.ca_pem()).unwrap();
+    fs::write(&ca, callers.client_ca_pem()).unwrap();
     let webhook = start(&["--client-ca-file", &ca.display().to_string(), "--client-allowed-names=kube-apiserver"]);
     let client = |pair: Option<Pair>| {
         let identity = pair.map(|pair| [pair.chain_pem.as_bytes(), pair.key_pem.as_bytes()].concat());
         Client::new(&webhook.url, webhook.pair.chain_pem.as_bytes(), identity.as_deref(), None).unwrap()
     };
-    let named = |pki: &pki::Pki, common_name: &str| Some(pki.client(&pki::Subject { common_name, organizations: &[] }).unwrap());
+    let named = |pki: &pki::Pki, common_name: &str| Some(pki.client(&pki::Subject { common_name, organizations: &[] }, pki::LEAF_LIFETIME).unwrap());
     let create = review("CREATE", &json!({"metadata": {"name": "a"}}), &Value::Null);
     let known = client(named(&callers, "kube-apiserver"));
     assert!(patched(&ask(&known, &create, &[]).await).is_object());

@@ -37,7 +37,7 @@ pub(super) fn check(flags: &ServerFlags, namesake: &NamesakeFlags) -> anyhow::Re
     let address = SocketAddr::new(flags.bind_address, 0);
     TcpListener::bind(address).map_err(|source| advise(ServerError::Bind { address, source }))?;
     let (files, policy) = (tls_files(namesake), flags.tls.policy());
-    if files == TlsFiles::default() && flags.tls_sans.is_empty() {
+    if files == TlsFiles::default() && flags.tls_sans.is_empty() && policy.suites.is_empty() {
         return Ok(());
     }
     let own = pki::self_signed(&pki::serving_names(flags.bind_address, &flags.tls_sans)).context(SAN)?;
