@@ -254,7 +254,7 @@ fn key(out: &mut Vec<u8>, name: &str) {
 }
 
 /// At most `max` bytes, cut at a character.
-fn cut(text: &str, max: usize) -> &str {
+pub(super) fn cut(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;
     }

@@ -1,5 +1,6 @@
 //! How many refusals are recorded: some of each caller, so that everybody who knocks is seen, and no flood of knocks.
 
+use super::line::cut;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -61,7 +62,7 @@ impl Refusals {
     /// Whether one more refusal of this caller is recorded; if so, how many were left out before.
     pub(super) fn admit(&self, caller: &str, now: Instant) -> Option<u64> {
         let state = &mut *self.0.lock().expect("no panic while held");
-        let name = caller.get(..caller.floor_char_boundary(MAX_NAME)).unwrap_or_default();
+        let name = cut(caller, MAX_NAME);
         if state.callers.len() >= MAX_CALLERS && !state.callers.contains_key(name) {
             state.callers.clear();
         }
