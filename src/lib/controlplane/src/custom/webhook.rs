@@ -184,19 +184,6 @@ fn describe(error: &reqwest::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn fault_47_what_is_told_of_a_call_is_its_class() {
-        // The only error of this kind that is made without a connection.
-        let error = reqwest::Proxy::all("http://[").expect_err("no address");
-        assert!(std::error::Error::source(&error).is_some(), "it has a cause");
-        assert_eq!(describe(&error), "the call failed");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
     use crate::builder::Limits;
     use crate::flow::{Class, Flow, Seats};
     use ferrokube_apimachinery::document::json;
@@ -248,5 +235,13 @@ mod tests {
         assert_eq!((refused.code, refused.reason), (429, Some(Reason::TooManyRequests)));
         drop(calls.pop());
         assert!(webhook.convert("e/v2".to_owned(), object()).now_or_never().is_none());
+    }
+
+    #[test]
+    fn fault_47_what_is_told_of_a_call_is_its_class() {
+        // The only error of this kind that is made without a connection.
+        let error = reqwest::Proxy::all("http://[").expect_err("no address");
+        assert!(std::error::Error::source(&error).is_some(), "it has a cause");
+        assert_eq!(describe(&error), "the call failed");
     }
 }
