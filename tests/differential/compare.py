@@ -92,20 +92,29 @@ ABSENT = Absent()
 def shape(text):
     """A text with what varies between examples taken out."""
     text = json.dumps(text) if not isinstance(text, (str, Absent)) else str(text)
-    text = re.sub(r"\"[^\"]*\"", "Q", text)
-    text = re.sub(r"s[0-9a-f]+-\d+|<[a-z]+ \d+>", "N", text)
+    text = re.sub(r"\"(\\.|[^\"\\])*\"", "Q", text)
+    while True:
+        flat = re.sub(r"\{[^{}\[\]]*\}|\[[^{}\[\]]*\]", "V", text)
+        if flat == text:
+            break
+        text = flat
+    text = re.sub(r"\b(in version Q cannot be handled as a|must be of type|no kind|kind) [A-Z]\w*", r"\1 K", text)
+    text = re.sub(r"<[a-z]+ \d+>", "N", text)
     text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "0", text)
-    return text[:160]
+    return re.sub(r"[A-Z]\w+(\.[a-z0-9.]+)? Q is invalid: .*", "K is invalid", text)[:160]
+
+
+def message(answer):
+    body = answer["body"]
+    return shape(body.get("message", "")) if isinstance(body, dict) and body.get("kind") == "Status" else ""
 
 
 def signature(request, left, right, found):
     """What a difference is about: the same for all examples of one cause, as far as can be told."""
-    resource = request["resource"]
     if left["status"] != right["status"]:
-        message = lambda answer: shape(answer["body"].get("message", "")) if isinstance(answer["body"], dict) and answer["body"].get("kind") == "Status" else ""
-        return f"{request['what']} {resource} status {left['status']}:{message(left)[:80]} | {right['status']}:{message(right)[:80]}"
-    path, a, b = found[0]
+        return f"{request['what']} status {left['status']}:{message(left)[:90]} | {right['status']}:{message(right)[:90]}"
+    path, a, b = next(((path, a, b) for path, a, b in found if not path.endswith("body.message")), found[0])
     if path.endswith(".message"):
-        return f"{request['what']} {resource} {left['status']} {path} {shape(a)[:110]} | {shape(b)[:110]}"
+        return f"{left['status']} {path} {shape(a)[:110]} | {shape(b)[:110]}"
     scalar = lambda value: shape(value)[:50] if not isinstance(value, (dict, list)) else type(value).__name__
-    return f"{request['what']} {resource} {left['status']} {path} {scalar(a)} | {scalar(b)}"
+    return f"{request['what']} {request['resource']} {left['status']} {path} {scalar(a)} | {scalar(b)}"
