@@ -1,5 +1,7 @@
 //! Field errors: what is wrong with an object, where, and why. They become the causes of an `Invalid` status.
 
+use crate::document::Value;
+
 /// Why a field is refused; the words are the API's (`status.details.causes[].reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldReason {
@@ -51,6 +53,8 @@ const MAX_FIELD_BYTES: usize = 1024;
 const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 
 /// One refused field. `field` is a path such as `metadata.labels` or `spec.ports[0].name`.
+///
+/// The constructors write the message as kube-apiserver does, `<reason>: <value>: <detail>`: clients match on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Why.
@@ -60,6 +64,54 @@ pub struct FieldError {
     /// For people; never contains a secret's value.
     pub message: String,
 }
+
+/// A refused value as a message shows it.
+pub trait Shown {
+    /// Strings quoted as Go quotes them, anything else as JSON.
+    fn shown(&self) -> String;
+}
+
+impl Shown for str {
+    fn shown(&self) -> String {
+        quote(self)
+    }
+}
+
+impl Shown for String {
+    fn shown(&self) -> String {
+        quote(self)
+    }
+}
+
+impl Shown for Value {
+    fn shown(&self) -> String {
+        self.as_str().map_or_else(|| self.to_string(), quote)
+    }
+}
+
+impl Shown for Option<&Value> {
+    fn shown(&self) -> String {
+        self.map_or_else(|| "null".to_owned(), Shown::shown)
+    }
+}
+
+impl<T: Shown + ?Sized> Shown for &T {
+    fn shown(&self) -> String {
+        (**self).shown()
+    }
+}
+
+macro_rules! shown_as_displayed {
+    ($($kind:ty),*) => {
+        $(impl Shown for $kind {
+            fn shown(&self) -> String {
+                self.to_string()
+            }
+        })*
+    };
+}
+
+shown_as_displayed!(i64, i32, u64, u32, usize, bool);
 
 impl FieldError {
     /// From its parts. A path over 1 KiB and a message over 4 KiB lose their ends.
@@ -71,6 +123,93 @@ impl FieldError {
     pub(crate) fn bounded(&self) -> Self {
         Self::new(self.reason, self.field.as_str(), self.message.as_str())
     }
+
+    /// A required value is absent.
+    pub fn required(field: impl Into<String>, detail: impl AsRef<str>) -> Self {
+        Self::new(FieldReason::Required, field, joined("Required value", detail.as_ref()))
+    }
+
+    /// A value that may not be given here.
+    pub fn forbidden(field: impl Into<String>, detail: impl AsRef<str>) -> Self {
+        Self::new(FieldReason::Forbidden, field, joined("Forbidden", detail.as_ref()))
+    }
+
+    /// A malformed or disallowed value.
+    pub fn invalid(field: impl Into<String>, value: impl Shown, detail: impl AsRef<str>) -> Self {
+        Self::new(FieldReason::Invalid, field, joined(&format!("Invalid value: {}", value.shown()), detail.as_ref()))
+    }
+
+    /// A malformed value that is not shown: it is secret, large, or kube-apiserver leaves it out.
+    pub fn invalid_unshown(field: impl Into<String>, detail: impl AsRef<str>) -> Self {
+        Self::new(FieldReason::Invalid, field, joined("Invalid value", detail.as_ref()))
+    }
+
+    /// A value of another JSON type.
+    pub fn type_invalid(field: impl Into<String>, value: impl Shown, detail: impl AsRef<str>) -> Self {
+        Self::new(FieldReason::TypeInvalid, field, joined(&format!("Invalid value: {}", value.shown()), detail.as_ref()))
+    }
+
+    /// A value outside a fixed set, which is shown in the given order.
+    pub fn not_supported<T: AsRef<str>>(field: impl Into<String>, value: impl Shown, supported: impl IntoIterator<Item = T>) -> Self {
+        let supported: Vec<_> = supported.into_iter().map(|word| quote(word.as_ref())).collect();
+        let detail = if supported.is_empty() { String::new() } else { format!("supported values: {}", supported.join(", ")) };
+        Self::new(FieldReason::NotSupported, field, joined(&format!("Unsupported value: {}", value.shown()), &detail))
+    }
+
+    /// A value that must be unique is repeated.
+    pub fn duplicate(field: impl Into<String>, value: impl Shown) -> Self {
+        Self::new(FieldReason::Duplicate, field, format!("Duplicate value: {}", value.shown()))
+    }
+
+    /// A reference to something that does not exist.
+    pub fn not_found(field: impl Into<String>, value: impl Shown) -> Self {
+        Self::new(FieldReason::NotFound, field, format!("Not found: {}", value.shown()))
+    }
+
+    /// More than so many bytes.
+    pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
+        Self::new(FieldReason::TooLong, field, format!("Too long: may not be more than {max_bytes} bytes"))
+    }
+
+    /// More than so many items.
+    pub fn too_many(field: impl Into<String>, items: usize, max: usize) -> Self {
+        let noun = if max == 1 { "item" } else { "items" };
+        Self::new(FieldReason::TooMany, field, format!("Too many: {items}: must have at most {max} {noun}"))
+    }
+
+    /// What could not be checked.
+    pub fn internal(field: impl Into<String>, detail: impl AsRef<str>) -> Self {
+        Self::new(FieldReason::Internal, field, joined("Internal error", detail.as_ref()))
+    }
+}
+
+fn joined(head: &str, detail: &str) -> String {
+    if detail.is_empty() { head.to_owned() } else { format!("{head}: {detail}") }
+}
+
+/// Quotes as Go's `%q`: other escapes than Rust's for control characters.
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{b}' => quoted.push_str("\\v"),
+            letter if letter < ' ' || letter == '\u{7f}' => quoted.push_str(&format!("\\x{:02x}", u32::from(letter))),
+            letter if crate::name::is_printable(letter) => quoted.push(letter),
+            letter if u32::from(letter) < 0x1_0000 => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => quoted.push_str(&format!("\\U{:08x}", u32::from(letter))),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// A text of at most so many bytes; dots stand for the rest of a longer one.
@@ -82,4 +221,35 @@ pub fn cut(mut text: String, bytes: usize) -> String {
         text.shrink_to_fit();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::json;
+
+    #[test]
+    fn messages_show_reason_value_and_detail() {
+        let cases = [
+            (FieldError::required("f", ""), "Required value"),
+            (FieldError::required("f", "name it"), "Required value: name it"),
+            (FieldError::forbidden("f", "not here"), "Forbidden: not here"),
+            (FieldError::invalid("f", "a\"b", "no"), "Invalid value: \"a\\\"b\": no"),
+            (FieldError::invalid("f", 3_i64, "no"), "Invalid value: 3: no"),
+            (FieldError::invalid("f", json!({"a": [1]}), "no"), "Invalid value: {\"a\":[1]}: no"),
+            (FieldError::invalid("f", None::<&Value>, "no"), "Invalid value: null: no"),
+            (FieldError::not_supported("f", "x", ["", "b"]), "Unsupported value: \"x\": supported values: \"\", \"b\""),
+            (FieldError::duplicate("f", "x"), "Duplicate value: \"x\""),
+            (FieldError::too_long("f", 5), "Too long: may not be more than 5 bytes"),
+            (FieldError::too_many("f", 2, 1), "Too many: 2: must have at most 1 item"),
+        ];
+        for (error, want) in cases {
+            assert_eq!(error.message, want);
+        }
+    }
+
+    #[test]
+    fn quotes_as_go_does() {
+        assert_eq!(quote("a\0\n\u{7f}\u{e9}\u{200b}"), "\"a\\x00\\n\\x7f\u{e9}\\u200b\"");
+    }
 }
