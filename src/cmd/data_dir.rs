@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! version            format number
-//! lock               held by the process that has the directory; its number is in it
+//! lock               the number of the process that has the directory; the lock itself is on the directory
+//! store.made         there was a journal: without it the server does not start
 //! admin.kubeconfig   the administrator's
 //! pki/               CAs (of the server, of clients) and token keys
 //! store/             the journal
@@ -20,6 +21,9 @@ use std::path::{Path, PathBuf};
 /// The format that this executable writes.
 const FORMAT: u32 = 1;
 
+/// Written when the journal was made.
+const STATE_MADE: &str = "store.made";
+
 /// Steps from one format to the next: the first upgrades format 1, and so on.
 const UPGRADES: [fn(&Path) -> anyhow::Result<()>; 0] = [];
 
@@ -27,7 +31,7 @@ const UPGRADES: [fn(&Path) -> anyhow::Result<()>; 0] = [];
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
-    _lock: File,
+    _lock: [File; 2],
     /// There was none: a new directory.
     lacks_format: bool,
 }
@@ -49,6 +53,25 @@ impl DataDir {
             Some(path) => std::path::absolute(path).with_context(|| format!("cannot use {}", path.display())),
             None => default_path(),
         }
+    }
+
+    /// Whether a journal was made in it, at any time.
+    pub(crate) fn had_state(&self) -> bool {
+        self.join(STATE_MADE).exists()
+    }
+
+    /// Notes that a journal was made.
+    pub(crate) fn note_state(&self) -> anyhow::Result<()> {
+        if self.had_state() {
+            return Ok(());
+        }
+        let text = "The server was started with embedded storage here. Remove this file to let it begin with an empty state when store/ is missing.\n";
+        Ok(files::write(&self.join(STATE_MADE), text.as_bytes(), Access::Private)?)
+    }
+
+    /// What to do when the journal is missing.
+    pub(crate) fn advice(&self) -> String {
+        format!("restore the directory, or remove {} to begin with an empty state", self.join(STATE_MADE).display())
     }
 
     /// A path in it.
@@ -93,24 +116,28 @@ fn default_path() -> anyhow::Result<PathBuf> {
     base.map(|base| base.join("ferrokube")).ok_or_else(|| anyhow!("neither XDG_DATA_HOME nor HOME is set: choose a directory with --data-dir"))
 }
 
-fn lock(directory: &Path) -> anyhow::Result<File> {
+/// Locks the directory itself, which nobody can remove from under us, and the file of that name, which earlier versions lock.
+fn lock(directory: &Path) -> anyhow::Result<[File; 2]> {
     let path = directory.join("lock");
-    let failed = || format!("cannot lock {}", path.display());
-    let handle = rustix::fs::open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR).with_context(failed)?;
-    let mut file = File::from(handle);
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
+    let failed = || format!("cannot lock {}", directory.display());
+    let held = File::from(rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).with_context(failed)?);
+    let take = |file: &File| match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut owner = String::new();
-            let _ = (&file).take(32).read_to_string(&mut owner);
+            let _ = File::open(&path).and_then(|file| file.take(32).read_to_string(&mut owner));
             let owner = owner.trim();
             let process = if owner.is_empty() { "another process".to_owned() } else { format!("process {owner}") };
-            bail!("{} is in use by {process}: stop it, or choose another directory with --data-dir", directory.display());
+            bail!("{} is in use by {process}: stop it, or choose another directory with --data-dir", directory.display())
         }
-        Err(error) => return Err(error).with_context(failed),
-    }
+        Err(error) => Err(error).with_context(failed),
+    };
+    take(&held)?;
+    let handle = rustix::fs::open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR).with_context(failed)?;
+    let mut file = File::from(handle);
+    take(&file)?;
     file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id())).with_context(failed)?;
-    Ok(file)
+    Ok([held, file])
 }
 
 #[cfg(test)]
@@ -128,6 +155,12 @@ mod tests {
         let first = open(&path).unwrap();
         let message = open(&path).unwrap_err().to_string();
         assert!(message.contains(&format!("in use by process {}", std::process::id())), "{message}");
+        // The lock is not in the file: that it is gone changes nothing.
+        std::fs::remove_file(path.join("lock")).unwrap();
+        let message = open(&path).unwrap_err().to_string();
+        assert!(message.contains("in use by another process"), "{message}");
+        std::fs::write(path.join("lock"), "").unwrap();
+        assert!(open(&path).is_err());
         drop(first);
         open(&path).unwrap();
     }

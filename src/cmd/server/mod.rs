@@ -17,7 +17,7 @@ use ferrokube_controlplane::ControlPlane;
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::pki::Pki;
 use ferrokube_serve::{Shutdown, ShutdownTrigger};
-use ferrokube_storage::{Config, Store};
+use ferrokube_storage::{Config, OpenError, Store};
 use ferrokube_timeline::Ring;
 use ferrokube_trace::log;
 use inputs::Inputs;
@@ -110,18 +110,30 @@ async fn serve(plan: &Plan<'_>, companion: Option<&dyn Companion>, started: Inst
 
 fn open(plan: &Plan<'_>) -> anyhow::Result<(Pki, Store)> {
     let config = match plan.flags.storage {
-        Storage::Embedded => Config::embedded(plan.directory.join("store")),
+        Storage::Embedded => Config { must_exist: plan.directory.had_state(), ..Config::embedded(plan.directory.join("store")) },
         Storage::Memory => Config::memory(),
     };
     // Recovery reads, making keys computes and syncs, definitions are parsed: at the same time.
     std::thread::scope(|scope| {
-        let store = scope.spawn(|| Store::open(config).context("cannot open the state"));
+        let store = scope.spawn(|| open_store(plan, config));
         scope.spawn(|| (ferrokube_resources::tables(), ferrokube_resources::messages()));
         plan.directory.finish()?;
         let pki = Pki::open(&plan.directory.join("pki"))?;
         let store = store.join().map_err(|_| anyhow!("opening the state panicked"))??;
         Ok((pki, store))
     })
+}
+
+fn open_store(plan: &Plan<'_>, config: Config) -> anyhow::Result<Store> {
+    let is_embedded = plan.flags.storage == Storage::Embedded;
+    let store = match Store::open(config) {
+        Err(error @ OpenError::Missing(_)) => return Err(error).with_context(|| plan.directory.advice()).context("cannot open the state"),
+        outcome => outcome.context("cannot open the state")?,
+    };
+    if is_embedded {
+        plan.directory.note_state()?;
+    }
+    Ok(store)
 }
 
 /// Prints the line that others wait for. That nobody reads standard output is no failure.

@@ -129,6 +129,7 @@ struct StoreMetrics {
     live_bytes: Gauge,
     journal_bytes: Gauge,
     disk_full: Gauge,
+    damaged: Gauge,
     audit_events: Gauge,
     audit_errors: Gauge,
 }
@@ -202,6 +203,7 @@ impl Metrics {
             ("ferrokube_store_live_bytes", "Present values", &store.live_bytes),
             ("ferrokube_store_journal_bytes", "Files of the journal", &store.journal_bytes),
             ("ferrokube_store_disk_full", "1 while puts are refused for lack of space", &store.disk_full),
+            ("ferrokube_store_damaged", "1 when a file of the journal was found to be damaged: the next start will refuse it", &store.damaged),
             ("ferrokube_audit_events", "Audit events written since start", &store.audit_events),
             ("ferrokube_audit_errors", "Failed attempts to write audit events", &store.audit_errors),
         ] {
@@ -316,6 +318,7 @@ impl Metrics {
             (&store.live_bytes, stats.live_bytes),
             (&store.journal_bytes, stats.journal_bytes),
             (&store.disk_full, u64::from(stats.disk_full)),
+            (&store.damaged, u64::from(stats.damaged)),
             (&store.audit_events, audit.written),
             (&store.audit_errors, audit.errors),
         ] {

@@ -76,9 +76,18 @@ pub(crate) fn lost(error: &CommitError) -> Failure {
 
 /// 504 for a resourceVersion that this server has not seen.
 pub(crate) fn too_large(asked: u64, now: Revision) -> Failure {
-    let cause = Cause { reason: "ResourceVersionTooLarge".to_owned(), message: "Too large resource version".to_owned(), field: String::new() };
-    let details = Details { causes: vec![cause], retry_after_seconds: 1, ..Details::default() };
+    let details = Details { retry_after_seconds: 1, ..version_too_large() };
     Failure::new(Reason::Timeout, format!("Timeout: Too large resource version: {asked}, current: {now}")).with_details(details)
+}
+
+/// 410 for a watch from a resourceVersion that this server has not seen.
+pub(crate) fn unknown(asked: u64, now: Revision) -> Failure {
+    Failure::new(Reason::Expired, format!("Too large resource version: {asked}, current: {now}")).with_details(version_too_large())
+}
+
+fn version_too_large() -> Details {
+    let cause = Cause { reason: "ResourceVersionTooLarge".to_owned(), message: "Too large resource version".to_owned(), field: String::new() };
+    Details { causes: vec![cause], ..Details::default() }
 }
 
 /// 413 for an object that is too large to be stored.

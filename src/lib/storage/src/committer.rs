@@ -33,6 +33,12 @@ pub(crate) trait Sink: Send {
     /// Whether puts may be accepted: asked after each batch, and when a put was refused (`probe`).
     fn has_space(&mut self, probe: bool) -> bool;
 
+    /// What was appended is published and nothing waits: a good time for what costs a little and no one waits for.
+    fn acknowledged(&mut self) {}
+
+    /// The store is closing; the last call.
+    fn close(&mut self) {}
+
     /// Nothing was written for a while: buffers and space that only a burst needs may go. False: more can go later, ask again.
     fn rest(&mut self) -> bool {
         true
@@ -95,7 +101,10 @@ impl Committer<'_> {
                     self.rest();
                 }
                 Work::Rest => self.rest(),
-                Work::End => return Ok(()),
+                Work::End => {
+                    self.sink.close();
+                    return Ok(());
+                }
             }
         }
     }
@@ -104,6 +113,11 @@ impl Committer<'_> {
         let core = self.core;
         let mut head = core.head();
         loop {
+            head.idle = false;
+            if head.held && head.closed.is_none() {
+                head = core.work.wait(head).unwrap_or_else(std::sync::PoisonError::into_inner);
+                continue;
+            }
             let batch = head.take(core.limits.batch_bytes);
             if !batch.is_empty() {
                 core.progressed(true);
@@ -130,6 +144,7 @@ impl Committer<'_> {
                 return Work::Rest;
             }
             let wait = due.into_iter().chain(trim).chain(rest).min();
+            head.idle = true;
             head = match wait {
                 None => core.work.wait(head).unwrap_or_else(std::sync::PoisonError::into_inner),
                 Some(wait) => core.work.wait_timeout(head, wait).unwrap_or_else(std::sync::PoisonError::into_inner).0,
@@ -160,14 +175,25 @@ impl Committer<'_> {
         let core = self.core;
         let last = batch.last().map_or(core.published.revision(), |job| job.revision);
         let changes = || batch.iter().flat_map(|job| &job.changes);
-        let touched = core.published.publish(changes(), last, clock::monotonic_ms(&*core.clock));
-        core.head().settle(&batch);
+        let now_ms = clock::monotonic_ms(&*core.clock);
+        let touched = core.published.publish(changes(), last, now_ms);
+        let nothing_waits = {
+            let mut head = core.head();
+            head.settle(&batch);
+            head.queued().0 == 0
+        };
         self.note_deadlines(changes());
         core.counters.published(batch.len());
         for job in batch {
             job.end(Ok(()));
         }
         core.published.wake(&touched);
+        if nothing_waits {
+            self.sink.acknowledged();
+        } else if self.expiry.wait(now_ms) == Some(Duration::ZERO) {
+            // Under load that never ends nothing else would come to it.
+            self.delete_due();
+        }
     }
 
     fn note_deadlines<'a>(&mut self, changes: impl Iterator<Item = &'a Change>) {
@@ -183,7 +209,7 @@ impl Committer<'_> {
     fn refuse(&mut self, batch: Vec<Job>) {
         let mut head = self.core.head();
         head.full = true;
-        let waiting = head.reset(self.core.published.revision());
+        let waiting = head.reset();
         drop(head);
         self.look_for_space(false);
         for job in batch.into_iter().chain(waiting) {
@@ -211,7 +237,7 @@ impl Committer<'_> {
         for key in self.expiry.due(now, DUE) {
             let Some(entry) = self.core.published.get(&key) else { continue };
             let txn = Txn { guards: vec![Guard::At(key.clone(), entry.revision)], writes: vec![Write::Delete { key, last: None }] };
-            if let Err(error) = self.core.submit(txn) {
+            if let Err(error) = self.core.submit_own(txn) {
                 tracing::debug!(%error, "an entry whose time is over is deleted later");
             }
         }

@@ -3,6 +3,7 @@
 use crate::clock::{Clock, SystemClock};
 use crate::journal::io::{Disk, Io};
 use crate::journal::transform::{Identity, Transformer};
+use crate::key::Revision;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +25,22 @@ pub struct Config {
     /// The most bytes of history kept in memory over all resources (less is kept while little happens: [`Limits::quiet_history_bytes`]); older events are
     /// read from the journal, or gone (memory engine).
     pub history_bytes: usize,
+    /// Memory engine: its first revision follows this one. `None`: the time in microseconds since 1970, so that no revision of an earlier process is given
+    /// again (a million revisions in each second of its life would not be enough for that). The embedded engine remembers its revisions.
+    pub origin: Option<Revision>,
+    /// There was a journal: when it is gone the store is [`OpenError::Missing`] instead of empty.
+    pub must_exist: bool,
 }
 
 impl Config {
     /// A store without a disk.
     pub fn memory() -> Self {
-        Self { engine: Engine::Memory, history_bytes: 64 << 20 }
+        Self { engine: Engine::Memory, history_bytes: 64 << 20, origin: None, must_exist: false }
     }
 
     /// A store in a directory.
     pub fn embedded(directory: impl Into<PathBuf>) -> Self {
-        Self { engine: Engine::Embedded(directory.into()), history_bytes: 32 << 20 }
+        Self { engine: Engine::Embedded(directory.into()), history_bytes: 32 << 20, origin: None, must_exist: false }
     }
 }
 
@@ -111,8 +117,20 @@ pub struct JournalLimits {
     pub watermark_bytes: u64,
     /// Space that is held back so that deletes can be journaled when nothing is left.
     pub ballast_bytes: u64,
-    /// Rewrite segments on the committer's thread instead of one of their own: for tests that count calls.
-    pub inline_rewrites: bool,
+    /// How segments are rewritten.
+    pub rewrites: Rewrites,
+}
+
+/// How segments are rewritten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rewrites {
+    /// On a thread of their own.
+    #[default]
+    Background,
+    /// On the committer's thread, at once: for tests that count calls.
+    Inline,
+    /// On a thread of their own that moves only between the committer's calls, by as much as dice with this seed say: for tests that must be repeatable.
+    Stepped(u64),
 }
 
 impl JournalLimits {
@@ -125,7 +143,7 @@ impl JournalLimits {
 
 impl Default for JournalLimits {
     fn default() -> Self {
-        Self { segment_bytes: 32 << 20, retain_bytes: 128 << 20, watermark_bytes: 32 << 20, ballast_bytes: 8 << 20, inline_rewrites: false }
+        Self { segment_bytes: 32 << 20, retain_bytes: 128 << 20, watermark_bytes: 32 << 20, ballast_bytes: 8 << 20, rewrites: Rewrites::Background }
     }
 }
 
@@ -135,6 +153,9 @@ pub enum OpenError {
     /// Another process holds the directory.
     #[error("{0} is in use by another process")]
     Locked(PathBuf),
+    /// [`Config::must_exist`], but the directory holds no journal.
+    #[error("{0} holds no journal, but there was one: restore it")]
+    Missing(PathBuf),
     /// The directory was written by a newer version.
     #[error("{path} has format {found}, newer than {supported} which this binary writes")]
     Newer {

@@ -33,8 +33,9 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(published: Arc<Published>, counters: Arc<Counters>, parts: &Parts) -> Self {
-        let head = Head::new(published.revision());
+    /// `next` is the first revision that it gives.
+    pub(crate) fn new(published: Arc<Published>, next: Revision, counters: Arc<Counters>, parts: &Parts) -> Self {
+        let head = Head::new(next);
         Self {
             guess: AtomicU64::new(head.next().0),
             head: Mutex::new(head),
@@ -60,10 +61,19 @@ impl Core {
 
     /// Accepts a transaction.
     pub(crate) fn submit(&self, txn: Txn) -> Result<Accepted, Rejected> {
+        self.enqueue(txn, Some(&self.limits))
+    }
+
+    /// Accepts a transaction of the store itself, also when the queue is full.
+    pub(crate) fn submit_own(&self, txn: Txn) -> Result<Accepted, Rejected> {
+        self.enqueue(txn, None)
+    }
+
+    fn enqueue(&self, txn: Txn, queue: Option<&Limits>) -> Result<Accepted, Rejected> {
         let plan = Plan::new(txn, &self.limits, &*self.clock, Revision(self.guess.load(Ordering::Relaxed)))?;
         let mut head = self.head();
         let was_idle = head.queued().0 == 0;
-        let accepted = head.accept(plan, &self.limits, &self.published)?;
+        let accepted = head.accept(plan, queue, &self.published)?;
         self.guess.store(head.next().0, Ordering::Relaxed);
         if was_idle || head.probe {
             if self.waiting_since.load(Ordering::Relaxed) == 0 {
@@ -100,7 +110,7 @@ impl Core {
     pub(crate) fn fail(&self, reason: &str) {
         let mut head = self.head();
         head.closed = Some(reason.to_owned());
-        let waiting = head.reset(self.published.revision());
+        let waiting = head.reset();
         drop(head);
         for job in waiting {
             self.counters.failures.fetch_add(1, Ordering::Relaxed);
@@ -133,6 +143,11 @@ impl Core {
         self.refuse("the store is closed");
         self.published.close();
         self.ended.send_replace(true);
+    }
+
+    /// Whether [`Self::end`] was called.
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.ended.borrow()
     }
 
     /// Waits for [`Self::end`].

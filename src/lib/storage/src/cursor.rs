@@ -30,7 +30,7 @@ impl Cursor {
         let resource = published.resource(prefix);
         let floor = sync::read(&resource.state).log.floor();
         let in_archive = || published.replays().archive().is_some_and(|archive| archive.floor() <= after);
-        if after < published.compacted() || (after < floor && !in_archive()) {
+        if (after < floor && !in_archive()) || published.is_unknown(after) {
             return Err(WatchError::Compacted(after));
         }
         Ok(Self { published: published.clone(), resource, position: after })
@@ -90,9 +90,6 @@ impl Cursor {
     /// Reads from the archive; moves on where it has nothing for this resource.
     async fn older(&mut self, until: Revision, most: Most) -> Result<Vec<Event>, WatchError> {
         let after = self.position;
-        if after < self.published.compacted() {
-            return Err(WatchError::Compacted(after));
-        }
         let older = self.published.replays().read(&self.resource.prefix, (after, until), most).await?;
         if older.events.is_empty() {
             // An archive that does not get on would be asked again and again.

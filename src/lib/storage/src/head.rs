@@ -54,6 +54,10 @@ pub(crate) struct Head {
     pub(crate) probe: bool,
     /// The clock was changed by hand.
     pub(crate) tick: bool,
+    /// The committer takes nothing: for tests that gather batches.
+    pub(crate) held: bool,
+    /// The committer waits, with nothing to do that it knows of.
+    pub(crate) idle: bool,
 }
 
 /// What [`Head::accept`] hands back.
@@ -74,9 +78,9 @@ struct Jobs {
 }
 
 impl Head {
-    pub(crate) fn new(published: Revision) -> Self {
+    pub(crate) fn new(next: Revision) -> Self {
         Self {
-            next: Revision(published.0 + 1),
+            next,
             overlay: HashMap::new(),
             queue: VecDeque::new(),
             queue_bytes: 0,
@@ -84,6 +88,8 @@ impl Head {
             full: false,
             probe: false,
             tick: false,
+            held: false,
+            idle: false,
         }
     }
 
@@ -105,18 +111,21 @@ impl Head {
         }
     }
 
-    /// Checks a transaction, assigns its revision and enqueues it; on a full disk its ticket says so at once.
-    pub(crate) fn accept(&mut self, plan: Plan, limits: &Limits, published: &Published) -> Result<Accepted, Rejected> {
+    /// Checks a transaction, assigns its revision and enqueues it; on a full disk its ticket says so at once. Without `limits` the queue has none.
+    pub(crate) fn accept(&mut self, plan: Plan, limits: Option<&Limits>, published: &Published) -> Result<Accepted, Rejected> {
         if let Some(reason) = &self.closed {
             return Err(Rejected::Closed(reason.clone()));
         }
-        if !self.queue.is_empty() && (self.queue.len() >= limits.queue_txns || self.queue_bytes + plan.bytes > limits.queue_bytes) {
+        let is_over = |limits: &Limits| self.queue.len() >= limits.queue_txns || self.queue_bytes + plan.bytes > limits.queue_bytes;
+        if !self.queue.is_empty() && limits.is_some_and(is_over) {
             return Err(Rejected::Busy);
         }
         self.check(&plan, published)?;
         let jobs = self.jobs(plan, published)?;
         if self.full && jobs.puts {
             self.probe = true;
+            // Whoever holds the ticket has seen the revision: nothing else ever gets it.
+            self.next = Revision(jobs.revision.0 + 1);
             jobs.early.into_iter().chain([jobs.last]).for_each(|job| job.end(Err(CommitError::DiskFull)));
         } else {
             jobs.early.into_iter().for_each(|job| self.enqueue(job));
@@ -201,9 +210,13 @@ impl Head {
         }
     }
 
-    /// A batch failed: everything that was computed on it goes with it. Returns what waited.
-    pub(crate) fn reset(&mut self, published: Revision) -> VecDeque<Job> {
-        self.next = Revision(published.0 + 1);
+    /// For tests: goes back to right after a revision.
+    pub(crate) fn rewind(&mut self, revision: Revision) {
+        self.next = Revision(revision.0 + 1);
+    }
+
+    /// A batch failed: everything that was computed on it goes with it. Its revisions are not given again: a guard may still name one. Returns what waited.
+    pub(crate) fn reset(&mut self) -> VecDeque<Job> {
         self.overlay.clear();
         self.queue_bytes = 0;
         std::mem::take(&mut self.queue)

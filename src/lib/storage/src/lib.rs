@@ -26,12 +26,12 @@ pub mod testing;
 mod turns;
 pub mod txn;
 
-pub use config::{Config, Engine, JournalLimits, Limits, OpenError, Parts};
+pub use config::{Config, Engine, JournalLimits, Limits, OpenError, Parts, Rewrites};
 pub use cursor::{Cursor, WatchError};
 pub use entry::{Entry, Sidecar};
 pub use key::{Key, KeyError, Prefix, Revision};
 pub use log::Most;
 pub use snapshot::Snapshot;
 pub use stats::Stats;
-pub use store::{Store, Ticket, Turn};
+pub use store::{History, Store, Ticket, Turn};
 pub use txn::{CommitError, Committed, Event, Guard, Put, Rejected, Txn, Write};

@@ -109,9 +109,10 @@ pub(crate) struct Published {
     resources: ArcSwap<HashMap<Prefix, Arc<Resource>>>,
     making: Mutex<()>,
     revision: AtomicU64,
-    compacted: AtomicU64,
     /// Events up to here were never in memory.
     origin: AtomicU64,
+    /// Between the first and the second revision of each nothing is known: what a start has left out.
+    gaps: Mutex<Vec<(Revision, Revision)>>,
     live_bytes: AtomicU64,
     retention: Mutex<Retention>,
     retained_bytes: AtomicUsize,
@@ -128,8 +129,8 @@ impl Published {
             resources: ArcSwap::default(),
             making: Mutex::default(),
             revision: AtomicU64::new(0),
-            compacted: AtomicU64::new(0),
             origin: AtomicU64::new(0),
+            gaps: Mutex::default(),
             live_bytes: AtomicU64::new(0),
             retention: Mutex::default(),
             retained_bytes: AtomicUsize::new(0),
@@ -159,11 +160,6 @@ impl Published {
     /// The way to older events.
     pub(crate) fn replays(&self) -> &Replays {
         &self.replays
-    }
-
-    /// Everything up to here was compacted away by request.
-    pub(crate) fn compacted(&self) -> Revision {
-        Revision(self.compacted.load(Ordering::Acquire))
     }
 
     /// Every resource that was ever named, with its lock.
@@ -267,14 +263,6 @@ impl Published {
         self.retained_bytes.store(retention.bytes, Ordering::Relaxed);
     }
 
-    /// Drops the history up to a revision.
-    pub(crate) fn compact(&self, revision: Revision) {
-        let revision = revision.min(self.revision());
-        let mut retention = sync::lock(&self.retention);
-        self.compacted.fetch_max(revision.0, Ordering::AcqRel);
-        self.evict_while(&mut retention, |_, front| front.revision <= revision);
-    }
-
     /// Fills it while nobody else uses it yet.
     pub(crate) fn refill(&self) -> Refill<'_> {
         Refill::new(self, sync::lock(&self.retention))
@@ -284,6 +272,16 @@ impl Published {
     pub(crate) fn set_origin(&self, revision: Revision) {
         self.origin.store(revision.0, Ordering::Release);
         self.revision.store(revision.0, Ordering::Release);
+    }
+
+    /// Nothing is known of the revisions between.
+    pub(crate) fn add_gap(&self, after: Revision, before: Revision) {
+        sync::lock(&self.gaps).push((after, before));
+    }
+
+    /// Whether this history never had the revision: what was seen at it was lost, or is that of another store.
+    pub(crate) fn is_unknown(&self, revision: Revision) -> bool {
+        sync::lock(&self.gaps).iter().any(|(after, before)| *after < revision && revision < *before)
     }
 
     /// Keeps an event that was read back.
@@ -364,11 +362,10 @@ impl Published {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// The present state of a resource. Taken under its lock, under which the published revision cannot move past its events.
+    /// The present state of a resource. Taken under its lock, under which the published revision cannot move past its events; a resource without a lock
+    /// would have a first event between the look and the revision.
     pub(crate) fn snapshot(&self, prefix: &Prefix) -> Snapshot {
-        let Some(resource) = self.find(prefix.as_str()) else {
-            return Snapshot::new(self.revision(), prefix.clone(), Map::new());
-        };
+        let resource = self.resource(prefix);
         let state = sync::read(&resource.state);
         Snapshot::new(self.revision(), prefix.clone(), state.map.clone())
     }
@@ -382,7 +379,7 @@ impl Published {
             if revision >= published {
                 return Ok(Snapshot::new(published, prefix.clone(), state.map.clone()));
             }
-            if revision < self.compacted() || revision < state.log.floor() {
+            if revision < state.log.floor() || self.is_unknown(revision) {
                 return Err(WatchError::Compacted(revision));
             }
             state.log.replay(revision, &state.map)

@@ -1,7 +1,7 @@
 //! Figures for `/metrics`.
 
 use crate::key::{Prefix, Revision};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a store did since it was opened, and what it holds.
@@ -47,6 +47,8 @@ pub struct Stats {
     pub rewrites: u64,
     /// Whether puts are refused for lack of space.
     pub disk_full: bool,
+    /// Whether a file of the journal was found to be damaged: what is served is whole, but the next start will refuse it.
+    pub damaged: bool,
 }
 
 /// The counters behind [`Stats`].
@@ -62,9 +64,17 @@ pub(crate) struct Counters {
     pub(crate) deadlines: AtomicU64,
     pub(crate) journal_bytes: AtomicU64,
     pub(crate) rewrites: AtomicU64,
+    damaged: AtomicBool,
 }
 
 impl Counters {
+    /// A closed segment does not hold what was written to it.
+    pub(crate) fn damaged(&self, reason: &str) {
+        if !self.damaged.swap(true, Ordering::Relaxed) {
+            tracing::error!(reason, "the journal is damaged on disk: back up what is served now, the next start will refuse it");
+        }
+    }
+
     /// Counts a sync.
     pub(crate) fn synced(&self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -94,6 +104,7 @@ impl Counters {
             deadlines: load(&self.deadlines),
             journal_bytes: load(&self.journal_bytes),
             rewrites: load(&self.rewrites),
+            damaged: self.damaged.load(Ordering::Relaxed),
             ..Stats::default()
         }
     }

@@ -14,11 +14,12 @@ use crate::published::{Bounds, Published};
 use crate::refill::Refill;
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
+use crate::sync;
 use crate::turns::{Asked, Turns};
 use crate::txn::{CommitError, Committed, Event, Expires, Rejected, Txn};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 
 /// Resolves when a transaction is durable and published, or failed. Dropping it changes nothing: the transaction goes on.
@@ -81,6 +82,15 @@ impl Turn<'_> {
     }
 }
 
+/// How far back a resource can be asked for; earlier revisions are [`WatchError::Compacted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct History {
+    /// The lowest revision that can be listed.
+    pub listed: Revision,
+    /// The lowest revision that can be watched from.
+    pub watched: Revision,
+}
+
 /// The store. Cheap to clone. Dropping the last clone closes it, without waiting; [`Store::close`] waits.
 #[derive(Clone)]
 pub struct Store(Arc<Handle>);
@@ -113,14 +123,26 @@ impl Store {
         let published = Arc::new(Published::new(bounds(&config, &parts), parts.limits.replay_events));
         let counters = Arc::new(Counters::default());
         let mut expiry = Expiry::default();
-        let sink: Box<dyn Sink> = match config.engine {
-            Engine::Memory => Box::new(Nowhere),
-            Engine::Embedded(dir) => Box::new(open_journal(dir, &parts, &published, &counters, &mut expiry)?),
+        let (sink, next): (Box<dyn Sink>, Revision) = match &config.engine {
+            Engine::Memory => {
+                let origin = config.origin.unwrap_or_else(|| now(&parts));
+                published.set_origin(origin);
+                (Box::new(Nowhere), Revision(origin.0 + 1))
+            }
+            Engine::Embedded(dir) => {
+                let (journal, next) = open_journal((dir, config.must_exist), &parts, &published, &counters, &mut expiry)?;
+                (Box::new(journal), next)
+            }
         };
-        let core = Arc::new(Core::new(published, counters, &parts));
+        let core = Arc::new(Core::new(published, next, counters, &parts));
         listen_to_clock(&core);
         start(&core, sink, expiry)?;
         Ok(Self(Arc::new(Handle { core, turns: Turns::new() })))
+    }
+
+    /// For tests.
+    pub(crate) fn core(&self) -> &Core {
+        &self.0.core
     }
 
     /// Waits for the turn on a key, after those who came before. Dropped while it waits, it leaves the line.
@@ -185,14 +207,12 @@ impl Store {
         Cursor::new(&self.0.core.published, prefix, after)
     }
 
-    /// Drops history up to a revision: watches and lists from before it get [`WatchError::Compacted`].
-    pub fn compact(&self, revision: Revision) {
-        self.0.core.published.compact(revision);
-    }
-
-    /// The lowest revision whose state and following events may still be asked for, as far as [`Self::compact`] decides.
-    pub fn compacted(&self) -> Revision {
-        self.0.core.published.compacted()
+    /// Where the history of a resource begins.
+    pub fn history(&self, prefix: &Prefix) -> History {
+        let published = &self.0.core.published;
+        let listed = sync::read(&published.resource(prefix).state).log.floor();
+        let watched = published.replays().archive().map_or(listed, |archive| archive.floor().min(listed));
+        History { listed, watched }
     }
 
     /// Figures for `/metrics`. Walks the resources, not their entries.
@@ -232,10 +252,24 @@ fn bounds(config: &Config, parts: &Parts) -> Bounds {
     Bounds { most, quiet: parts.limits.quiet_history_bytes.min(most), young_ms: clock::millis(parts.limits.young) }
 }
 
-fn open_journal(dir: PathBuf, parts: &Parts, published: &Arc<Published>, counters: &Arc<Counters>, expiry: &mut Expiry) -> Result<Journal, OpenError> {
+/// The time as a revision.
+fn now(parts: &Parts) -> Revision {
+    let since = parts.clock.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Revision(u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2))
+}
+
+/// The journal, and the first revision for what follows.
+fn open_journal(
+    (dir, must_exist): (&Path, bool),
+    parts: &Parts,
+    published: &Arc<Published>,
+    counters: &Arc<Counters>,
+    expiry: &mut Expiry,
+) -> Result<(Journal, Revision), OpenError> {
     let live = published.clone();
     let setup = Setup {
-        dir,
+        dir: dir.to_owned(),
+        must_exist,
         io: parts.io.clone(),
         transformer: parts.transformer.clone(),
         limits: parts.journal.clone(),
@@ -243,13 +277,14 @@ fn open_journal(dir: PathBuf, parts: &Parts, published: &Arc<Published>, counter
         live_bytes: Box::new(move || live.live_bytes()),
     };
     let (now_ms, wall_ms) = (clock::monotonic_ms(&*parts.clock), clock::wall_ms(&*parts.clock));
-    let journal = Journal::open(setup, &mut Recovery { refill: published.refill(), expiry, now_ms, wall_ms })?;
+    let (journal, next) = Journal::open(setup, &mut Recovery { published, refill: published.refill(), expiry, now_ms, wall_ms })?;
     published.replays().set_archive(journal.archive());
-    Ok(journal)
+    Ok((journal, next))
 }
 
 /// Takes what a journal holds.
 struct Recovery<'a> {
+    published: &'a Published,
     refill: Refill<'a>,
     expiry: &'a mut Expiry,
     now_ms: u64,
@@ -273,6 +308,10 @@ impl Restore for Recovery<'_> {
     fn event(&mut self, event: Event, expires: Option<Expires>) -> bool {
         self.expiry.recovered(&event.entry.key, expires.filter(|_| !event.deleted), self.now_ms, self.wall_ms);
         self.refill.event(&event)
+    }
+
+    fn gap(&mut self, after: Revision, before: Revision) {
+        self.published.add_gap(after, before);
     }
 
     fn end(&mut self, revision: Revision) {
@@ -325,7 +364,7 @@ mod tests {
 
     #[tokio::test]
     async fn smoke_memory() {
-        smoke(Config::memory()).await;
+        smoke(Config { origin: Some(Revision(0)), ..Config::memory() }).await;
     }
 
     #[tokio::test]

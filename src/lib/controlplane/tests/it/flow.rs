@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-const FUTURE: &str = "/api/v1/namespaces/default/configmaps/none?resourceVersion=999999";
+const FUTURE: &str = "/api/v1/namespaces/default/configmaps/none?resourceVersion=9000000000000000000";
 
 fn silent() -> Body {
     ferrokube_serve::stream(futures::stream::pending())

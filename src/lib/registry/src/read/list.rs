@@ -83,9 +83,9 @@ impl Registry {
         }
     }
 
-    /// The state that was held for a list, else one from the history. What was compacted away by request is gone either way.
+    /// The state that was held for a list, else one from the history.
     fn state_of_page(&self, prefix: &Prefix, revision: Revision) -> Option<Snapshot> {
-        let held = self.parts.pages.find(prefix, revision).filter(|_| revision >= self.store().compacted());
+        let held = self.parts.pages.find(prefix, revision);
         held.or_else(|| self.store().snapshot_at(prefix, revision).ok())
     }
 

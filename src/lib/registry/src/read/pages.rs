@@ -183,7 +183,7 @@ mod tests {
 
     #[tokio::test]
     async fn states_are_bounded_by_what_was_overwritten_since() {
-        let store = Store::open(Config::memory()).unwrap();
+        let store = Store::open(Config { origin: Some(Revision(0)), ..Config::memory() }).unwrap();
         let [busy, other] = ["busy", "other"].map(|name| Prefix::new(name).unwrap());
         let write = async |value: String| {
             let put = Put {

@@ -5,6 +5,7 @@ use super::select::{Selection, Work};
 use super::{WatchItem, WatchOptions, check_watch, parse_version};
 use crate::catalog::{Catalog, Served};
 use crate::context::Target;
+use crate::failure::unknown;
 use crate::pipeline::{Registry, prefix};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_storage::{Cursor, Event, Most, Prefix, Revision, Snapshot, WatchError};
@@ -130,7 +131,16 @@ impl Registry {
         if after < served.definition.since {
             return Ok(Phase::Failed(Box::new(too_old(after, store.revision()))));
         }
-        Ok(store.watch(prefix, Revision(after)).map_or_else(|error| over(error, after, store.revision()), Phase::Live))
+        let cursor = match store.watch(prefix, Revision(after)) {
+            Ok(cursor) => cursor,
+            Err(error) => return Ok(over(error, after, store.revision())),
+        };
+        // Upstream waits for such a version in silence, for ever, while events go by that the client takes for seen. Here revisions never go back: it was
+        // given by another store. 410 instead of the 504 of lists: every client lists again then (kube-rs would ask again with a 504).
+        if self.wait_for(after).await.is_err() {
+            return Ok(Phase::Failed(Box::new(unknown(after, store.revision()))));
+        }
+        Ok(Phase::Live(cursor))
     }
 }
 

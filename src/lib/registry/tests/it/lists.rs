@@ -4,7 +4,7 @@ use crate::support::*;
 use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::selector::FieldSelector;
 use ferrokube_registry::{ListOptions, ListPage, VersionMatch};
-use ferrokube_storage::{Config, Revision};
+use ferrokube_storage::{Config, Prefix, Revision};
 use proptest::prelude::*;
 
 async fn letters(server: &Server, names: &str) {
@@ -142,11 +142,15 @@ async fn fault_23_tokens_are_authentic_and_bound_to_their_list() {
 
 #[tokio::test]
 async fn fault_23_a_page_of_a_compacted_state_offers_an_inconsistent_one() {
-    let server = Server::new();
-    letters(&server, "abc").await;
-    let first = server.list(CONFIGMAPS, &page(1, "")).await.unwrap();
-    server.post(CONFIGMAPS, labeled("bb", "yes")).await.unwrap();
-    server.registry.store().compact(server.registry.store().revision());
+    let before = Server::on(Config { history_bytes: 4096, ..Config::memory() });
+    letters(&before, "abc").await;
+    let first = before.list(CONFIGMAPS, &page(1, "")).await.unwrap();
+    before.post(CONFIGMAPS, labeled("bb", "yes")).await.unwrap();
+    while before.registry.store().history(&Prefix::new("configmaps").unwrap()).listed <= first.revision {
+        before.put(CONFIGMAPS, "c", json!({"metadata": {"name": "c"}, "data": {"k": before.registry.store().revision().to_string()}})).await.unwrap();
+    }
+    // The state of the list was held by another process.
+    let server = before.restarted();
     let expired = server.list(CONFIGMAPS, &page(1, &first.continue_token)).await;
     refused(&expired, "Expired", &[]);
     let token = expired.unwrap_err().continue_token.unwrap();

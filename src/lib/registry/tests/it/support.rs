@@ -104,7 +104,15 @@ impl Server {
     }
 
     pub(crate) fn on(config: Config) -> Self {
-        let store = Store::open(config).unwrap();
+        Self::over(Store::open(config).unwrap())
+    }
+
+    /// Another server on the same store.
+    pub(crate) fn restarted(&self) -> Self {
+        Self::over(self.registry.store().clone())
+    }
+
+    fn over(store: Store) -> Self {
         let catalog = Arc::new(Catalog::default());
         for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
             catalog.put(definition);

@@ -10,8 +10,10 @@ use crate::journal::place::Place;
 use crate::key::{Key, Revision};
 use crate::log::Most;
 use crate::published::{Archive, Older, event_bytes};
+use crate::stats::Counters;
 use crate::txn::Event;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 /// How much is looked through in one call: others wait for the thread.
@@ -21,11 +23,12 @@ const SCAN_BYTES: u64 = 8 << 20;
 pub(crate) struct JournalArchive {
     place: Place,
     layout: Arc<Layout>,
+    counters: Arc<Counters>,
 }
 
 impl JournalArchive {
-    pub(crate) fn new(place: Place, layout: Arc<Layout>) -> Self {
-        Self { place, layout }
+    pub(crate) fn new(place: Place, layout: Arc<Layout>, counters: Arc<Counters>) -> Self {
+        Self { place, layout, counters }
     }
 
     /// The files that hold something of `after < revision <= until`, and those before them, for what is replaced.
@@ -54,12 +57,29 @@ impl Archive for JournalArchive {
             event_bytes: 0,
             bytes: 0,
         };
-        let reached = scan.run().map_err(|reason| {
+        let reached = scan.run().map_err(|error| {
             // A file may just have been merged into a base: then the watch is told so, and so it is when the disk fails.
-            tracing::warn!(reason, "older events cannot be read");
+            match error {
+                ScanError::Damaged(reason) => self.counters.damaged(&reason),
+                ScanError::Unreadable(reason) => tracing::warn!(reason, "older events cannot be read"),
+            }
             WatchError::Compacted(after)
         })?;
         Ok(Older { events: scan.events, reached: Revision(reached).min(until) })
+    }
+}
+
+/// Why older events cannot be given.
+enum ScanError {
+    /// A file could not be read, or is gone.
+    Unreadable(String),
+    /// A file holds something else than what was written.
+    Damaged(String),
+}
+
+impl From<String> for ScanError {
+    fn from(reason: String) -> Self {
+        Self::Damaged(reason)
     }
 }
 
@@ -84,13 +104,13 @@ struct Scan<'a> {
 
 impl Scan<'_> {
     /// Up to where it looked.
-    fn run(&mut self) -> Result<u64, String> {
+    fn run(&mut self) -> Result<u64, ScanError> {
         let (pieces, after) = (self.pieces, self.wanted.after.0);
         let mut reached = after;
         for piece in pieces.iter().filter(|piece| piece.last > after) {
-            let file = self.place.io.open(&piece.path).map_err(|error| error.to_string())?;
-            let mut frames = Frames::new(&*file, piece.seek(after), piece.len, None);
-            while let Some(frame) = frames.next().map_err(describe)? {
+            let file = self.place.io.open(&piece.path).map_err(|error| ScanError::Unreadable(error.to_string()))?;
+            let mut frames = Frames::new(&*file, (piece.seek(after), piece.len), piece.key, None);
+            while let Some(frame) = frames.next().map_err(|problem| describe(&piece.path, problem))? {
                 for op in frame.ops() {
                     self.take(&op)?;
                 }
@@ -109,7 +129,7 @@ impl Scan<'_> {
         Ok(reached)
     }
 
-    fn take(&mut self, op: &Op<'_>) -> Result<(), String> {
+    fn take(&mut self, op: &Op<'_>) -> Result<(), ScanError> {
         let revision = Revision(op.header.revision);
         let in_range = revision > self.wanted.after && revision <= self.wanted.until;
         if !in_range || op.key.get(..op.header.prefix_len) != Some(self.wanted.prefix) {
@@ -131,31 +151,31 @@ impl Scan<'_> {
     }
 
     /// The value that was written at a revision; 0 is none.
-    fn previous(&self, key: &Key, revision: u64) -> Result<Option<Arc<Entry>>, String> {
+    fn previous(&self, key: &Key, revision: u64) -> Result<Option<Arc<Entry>>, ScanError> {
         if revision == 0 {
             return Ok(None);
         }
         if let Some(seen) = self.seen.get(key).filter(|seen| seen.revision.0 == revision) {
             return Ok(Some(seen.clone()));
         }
-        let piece = self.pieces.iter().find(|piece| piece.last >= revision).ok_or("a value is in no segment")?;
-        let file = self.place.io.open(&piece.path).map_err(|error| error.to_string())?;
-        let mut frames = Frames::new(&*file, piece.seek(revision - 1), piece.len, None);
-        while let Some(frame) = frames.next().map_err(describe)? {
+        let piece = self.pieces.iter().find(|piece| piece.last >= revision).ok_or_else(|| "a value is in no segment".to_owned())?;
+        let file = self.place.io.open(&piece.path).map_err(|error| ScanError::Unreadable(error.to_string()))?;
+        let mut frames = Frames::new(&*file, (piece.seek(revision - 1), piece.len), piece.key, None);
+        while let Some(frame) = frames.next().map_err(|problem| describe(&piece.path, problem))? {
             if let Some(op) = frame.ops().find(|op| op.header.revision == revision && op.key == key.as_str()) {
-                return codec::entry(&op, key.clone(), None, &*self.place.transformer).map(Some);
+                return Ok(Some(codec::entry(&op, key.clone(), None, &*self.place.transformer)?));
             }
             if frame.header.ops > 0 && frame.header.first > revision {
                 break;
             }
         }
-        Err(format!("what {:?} was at revision {revision} is not in {}", key.as_str(), piece.path.display()))
+        Err(format!("what {:?} was at revision {revision} is not in {}", key.as_str(), piece.path.display()).into())
     }
 }
 
-fn describe(problem: Problem) -> String {
+fn describe(path: &Path, problem: Problem) -> ScanError {
     match problem {
-        Problem::Io(error) => error.to_string(),
-        Problem::Bad { offset, what, .. } => format!("{what} at byte {offset}"),
+        Problem::Io(error) => ScanError::Unreadable(format!("{}: {error}", path.display())),
+        Problem::Bad { offset, what, .. } => ScanError::Damaged(format!("{} is damaged at byte {offset}: {what}", path.display())),
     }
 }

@@ -2,15 +2,17 @@
 //!
 //! All numbers are little-endian. Every op has a checksum over itself; a frame's checksum covers its header and the checksums of its ops, so every byte
 //! is covered once. Each frame carries the chain value of what came before it: a frame that is missing, repeated or moved is found. Frames begin at
-//! multiples of 8 and end in a byte that is not zero, so that a frame which was written in part can be told from one that was damaged later.
+//! multiples of 8 and end in a byte that is not zero, so that a frame which was written in part can be told from one that was damaged later. A frame begins
+//! with the random key of its segment, so that nothing in a value is ever taken for one.
 
-/// What this binary writes.
-pub(crate) const FORMAT: u32 = 1;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// What this binary writes. Format 1 had no manifest, and one key for all.
+pub(crate) const FORMAT: u32 = 2;
 pub(crate) const SEGMENT_HEADER: usize = 48;
 pub(crate) const FRAME_HEADER: usize = 48;
 pub(crate) const OP_HEADER: usize = 84;
 const SEGMENT_MAGIC: [u8; 8] = *b"ferrokub";
-const FRAME_MAGIC: [u8; 4] = *b"fkFr";
 const END: u8 = 0xE5;
 
 /// What a segment holds.
@@ -22,6 +24,21 @@ pub(crate) enum Kind {
     Base,
 }
 
+/// What every frame of a segment begins with, in two halves. Nobody sees it but the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameKey([u8; 8]);
+
+impl FrameKey {
+    /// That of segments in format 1.
+    const FIRST: Self = Self(*b"fkFr\0\0\0\0");
+
+    /// A new one.
+    pub(crate) fn random() -> Self {
+        // Keyed by the system's random numbers.
+        Self(RandomState::new().build_hasher().finish().to_le_bytes())
+    }
+}
+
 /// The first bytes of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
@@ -30,6 +47,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) revision: u64,
     /// The chain value that a log's first frame follows; for a base that of the first log after it.
     pub(crate) chain: u64,
+    pub(crate) key: FrameKey,
+    pub(crate) format: u32,
 }
 
 /// Why a header cannot be read.
@@ -42,13 +61,21 @@ pub(crate) enum HeaderError {
 }
 
 impl SegmentHeader {
+    /// Of a new segment.
+    pub(crate) fn new(kind: Kind, revision: u64, chain: u64) -> Self {
+        Self { kind, revision, chain, key: FrameKey::random(), format: FORMAT }
+    }
+
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER] {
         let mut bytes = [0; SEGMENT_HEADER];
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.format.to_le_bytes());
         bytes[12..16].copy_from_slice(&(if self.kind == Kind::Log { 1u32 } else { 2 }).to_le_bytes());
         bytes[16..24].copy_from_slice(&self.revision.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.chain.to_le_bytes());
+        if self.format > 1 {
+            bytes[32..40].copy_from_slice(&self.key.0);
+        }
         bytes[43] = END;
         let crc = crc32fast::hash(&bytes[..44]);
         bytes[44..].copy_from_slice(&crc.to_le_bytes());
@@ -59,15 +86,17 @@ impl SegmentHeader {
         if bytes.len() < SEGMENT_HEADER || bytes[..8] != SEGMENT_MAGIC || u32_at(bytes, 44) != crc32fast::hash(&bytes[..44]) {
             return Err(HeaderError::Bad);
         }
-        if u32_at(bytes, 8) > FORMAT {
-            return Err(HeaderError::Newer(u32_at(bytes, 8)));
+        let format = u32_at(bytes, 8);
+        if format > FORMAT {
+            return Err(HeaderError::Newer(format));
         }
         let kind = match u32_at(bytes, 12) {
             1 => Kind::Log,
             2 => Kind::Base,
             _ => return Err(HeaderError::Bad),
         };
-        Ok(Self { kind, revision: u64_at(bytes, 16), chain: u64_at(bytes, 24) })
+        let key = if format == 1 { FrameKey::FIRST } else { FrameKey(bytes[32..40].try_into().expect("eight bytes")) };
+        Ok(Self { kind, revision: u64_at(bytes, 16), chain: u64_at(bytes, 24), key, format })
     }
 }
 
@@ -90,8 +119,8 @@ pub(crate) struct FrameHeader {
 
 impl FrameHeader {
     /// With a valid checksum of its own; that of the ops is not looked at.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < FRAME_HEADER || bytes[..4] != FRAME_MAGIC || u32_at(bytes, 44) != crc32fast::hash(&bytes[..44]) {
+    pub(crate) fn decode(bytes: &[u8], key: FrameKey) -> Option<Self> {
+        if bytes.len() < FRAME_HEADER || bytes[..4] != key.0[..4] || bytes[36..40] != key.0[4..] || u32_at(bytes, 44) != crc32fast::hash(&bytes[..44]) {
             return None;
         }
         Some(Self {
@@ -191,16 +220,17 @@ impl FrameWriter {
     }
 
     /// Ends the frame: its header and its bytes.
-    pub(crate) fn end(&mut self, chain: u64) -> (FrameHeader, &[u8]) {
+    pub(crate) fn end(&mut self, chain: u64, key: FrameKey) -> (FrameHeader, &[u8]) {
         let body = u32::try_from(self.buffer.len() - FRAME_HEADER).expect("a batch is bounded far below 4 GiB");
         let mut header = FrameHeader { body, first: self.first, last: self.last, chain, ops: self.ops, crc: 0 };
         let head = &mut self.buffer[..FRAME_HEADER];
-        head[..4].copy_from_slice(&FRAME_MAGIC);
+        head[..4].copy_from_slice(&key.0[..4]);
         head[4..8].copy_from_slice(&body.to_le_bytes());
         head[8..16].copy_from_slice(&header.first.to_le_bytes());
         head[16..24].copy_from_slice(&header.last.to_le_bytes());
         head[24..32].copy_from_slice(&chain.to_le_bytes());
         head[32..36].copy_from_slice(&header.ops.to_le_bytes());
+        head[36..40].copy_from_slice(&key.0[4..]);
         header.crc = frame_crc(head, std::mem::take(&mut self.crcs));
         head[40..44].copy_from_slice(&header.crc.to_le_bytes());
         let own = crc32fast::hash(&head[..44]);

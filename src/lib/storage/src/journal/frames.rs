@@ -1,6 +1,6 @@
 //! Reads the frames of a segment, and tells a frame that was never written in full from one that was damaged.
 
-use crate::journal::frame::{self, FRAME_HEADER, FrameHeader, Ops, SEGMENT_HEADER};
+use crate::journal::frame::{self, FRAME_HEADER, FrameHeader, FrameKey, Ops, SEGMENT_HEADER};
 use crate::journal::io::File;
 use std::io;
 
@@ -42,6 +42,7 @@ pub(crate) struct Frames<'a> {
     file: &'a dyn File,
     at: u64,
     end: u64,
+    key: FrameKey,
     /// The chain value that the next frame must carry; unknown after a seek.
     chain: Option<u64>,
     window: Vec<u8>,
@@ -49,13 +50,13 @@ pub(crate) struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    pub(crate) fn new(file: &'a dyn File, at: u64, end: u64, chain: Option<u64>) -> Self {
-        Self { file, at, end, chain, window: Vec::new(), window_at: at }
+    pub(crate) fn new(file: &'a dyn File, (at, end): (u64, u64), key: FrameKey, chain: Option<u64>) -> Self {
+        Self { file, at, end, key, chain, window: Vec::new(), window_at: at }
     }
 
     /// All frames of a segment.
-    pub(crate) fn whole(file: &'a dyn File, end: u64, chain: u64) -> Self {
-        Self::new(file, SEGMENT_HEADER as u64, end, Some(chain))
+    pub(crate) fn whole(file: &'a dyn File, end: u64, key: FrameKey, chain: u64) -> Self {
+        Self::new(file, (SEGMENT_HEADER as u64, end), key, Some(chain))
     }
 
     /// Where the next frame begins: everything before is valid.
@@ -73,7 +74,8 @@ impl<'a> Frames<'a> {
         if self.end - self.at < FRAME_HEADER as u64 {
             return Err(bad("a frame is cut short".to_owned(), None));
         }
-        let Some(header) = FrameHeader::decode(self.fill(FRAME_HEADER)?) else {
+        let key = self.key;
+        let Some(header) = FrameHeader::decode(self.fill(FRAME_HEADER)?, key) else {
             return Err(bad("a frame's header does not hold".to_owned(), None));
         };
         // Also bounds what is allocated by the length of the file.
@@ -115,12 +117,12 @@ impl<'a> Frames<'a> {
 ///
 /// Only one write is ever not synced, and it appends: what a power cut leaves of it is cut short, or has sectors that were not written and read as zeros.
 /// A whole frame without such a gap was complete, so a checksum that does not hold means damage to something that may have been acknowledged.
-pub(crate) fn is_torn(file: &dyn File, offset: u64, end: u64, header: Option<FrameHeader>) -> io::Result<bool> {
+pub(crate) fn is_torn(file: &dyn File, (offset, end): (u64, u64), key: FrameKey, header: Option<FrameHeader>) -> io::Result<bool> {
     let tail = usize::try_from(end - offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut bytes = vec![0; tail];
     let got = file.read_at(offset, &mut bytes)?;
     bytes.truncate(got);
-    if header_after(&bytes, offset) {
+    if header_after(&bytes, offset, key) {
         return Ok(false);
     }
     if bytes.len() < FRAME_HEADER {
@@ -142,7 +144,7 @@ fn has_gap(bytes: &[u8], offset: u64) -> bool {
 }
 
 /// Whether a valid header follows the first one: then more than one write was damaged.
-fn header_after(bytes: &[u8], offset: u64) -> bool {
+fn header_after(bytes: &[u8], offset: u64, key: FrameKey) -> bool {
     let skip = 8 - usize::try_from(offset % 8).expect("small");
-    (skip..bytes.len()).step_by(8).any(|at| FrameHeader::decode(&bytes[at..]).is_some())
+    (skip..bytes.len()).step_by(8).any(|at| FrameHeader::decode(&bytes[at..], key).is_some())
 }

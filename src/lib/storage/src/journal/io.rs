@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 /// A directory's operations. Nothing but what was synced survives a power cut: contents by [`File::sync`], names by [`Io::sync_dir`].
 pub trait Io: Send + Sync + 'static {
-    /// Makes a directory for its owner only, if it is not there. One that others may enter is refused.
+    /// Makes a directory for its owner only, and what is missing above it, if it is not there. One that others may enter is refused.
     ///
     /// # Errors
     /// The system's; so for all below.
     fn make_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Takes a lock that ends with the process or with the returned value; `None` when another holds it. Makes the file.
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Held>>>;
+    /// Locks a directory until the process or the returned value ends; `None` when another holds it. The lock is on the directory itself: no file in it can
+    /// be removed to undo it.
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn Held>>>;
 
     /// The names in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
@@ -93,8 +94,8 @@ impl Io for Disk {
         Ok(())
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Held>>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn Held>>> {
+        let file = fs::File::open(dir)?;
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(DiskFile(file)))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),

@@ -1,6 +1,6 @@
 //! Which files make up the journal.
 
-use crate::journal::frame::FrameHeader;
+use crate::journal::frame::{FrameHeader, FrameKey, SEGMENT_HEADER};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -16,14 +16,16 @@ pub(crate) struct Piece {
     pub(crate) len: u64,
     /// The chain value after its last frame (for a base: that of the log at its revision).
     pub(crate) chain: u64,
+    /// What its frames begin with.
+    pub(crate) key: FrameKey,
     /// Last revisions before frames, and where the frames begin; in order.
     index: Vec<(u64, u64)>,
 }
 
 impl Piece {
-    /// A file whose first frame will follow the revision before `first`.
-    pub(crate) fn new(path: PathBuf, first: u64, len: u64, chain: u64) -> Self {
-        Self { path, last: first.saturating_sub(1), len, chain, index: Vec::new() }
+    /// A file without frames; the first one will follow the revision before `first`.
+    pub(crate) fn new(path: PathBuf, first: u64, chain: u64, key: FrameKey) -> Self {
+        Self { path, last: first.saturating_sub(1), len: SEGMENT_HEADER as u64, chain, key, index: Vec::new() }
     }
 
     /// Takes note of a frame at the end.

@@ -2,14 +2,19 @@
 //!
 //! A directory holds at most one base (every entry present at a revision) and the logs that continue it; the last log is written to. The journal is
 //! the history: watches that are behind the events in memory read it (`archive`), and space is regained by merging old logs into a new base (`rewrite`).
+//! What is known to be durable is written down in the `manifest`; after a journal was not closed, revisions go on at a distance ([`recover::EPOCH`]).
 //! Left for the issue on backups: nothing here notices that a directory was replaced by an older copy of itself, whose revisions would be given again.
 
 mod archive;
 mod codec;
 mod frame;
 mod frames;
+mod gate;
 pub mod io;
 mod layout;
+#[cfg(test)]
+mod legacy;
+mod manifest;
 mod place;
 mod recover;
 mod rewrite;
@@ -21,11 +26,13 @@ use crate::committer::{AppendError, Sink};
 use crate::config::{JournalLimits, OpenError};
 use crate::head::Job;
 use crate::journal::archive::JournalArchive;
-use crate::journal::frame::{FrameWriter, Kind, SEGMENT_HEADER, SegmentHeader};
+use crate::journal::frame::{FrameKey, FrameWriter, SEGMENT_HEADER};
 use crate::journal::io::{File, Held, is_full, is_scarce};
-use crate::journal::layout::{Layout, Name, Piece};
+use crate::journal::layout::Layout;
+use crate::journal::manifest::{Acknowledged, Manifest};
 use crate::journal::place::{Place, io_error};
 use crate::journal::rewrite::Rewriter;
+use crate::key::Revision;
 use crate::published::Archive;
 use crate::stats::Counters;
 use std::sync::Arc;
@@ -40,6 +47,8 @@ const SPACE_CHECK_BYTES: u64 = 1 << 20;
 /// How to open a journal.
 pub(crate) struct Setup {
     pub(crate) dir: std::path::PathBuf,
+    /// Refuse to make a new one.
+    pub(crate) must_exist: bool,
     pub(crate) io: Arc<dyn io::Io>,
     pub(crate) transformer: Arc<dyn transform::Transformer>,
     pub(crate) limits: JournalLimits,
@@ -53,9 +62,11 @@ pub(crate) struct Journal {
     place: Place,
     layout: Arc<Layout>,
     file: Arc<dyn File>,
-    /// Length of the active log: where the next frame goes.
-    len: u64,
+    manifest: Manifest,
+    /// The active log, its length (where the next frame goes), the last revision in the journal.
+    end: Acknowledged,
     chain: u64,
+    key: FrameKey,
     writer: FrameWriter,
     counters: Arc<Counters>,
     live_bytes: Box<dyn Fn() -> u64 + Send>,
@@ -75,44 +86,48 @@ struct Space {
 }
 
 impl Journal {
-    /// Takes the directory and reads what is there.
-    pub(crate) fn open(setup: Setup, restore: &mut dyn Restore) -> Result<Self, OpenError> {
-        let Setup { dir, io, transformer, limits, counters, live_bytes } = setup;
-        let place = Place { dir, io, transformer, limits };
+    /// Takes the directory and reads what is there; also gives the first revision for what follows.
+    pub(crate) fn open(setup: Setup, restore: &mut dyn Restore) -> Result<(Self, Revision), OpenError> {
+        let Setup { dir, must_exist, io, transformer, limits, counters, live_bytes } = setup;
+        let place = Place { dir, io, transformer, limits, must_exist };
         let held = place.enter()?;
         let names = place.io.list(&place.dir).map_err(io_error("list", &place.dir))?;
         let recovered = recover::recover(&place, &names, restore)?;
         let ballast = place.has_ballast(&names) || place.take_ballast();
         counters.journal_bytes.store(recovered.files.len(), Ordering::Relaxed);
-        let (len, chain) = (recovered.files.active.len, recovered.files.active.chain);
+        let (chain, key) = (recovered.files.active.chain, recovered.files.active.key);
         let layout = Arc::new(Layout::new(recovered.files));
         let rewriter = Rewriter::new(place.clone(), layout.clone(), counters.clone());
         let space = Space { full: false, unchecked: SPACE_CHECK_BYTES, ballast, broken: None };
+        let (file, manifest, end) = (recovered.active, recovered.manifest, recovered.end);
         let writer = FrameWriter::default();
-        Ok(Self { place, layout, file: recovered.active, len, chain, writer, counters, live_bytes, space, rewriter, _held: held })
+        let journal = Self { place, layout, file, manifest, end, chain, key, writer, counters, live_bytes, space, rewriter, _held: held };
+        Ok((journal, Revision(recovered.next)))
     }
 
     /// Reads events that are no longer in memory.
     pub(crate) fn archive(&self) -> Arc<dyn Archive> {
-        Arc::new(JournalArchive::new(self.place.clone(), self.layout.clone()))
+        Arc::new(JournalArchive::new(self.place.clone(), self.layout.clone(), self.counters.clone()))
     }
 
     fn try_append(&mut self, batch: &[Job]) -> Result<(), AppendError> {
-        if self.len >= self.place.limits.segment_bytes {
+        if self.end.len >= self.place.limits.segment_bytes {
             self.roll(batch[0].revision.0)?;
         }
         self.writer.begin();
         for change in batch.iter().flat_map(|job| &job.changes) {
             codec::write(&mut self.writer, change, &*self.place.transformer);
         }
-        let (header, bytes) = self.writer.end(self.chain);
-        if let Err(error) = self.file.write_at(self.len, bytes) {
+        let (header, bytes) = self.writer.end(self.chain, self.key);
+        if let Err(error) = self.file.write_at(self.end.len, bytes) {
             return Err(if is_full(&error) { self.undo() } else { fatal("write", &error) });
         }
+        self.rewriter.advance();
         let began = Instant::now();
         self.file.sync().map_err(|error| fatal("sync", &error))?;
         self.counters.synced(began.elapsed());
-        self.len += header.frame_len();
+        self.end.len += header.frame_len();
+        self.end.revision = header.last;
         self.chain = header.next_chain();
         self.space.unchecked += header.frame_len();
         self.counters.journal_bytes.fetch_add(header.frame_len(), Ordering::Relaxed);
@@ -123,7 +138,7 @@ impl Journal {
     /// Removes what was written of a batch for which there was no space, so that no restart finds it.
     fn undo(&mut self) -> AppendError {
         self.space.full = true;
-        match self.file.truncate(self.len).and_then(|()| self.file.sync()) {
+        match self.file.truncate(self.end.len).and_then(|()| self.file.sync()) {
             Ok(()) => AppendError::Full,
             Err(error) => fatal("take back a batch from", &error),
         }
@@ -131,32 +146,28 @@ impl Journal {
 
     /// Closes the active log, which is synced, and begins the next one; not without a descriptor for it.
     fn roll(&mut self, next: u64) -> Result<(), AppendError> {
-        let path = self.place.path(&Name::log(next));
-        let header = SegmentHeader { kind: Kind::Log, revision: next, chain: self.chain }.encode();
-        let file = match self.place.create_segment(&path, &header) {
-            Ok(file) => file,
+        let (file, piece) = match self.place.begin_log(next, self.chain) {
+            Ok(begun) => begun,
             Err(error) if is_full(&error) => {
                 self.space.full = true;
-                // What is left of it has no frames, and is made again.
-                let _ = self.place.io.remove(&path);
                 return Err(AppendError::Full);
             }
             Err(error) if is_scarce(&error) => {
                 // The active log goes on, however long: its descriptor is there. The next append tries again.
-                let _ = self.place.io.remove(&path);
                 tracing::debug!(%error, "the next segment is begun later");
                 return Ok(());
             }
             Err(error) => return Err(fatal("begin a segment of", &error)),
         };
         self.file = file;
-        self.len = SEGMENT_HEADER as u64;
-        let piece = Piece::new(path, next, self.len, self.chain);
+        self.key = piece.key;
+        self.end = Acknowledged { log: next, len: piece.len, revision: self.end.revision };
         self.layout.with(|files| {
             let closed = std::mem::replace(&mut files.active, piece);
             files.closed.push(Arc::new(closed));
         });
-        self.counters.journal_bytes.fetch_add(self.len, Ordering::Relaxed);
+        self.counters.journal_bytes.fetch_add(self.end.len, Ordering::Relaxed);
+        self.manifest.settle(self.end, false).map_err(|error| fatal("write the manifest of", &error))?;
         self.rewriter.start((self.live_bytes)(), self.space.full).map_err(AppendError::Fatal)
     }
 
@@ -165,7 +176,7 @@ impl Journal {
         let live = (self.live_bytes)();
         let (total, next) = self.layout.with(|files| (files.len(), files.active.last + 1));
         let pays = total > 2 * live + RECLAIM_BYTES.min(self.place.limits.segment_bytes) && free > live + live / 8;
-        if !pays || self.len <= SEGMENT_HEADER as u64 || self.rewriter.is_running() {
+        if !pays || self.end.len <= SEGMENT_HEADER as u64 || self.rewriter.is_running() {
             return;
         }
         if let Err(error) = self.roll(next) {
@@ -188,7 +199,7 @@ impl Journal {
         let limits = &self.place.limits;
         let (total, next) = self.layout.with(|files| (files.len(), files.active.last + 1));
         let pays = total > 2 * live + limits.retain(live) + 2 * limits.segment_bytes;
-        if !pays || self.len <= SEGMENT_HEADER as u64 || self.space.broken.is_some() {
+        if !pays || self.end.len <= SEGMENT_HEADER as u64 || self.space.broken.is_some() {
             return true;
         }
         match self.roll(next) {
@@ -210,11 +221,22 @@ impl Sink for Journal {
         if let Some(reason) = self.space.broken.take() {
             return Err(AppendError::Fatal(reason));
         }
+        self.rewriter.advance();
         self.rewriter.check().map_err(AppendError::Fatal)?;
         let only_deletes = batch.iter().flat_map(|job| &job.changes).all(|change| change.event.deleted);
         match self.try_append(batch) {
             Err(AppendError::Full) if only_deletes && self.release_ballast() => self.try_append(batch),
             outcome => outcome,
+        }
+    }
+
+    fn acknowledged(&mut self) {
+        self.manifest.mark(self.end);
+    }
+
+    fn close(&mut self) {
+        if let Err(error) = self.manifest.settle(self.end, true) {
+            tracing::warn!(%error, "the journal is not marked as closed");
         }
     }
 

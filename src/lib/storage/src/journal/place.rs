@@ -1,15 +1,17 @@
 //! The directory of a journal: its lock, its format, its ballast.
 
 use crate::config::{JournalLimits, OpenError};
-use crate::journal::frame::FORMAT;
+use crate::journal::frame::{FORMAT, Kind, SegmentHeader};
 use crate::journal::io::{File, Held, Io};
+use crate::journal::layout::{Name, Piece};
+use crate::journal::manifest::{Acknowledged, Manifest};
 use crate::journal::transform::Transformer;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const LOCK_FILE: &str = "LOCK";
 const FORMAT_FILE: &str = "FORMAT";
+const MANIFEST_FILE: &str = "MANIFEST";
 const BALLAST_FILE: &str = "BALLAST";
 const FORMAT_TEXT: &str = "ferrokube-storage format ";
 
@@ -20,6 +22,8 @@ pub(crate) struct Place {
     pub(crate) io: Arc<dyn Io>,
     pub(crate) transformer: Arc<dyn Transformer>,
     pub(crate) limits: JournalLimits,
+    /// There was a journal once: an empty directory is not a new one.
+    pub(crate) must_exist: bool,
 }
 
 /// An error of opening, with what was done to which path.
@@ -36,25 +40,35 @@ impl Place {
     /// Makes the directory and takes its lock.
     pub(crate) fn enter(&self) -> Result<Box<dyn Held>, OpenError> {
         self.io.make_dir(&self.dir).map_err(io_error("make", &self.dir))?;
-        if let Some(parent) = self.dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            self.io.sync_dir(parent).map_err(io_error("sync", parent))?;
-        }
-        let path = self.path(LOCK_FILE);
-        self.io.lock(&path).map_err(io_error("lock", &path))?.ok_or_else(|| OpenError::Locked(self.dir.clone()))
+        self.io.lock(&self.dir).map_err(io_error("lock", &self.dir))?.ok_or_else(|| OpenError::Locked(self.dir.clone()))
     }
 
-    /// Whether the directory holds a journal: the format file is the last that is made.
-    pub(crate) fn check_format(&self, names: &[String]) -> Result<bool, OpenError> {
+    /// Makes the directory's own name durable, and those of all that it lies in: any of them may have been made with it. Done once, before the format file
+    /// is written: where that is found, this was done.
+    pub(crate) fn sync_ancestors(&self) -> Result<(), OpenError> {
+        let above = self.dir.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty());
+        for (distance, dir) in above.enumerate() {
+            match self.io.sync_dir(dir) {
+                // Where we may not look we have made nothing.
+                Err(error) if distance > 0 && error.kind() == io::ErrorKind::PermissionDenied => break,
+                outcome => outcome.map_err(io_error("sync", dir))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The format of the journal in the directory; none when there is no journal: the format file is the last that is made.
+    pub(crate) fn check_format(&self, names: &[String]) -> Result<Option<u32>, OpenError> {
         if !names.iter().any(|name| name == FORMAT_FILE) {
-            return Ok(false);
+            return Ok(None);
         }
         let path = self.path(FORMAT_FILE);
         let text = self.read(&path)?;
         let found = text.strip_prefix(FORMAT_TEXT).and_then(|rest| rest.strip_suffix('\n')?.parse::<u32>().ok());
         match found {
             Some(found) if found > FORMAT => Err(OpenError::Newer { path: self.dir.clone(), found, supported: FORMAT }),
-            // The steps that bring older formats up go here; there is none older than the first.
-            Some(FORMAT) => Ok(true),
+            // Format 1 is brought up by recovery.
+            Some(found) if found > 0 => Ok(Some(found)),
             _ => Err(OpenError::Damaged { file: path, offset: 0, what: "it does not name a format".to_owned() }),
         }
     }
@@ -75,6 +89,20 @@ impl Place {
     /// The path of the format file, for those who miss it.
     pub(crate) fn format_path(&self) -> PathBuf {
         self.path(FORMAT_FILE)
+    }
+
+    /// The path of the manifest.
+    pub(crate) fn manifest_path(&self) -> PathBuf {
+        self.path(MANIFEST_FILE)
+    }
+
+    /// Makes the manifest, or makes it anew, durable with its name.
+    pub(crate) fn create_manifest(&self, acknowledged: Acknowledged) -> io::Result<Manifest> {
+        let temporary = self.path("MANIFEST.tmp");
+        let manifest = Manifest::create(self.io.create(&temporary)?, acknowledged)?;
+        self.io.rename(&temporary, &self.manifest_path())?;
+        self.io.sync_dir(&self.dir)?;
+        Ok(manifest)
     }
 
     fn read(&self, path: &Path) -> Result<String, OpenError> {
@@ -110,12 +138,20 @@ impl Place {
         self.io.remove(&self.path(BALLAST_FILE))
     }
 
-    /// Makes a file with these first bytes, durable with its name.
-    pub(crate) fn create_segment(&self, path: &Path, header: &[u8]) -> io::Result<Arc<dyn File>> {
-        let file = self.io.create(path)?;
-        file.write_at(0, header)?;
-        file.sync()?;
-        self.io.sync_dir(&self.dir)?;
-        Ok(file)
+    /// Begins a log, durable with its name. What an attempt that failed leaves behind is removed, or at the next start.
+    pub(crate) fn begin_log(&self, first: u64, chain: u64) -> io::Result<(Arc<dyn File>, Piece)> {
+        let (path, temporary) = (self.path(&Name::log(first)), self.path(&format!("{}.tmp", Name::log(first))));
+        let header = SegmentHeader::new(Kind::Log, first, chain);
+        let make = || -> io::Result<Arc<dyn File>> {
+            let file = self.io.create(&temporary)?;
+            file.write_at(0, &header.encode())?;
+            file.sync()?;
+            Ok(file)
+        };
+        let file = make().inspect_err(|_| _ = self.io.remove(&temporary))?;
+        self.io.rename(&temporary, &path).inspect_err(|_| _ = self.io.remove(&temporary))?;
+        // A name that may vanish must not be written to; one that stays without frames is known for what it is.
+        self.io.sync_dir(&self.dir).inspect_err(|_| _ = self.io.remove(&path))?;
+        Ok((file, Piece::new(path, first, chain, header.key)))
     }
 }

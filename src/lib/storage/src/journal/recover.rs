@@ -1,4 +1,12 @@
-//! Reads a journal back: the newest base, then every log after it. The torn tail of the last log is cut; everything else that does not fit is refused.
+//! Reads a journal back: the newest base, then every log after it. What was never acknowledged may be torn, at the end of the last log, and is cut; everything
+//! else that does not fit is refused.
+//!
+//! What is read may be in the page cache alone: the last process may have died between a write and its sync, or of a sync that failed, which leaves pages
+//! that are clean and yet on no disk. Before anything is published it is therefore made durable, in this order:
+//!
+//! 1. the last frame, unless it was acknowledged: written once more, then synced (those before it were synced before it was written);
+//! 2. the names: the last log's, and the base's before the logs that it replaces are removed;
+//! 3. the manifest.
 
 use crate::config::OpenError;
 use crate::entry::Entry;
@@ -7,11 +15,16 @@ use crate::journal::frame::{self, HeaderError, Kind, Op, SEGMENT_HEADER, Segment
 use crate::journal::frames::{self, Frame, Frames, Problem};
 use crate::journal::io::File;
 use crate::journal::layout::{Files, Name, Piece};
+use crate::journal::manifest::{Acknowledged, Left, Manifest};
 use crate::journal::place::{Place, io_error};
 use crate::key::{Key, Revision};
 use crate::txn::{Event, Expires};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// So many revisions are left out when a journal was not closed: a disk that lies about its syncs may have lost some that were shown, and what was lost must
+/// not be told apart by luck.
+pub(crate) const EPOCH: u64 = 1_000_000;
 
 /// Takes what is read back, in order.
 pub(crate) trait Restore {
@@ -27,6 +40,9 @@ pub(crate) trait Restore {
     /// A change after that state; whether there was what it says that it replaces.
     fn event(&mut self, event: Event, expires: Option<Expires>) -> bool;
 
+    /// Between these two there were revisions that this history has lost, if it ever had them.
+    fn gap(&mut self, after: Revision, before: Revision);
+
     /// Everything up to this revision was given.
     fn end(&mut self, revision: Revision);
 }
@@ -35,34 +51,85 @@ pub(crate) trait Restore {
 pub(crate) struct Recovered {
     pub(crate) files: Files,
     pub(crate) active: Arc<dyn File>,
+    pub(crate) manifest: Manifest,
+    /// The last log and its length, the last revision.
+    pub(crate) end: Acknowledged,
+    /// The first revision that may be given.
+    pub(crate) next: u64,
 }
 
-/// Reads everything, then cleans up what a crash has left.
+/// Reads everything, makes it durable, then cleans up what a crash has left.
 pub(crate) fn recover(place: &Place, names: &[String], restore: &mut dyn Restore) -> Result<Recovered, OpenError> {
-    if !place.check_format(names)? {
-        return begin(place, names, restore);
-    }
-    let found = Found::new(names);
-    let mut reader = Reader { place, restore, next: 1, chain: 0 };
+    let Some(format) = place.check_format(names)? else { return begin(place, names, restore) };
+    let (manifest, left) = open_manifest(place, names, format)?;
+    let mut found = Found::new(names);
+    let mut reader = Reader { place, restore, next: 1, chain: 0, bound: left.acknowledged };
     let base = found.base.map(|revision| reader.base(revision)).transpose()?;
-    let mut logs = Vec::new();
-    for (index, first) in found.logs.iter().enumerate() {
-        let log = reader.log(*first, index + 1 == found.logs.len())?;
-        logs.push(log);
+    let mut logs = reader.logs(&mut found)?;
+    let (revision, chain) = (reader.next - 1, reader.chain);
+    let last = logs.pop().filter(|last| last.first >= left.acknowledged.log).ok_or_else(|| {
+        let path = place.path(&Name::log(left.acknowledged.log.max(1)));
+        damaged(&path, 0, "this log is missing")
+    })?;
+    if revision < left.acknowledged.revision {
+        let what = format!("the journal ends at revision {revision}, but was acknowledged up to {}", left.acknowledged.revision);
+        return Err(damaged(&last.path, last.piece.as_ref().map_or(0, |piece| piece.len), what));
     }
-    let (next, chain) = (reader.next, reader.chain);
-    restore.end(Revision(next - 1));
-    let Some(last) = logs.pop() else {
-        let what = format!("the log that begins at revision {next} is missing");
-        return Err(OpenError::Damaged { file: place.path(&Name::log(next)), offset: 0, what });
+    let (legacy, first) = (last.legacy, last.first);
+    let (mut active, mut piece) = last.open(place, chain, left.acknowledged)?;
+    let mut closed: Vec<Arc<Piece>> = logs.into_iter().filter_map(|log| log.piece).map(Arc::new).collect();
+    let mut end = Acknowledged { log: first, len: piece.len, revision };
+    let is_closed = left.closed && left.acknowledged == end;
+    if legacy {
+        let next = (revision + 1).max(first);
+        let (file, new) = place.begin_log(next, chain).map_err(io_error("begin a log in", &place.dir))?;
+        if next != first {
+            closed.push(Arc::new(piece));
+        }
+        (active, piece, end) = (file, new, Acknowledged { log: next, len: SEGMENT_HEADER as u64, revision });
+    }
+    place.io.sync_dir(&place.dir).map_err(io_error("sync", &place.dir))?;
+    let manifest = settle(place, manifest, end, format)?;
+    found.remove_obsolete(place)?;
+    let next = (revision + 1).max(end.log) + if is_closed { 0 } else { EPOCH };
+    if next > revision + 1 {
+        restore.gap(Revision(revision), Revision(next));
+    }
+    restore.end(Revision(revision));
+    Ok(Recovered { files: Files { base: base.map(Arc::new), closed, active: piece }, active, manifest, end, next })
+}
+
+/// What an earlier process says that it has acknowledged; format 1 said nothing.
+fn open_manifest(place: &Place, names: &[String], format: u32) -> Result<(Option<Manifest>, Left), OpenError> {
+    let path = place.manifest_path();
+    let found = if names.iter().any(|name| Path::new(name) == path.file_name().map_or(Path::new(""), Path::new)) {
+        let file = place.io.open(&path).map_err(io_error("open", &path))?;
+        Manifest::open(file).map_err(io_error("read", &path))?
+    } else {
+        None
     };
-    let (active, piece) = last.open(place, next, chain)?;
-    let closed = logs.into_iter().filter_map(|log| log.piece).map(Arc::new).collect();
-    for name in found.obsolete {
-        let path = place.path(&name);
-        place.io.remove(&path).map_err(io_error("remove", &path))?;
+    match found {
+        Some((manifest, left)) => Ok((Some(manifest), left)),
+        None if format == 1 => Ok((None, Left { acknowledged: Acknowledged::default(), closed: false })),
+        None => Err(damaged(&path, 0, "it is missing, or does not hold")),
     }
-    Ok(Recovered { files: Files { base: base.map(Arc::new), closed, active: piece }, active })
+}
+
+/// Writes down that everything up to here is durable, and that the journal is in use.
+fn settle(place: &Place, manifest: Option<Manifest>, end: Acknowledged, format: u32) -> Result<Manifest, OpenError> {
+    let path = place.manifest_path();
+    let manifest = match manifest {
+        Some(mut manifest) => {
+            manifest.settle(end, false).map_err(io_error("write", &path))?;
+            manifest
+        }
+        None => place.create_manifest(end).map_err(io_error("create", &path))?,
+    };
+    if format < frame::FORMAT {
+        tracing::info!(from = format, to = frame::FORMAT, "the journal is brought to a newer format");
+        place.write_format()?;
+    }
+    Ok(manifest)
 }
 
 /// A new journal, or one whose making was interrupted.
@@ -81,12 +148,17 @@ fn begin(place: &Place, names: &[String], restore: &mut dyn Restore) -> Result<R
             return Err(OpenError::Damaged { file: place.format_path(), offset: 0, what: format!("it is missing, but there is {name}") });
         }
     }
-    let log = Log { path: place.path(&Name::log(1)), piece: None, cut: None };
-    let (active, piece) = log.open(place, 1, 0)?;
+    if place.must_exist {
+        return Err(OpenError::Missing(place.dir.clone()));
+    }
+    place.sync_ancestors()?;
+    let (active, piece) = place.begin_log(1, 0).map_err(io_error("begin a log in", &place.dir))?;
+    let end = Acknowledged { log: 1, len: SEGMENT_HEADER as u64, revision: 0 };
+    let manifest = place.create_manifest(end).map_err(io_error("create", &place.manifest_path()))?;
     place.write_format()?;
     restore.origin(Revision(0));
     restore.end(Revision(0));
-    Ok(Recovered { files: Files { base: None, closed: Vec::new(), active: piece }, active })
+    Ok(Recovered { files: Files { base: None, closed: Vec::new(), active: piece }, active, manifest, end, next: 1 })
 }
 
 /// The files by what they are.
@@ -113,41 +185,72 @@ impl Found {
         let obsolete = parsed().filter(|(name, _)| is_obsolete(*name)).map(|(_, name)| name.clone()).collect();
         Self { base, logs, obsolete }
     }
+
+    fn remove_obsolete(&self, place: &Place) -> Result<(), OpenError> {
+        for name in &self.obsolete {
+            let path = place.path(name);
+            match place.io.remove(&path) {
+                // A temporary file that was used meanwhile.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                outcome => outcome.map_err(io_error("remove", &path))?,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A log that was read.
 struct Log {
+    first: u64,
     path: PathBuf,
     /// `None`: its header was never written in full.
     piece: Option<Piece>,
+    /// Written in format 1.
+    legacy: bool,
+    /// Where its last frame begins; 0: it has none.
+    last_frame: u64,
     /// Where its torn tail begins.
     cut: Option<u64>,
 }
 
 impl Log {
-    /// Opens it to go on with: cuts what is torn, makes it anew when it has no header.
-    fn open(self, place: &Place, next: u64, chain: u64) -> Result<(Arc<dyn File>, Piece), OpenError> {
-        let Some(piece) = self.piece else {
-            let header = SegmentHeader { kind: Kind::Log, revision: next, chain }.encode();
-            let file = place.create_segment(&self.path, &header).map_err(io_error("create", &self.path))?;
-            return Ok((file, Piece::new(self.path, next, SEGMENT_HEADER as u64, chain)));
-        };
+    /// Opens it to go on with: cuts what is torn, makes the rest durable, makes it anew when it has no header.
+    fn open(self, place: &Place, chain: u64, bound: Acknowledged) -> Result<(Arc<dyn File>, Piece), OpenError> {
+        let Some(piece) = self.piece else { return place.begin_log(self.first, chain).map_err(io_error("create", &self.path)) };
         let file = place.io.open(&self.path).map_err(io_error("open", &self.path))?;
         if let Some(offset) = self.cut {
             tracing::warn!(file = %self.path.display(), offset, "a batch that was never completed is cut off");
-            file.truncate(offset).and_then(|()| file.sync()).map_err(io_error("cut", &self.path))?;
+            file.truncate(offset).map_err(io_error("cut", &self.path))?;
+        }
+        let is_acknowledged = bound.log == self.first && bound.len == piece.len;
+        if !is_acknowledged {
+            rewrite(&*file, self.last_frame, piece.len).map_err(io_error("write", &self.path))?;
+        }
+        if self.cut.is_some() || !is_acknowledged {
+            file.sync().map_err(io_error("sync", &self.path))?;
         }
         Ok((file, piece))
     }
 }
 
+/// Writes what is there again, so that the next sync has something to do.
+fn rewrite(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
+    let mut bytes = vec![0; usize::try_from(to - from).map_err(|_| std::io::ErrorKind::FileTooLarge)?];
+    if file.read_at(from, &mut bytes)? < bytes.len() {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    file.write_at(from, &bytes)
+}
+
 struct Reader<'a> {
     place: &'a Place,
     restore: &'a mut dyn Restore,
-    /// The revision that must come next.
+    /// The lowest revision that may come next.
     next: u64,
     /// The chain value so far.
     chain: u64,
+    /// So much was acknowledged.
+    bound: Acknowledged,
 }
 
 impl Reader<'_> {
@@ -159,8 +262,8 @@ impl Reader<'_> {
             return Err(damaged(&path, 0, "it is not the base that its name says"));
         }
         self.restore.origin(Revision(revision));
-        let mut piece = Piece::new(path.clone(), 1, SEGMENT_HEADER as u64, 0);
-        let mut frames = Frames::whole(&*file, len, 0);
+        let mut piece = Piece::new(path.clone(), 1, 0, header.key);
+        let mut frames = Frames::whole(&*file, len, header.key, 0);
         let mut ops = 0u64;
         let complete = loop {
             let Some(frame) = frames.next().map_err(|problem| refuse(&path, problem))? else { break false };
@@ -189,50 +292,89 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn log(&mut self, first: u64, last: bool) -> Result<Log, OpenError> {
+    /// All logs. The last one may be what is left of an attempt to begin one, after which the one before it went on.
+    fn logs(&mut self, found: &mut Found) -> Result<Vec<Log>, OpenError> {
+        let mut logs: Vec<Log> = Vec::new();
+        let last = found.logs.last().copied();
+        let without_frames = last.map(|first| self.has_no_frames(first)).transpose()?.unwrap_or(false);
+        for (index, first) in found.logs.iter().enumerate() {
+            let (is_last, is_before) = (index + 1 == found.logs.len(), index + 2 == found.logs.len());
+            let went_on = logs.last().is_some_and(|before| before.cut.is_some() || *first < self.next);
+            if is_last && without_frames && went_on {
+                found.obsolete.push(Name::log(*first));
+                break;
+            }
+            let log = self.log(*first, is_last || (is_before && without_frames))?;
+            logs.push(log);
+        }
+        Ok(logs)
+    }
+
+    fn has_no_frames(&self, first: u64) -> Result<bool, OpenError> {
+        let (_, len) = self.open(&self.place.path(&Name::log(first)))?;
+        Ok(len <= SEGMENT_HEADER as u64)
+    }
+
+    fn log(&mut self, first: u64, may_be_torn: bool) -> Result<Log, OpenError> {
         let path = self.place.path(&Name::log(first));
-        if first != self.next {
-            return Err(damaged(&path, 0, format!("it begins at revision {first}, but {} comes next: a segment is missing", self.next)));
+        if first < self.next {
+            return Err(damaged(&path, 0, format!("it begins at revision {first}, but {} comes next", self.next)));
         }
         let (file, len) = self.open(&path)?;
         let Some(header) = self.header(&*file, &path)? else {
-            if last && len <= SEGMENT_HEADER as u64 && header_is_torn(&*file, &path)? {
-                return Ok(Log { path, piece: None, cut: None });
+            if may_be_torn && first > self.bound.log && len <= SEGMENT_HEADER as u64 && header_is_torn(&*file, &path)? {
+                return Ok(Log { first, path, piece: None, legacy: false, last_frame: 0, cut: None });
             }
             return Err(damaged(&path, 0, "its header does not hold"));
         };
-        if header != (SegmentHeader { kind: Kind::Log, revision: first, chain: self.chain }) {
-            return Err(damaged(&path, 0, "it does not follow the segment before it"));
+        if header.kind != Kind::Log || header.revision != first || header.chain != self.chain {
+            let what = format!("it does not follow what comes before, up to revision {}: a segment is missing", self.next - 1);
+            return Err(damaged(&path, 0, what));
         }
-        let mut piece = Piece::new(path.clone(), first, SEGMENT_HEADER as u64, self.chain);
-        let mut frames = Frames::whole(&*file, len, self.chain);
-        let cut = loop {
+        let mut log = Log { first, path: path.clone(), piece: None, legacy: header.format == 1, last_frame: 0, cut: None };
+        let mut piece = Piece::new(path.clone(), first, self.chain, header.key);
+        let mut frames = Frames::whole(&*file, len, header.key, self.chain);
+        log.cut = loop {
             let problem = match frames.next() {
                 Ok(None) => break None,
                 Ok(Some(frame)) => {
-                    self.frame(&frame).map_err(|what| damaged(&path, frame.offset, what))?;
+                    self.frame(&frame, first).map_err(|what| damaged(&path, frame.offset, what))?;
                     piece.push(&frame.header);
+                    log.last_frame = frame.offset;
                     continue;
                 }
                 Err(problem) => problem,
             };
             match problem {
-                Problem::Bad { offset, header, .. } if last && torn(&*file, &path, offset, len, header)? => break Some(offset),
+                Problem::Bad { offset, header: found, .. }
+                    if may_be_torn && self.is_unacknowledged(first, offset) && torn(&*file, &path, (offset, len), header.key, found)? =>
+                {
+                    break Some(offset);
+                }
                 problem => return Err(refuse(&path, problem)),
             }
         };
         self.chain = piece.chain;
-        Ok(Log { path, piece: Some(piece), cut })
+        log.piece = Some(piece);
+        Ok(log)
     }
 
-    fn frame(&mut self, frame: &Frame<'_>) -> Result<(), String> {
+    /// Whether what begins there may be a batch that was never acknowledged.
+    fn is_unacknowledged(&self, log: u64, offset: u64) -> bool {
+        log > self.bound.log || (log == self.bound.log && offset >= self.bound.len)
+    }
+
+    fn frame(&mut self, frame: &Frame<'_>, least: u64) -> Result<(), String> {
         let header = &frame.header;
-        if header.first != self.next || header.ops == 0 {
-            return Err(format!("it holds revision {}, but {} comes next", header.first, self.next));
+        let mut revision = self.next.max(least);
+        if header.first < revision || header.ops == 0 {
+            return Err(format!("it holds revision {}, but {revision} comes next", header.first));
         }
-        let mut revision = self.next;
+        if header.first - self.next >= EPOCH {
+            self.restore.gap(Revision(self.next - 1), Revision(header.first));
+        }
         for op in frame.ops() {
-            if op.header.revision != revision && op.header.revision != revision + 1 {
+            if op.header.revision < revision {
                 return Err(format!("{:?} has revision {}, after {revision}", op.key, op.header.revision));
             }
             revision = op.header.revision;
@@ -286,8 +428,8 @@ fn header_is_torn(file: &dyn File, path: &Path) -> Result<bool, OpenError> {
     Ok(bytes.len() < SEGMENT_HEADER || bytes[SEGMENT_HEADER - 1] == 0 || bytes[SEGMENT_HEADER - 5] == 0)
 }
 
-fn torn(file: &dyn File, path: &Path, offset: u64, len: u64, header: Option<frame::FrameHeader>) -> Result<bool, OpenError> {
-    frames::is_torn(file, offset, len, header).map_err(io_error("read", path))
+fn torn(file: &dyn File, path: &Path, range: (u64, u64), key: frame::FrameKey, header: Option<frame::FrameHeader>) -> Result<bool, OpenError> {
+    frames::is_torn(file, range, key, header).map_err(io_error("read", path))
 }
 
 fn damaged(path: &Path, offset: u64, what: impl Into<String>) -> OpenError {

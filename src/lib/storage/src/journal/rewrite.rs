@@ -3,13 +3,17 @@
 //! Crash-safe: the new base is written beside, synced, renamed and its name synced before anything older is removed; whatever is left behind is removed
 //! when the journal is opened. Watches from before the new base are told that their events are gone, so no tombstone is missed in silence.
 
+use crate::config::Rewrites;
 use crate::journal::frame::{Flags, FrameWriter, Kind, SEGMENT_HEADER, SegmentHeader};
 use crate::journal::frames::{Frames, Problem};
+use crate::journal::gate::Gate;
 use crate::journal::io::{File, is_full, is_scarce};
 use crate::journal::layout::{Files, Layout, Name, Piece};
 use crate::journal::place::Place;
 use crate::stats::Counters;
+use crate::testing::Dice;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +29,14 @@ pub(crate) struct Rewriter {
     counters: Arc<Counters>,
     cancelled: Arc<AtomicBool>,
     running: Option<JoinHandle<Result<(), RewriteError>>>,
+    /// In tests that must be repeatable.
+    driver: Option<Driver>,
+}
+
+/// Drives rewrites step by step.
+struct Driver {
+    gate: Arc<Gate>,
+    dice: Dice,
 }
 
 /// Why a rewrite ended early. The journal goes on with its old files.
@@ -34,18 +46,35 @@ enum RewriteError {
     Cancelled,
     /// There is no space, or a file could not be read: try again later.
     Later(String),
+    /// A segment is damaged. What it holds is still in memory.
+    Damaged(String),
     /// A sync failed: nothing on this disk can be trusted.
     Fatal(String),
 }
 
 impl Rewriter {
     pub(crate) fn new(place: Place, layout: Arc<Layout>, counters: Arc<Counters>) -> Self {
-        Self { place, layout, counters, cancelled: Arc::default(), running: None }
+        let driver = match place.limits.rewrites {
+            Rewrites::Stepped(seed) => Some(Driver { gate: Arc::default(), dice: Dice::new(seed) }),
+            Rewrites::Background | Rewrites::Inline => None,
+        };
+        Self { place, layout, counters, cancelled: Arc::default(), running: None, driver }
     }
 
     /// Whether one is running.
     pub(crate) fn is_running(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| !running.is_finished())
+        self.running.as_ref().is_some_and(|running| match &self.driver {
+            Some(driver) => !driver.gate.is_over(),
+            None => !running.is_finished(),
+        })
+    }
+
+    /// A place where a driven rewrite may get on.
+    pub(crate) fn advance(&mut self) {
+        if let Some(driver) = self.driver.as_mut().filter(|_| self.running.is_some()) {
+            let steps = driver.dice.below(6);
+            driver.gate.advance(steps);
+        }
     }
 
     /// Begins a rewrite if it pays. With a full disk no history is kept back.
@@ -59,15 +88,44 @@ impl Rewriter {
         if old.len() <= 2 * live_bytes + if full { 0 } else { limits.segment_bytes } {
             return Ok(());
         }
-        let task = Task { place: self.place.clone(), layout: self.layout.clone(), counters: self.counters.clone(), cancelled: self.cancelled.clone(), old };
-        if limits.inline_rewrites {
-            return settle(task.run());
+        let task = Task {
+            place: self.place.clone(),
+            layout: self.layout.clone(),
+            counters: self.counters.clone(),
+            cancelled: self.cancelled.clone(),
+            gate: None,
+            old,
+        };
+        if limits.rewrites == Rewrites::Inline {
+            return self.settle(task.run());
         }
-        match std::thread::Builder::new().name("storage-rewrite".to_owned()).spawn(move || task.run()) {
+        let task = match &mut self.driver {
+            Some(driver) => {
+                driver.gate = Arc::default();
+                Task { gate: Some(driver.gate.clone()), ..task }
+            }
+            None => task,
+        };
+        match std::thread::Builder::new().name("storage-rewrite".to_owned()).spawn(move || task.run_gated()) {
             Ok(running) => self.running = Some(running),
             Err(error) => tracing::warn!(%error, "no thread for rewriting segments"),
         }
         Ok(())
+    }
+
+    fn settle(&self, outcome: Result<(), RewriteError>) -> Result<(), String> {
+        match outcome {
+            Ok(()) | Err(RewriteError::Cancelled) => Ok(()),
+            Err(RewriteError::Later(reason)) => {
+                tracing::warn!(reason, "segments could not be rewritten");
+                Ok(())
+            }
+            Err(RewriteError::Damaged(reason)) => {
+                self.counters.damaged(&reason);
+                Ok(())
+            }
+            Err(RewriteError::Fatal(reason)) => Err(reason),
+        }
     }
 
     /// Looks whether the running one has ended.
@@ -75,8 +133,11 @@ impl Rewriter {
     /// # Errors
     /// It failed in a way that the journal must not survive.
     pub(crate) fn check(&mut self) -> Result<(), String> {
-        match self.running.take_if(|running| running.is_finished()) {
-            Some(ended) => settle(ended.join().unwrap_or_else(|_| Err(RewriteError::Later("it panicked".to_owned())))),
+        if self.is_running() {
+            return Ok(());
+        }
+        match self.running.take() {
+            Some(ended) => self.settle(ended.join().unwrap_or_else(|_| Err(RewriteError::Later("it panicked".to_owned())))),
             None => Ok(()),
         }
     }
@@ -85,21 +146,13 @@ impl Rewriter {
 impl Drop for Rewriter {
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
+        if let Some(driver) = &self.driver {
+            driver.gate.open();
+        }
         if let Some(running) = self.running.take() {
             // Its outcome no longer matters: the old files are still there.
             let _ = running.join();
         }
-    }
-}
-
-fn settle(outcome: Result<(), RewriteError>) -> Result<(), String> {
-    match outcome {
-        Ok(()) | Err(RewriteError::Cancelled) => Ok(()),
-        Err(RewriteError::Later(reason)) => {
-            tracing::warn!(reason, "segments could not be rewritten");
-            Ok(())
-        }
-        Err(RewriteError::Fatal(reason)) => Err(reason),
     }
 }
 
@@ -135,10 +188,27 @@ struct Task {
     layout: Arc<Layout>,
     counters: Arc<Counters>,
     cancelled: Arc<AtomicBool>,
+    gate: Option<Arc<Gate>>,
     old: Old,
 }
 
 impl Task {
+    fn run_gated(self) -> Result<(), RewriteError> {
+        let gate = self.gate.clone();
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.run())).unwrap_or_else(|_| Err(RewriteError::Later("it panicked".to_owned())));
+        if let Some(gate) = gate {
+            gate.end();
+        }
+        outcome
+    }
+
+    /// Before everything that another thread can see.
+    fn step(&self) {
+        if let Some(gate) = &self.gate {
+            gate.step();
+        }
+    }
+
     fn run(self) -> Result<(), RewriteError> {
         let last = self.old.logs.last().expect("chosen so").clone();
         let temporary = self.place.path(&format!("{}.tmp", Name::base(last.last)));
@@ -169,8 +239,9 @@ impl Task {
     fn scan(&self, mut each: impl FnMut(&super::frame::Op<'_>) -> Result<(), RewriteError>) -> Result<(), RewriteError> {
         for piece in self.old.pieces() {
             let file = self.place.io.open(&piece.path).map_err(|error| later("open", &piece.path, &error))?;
-            let mut frames = Frames::new(&*file, SEGMENT_HEADER as u64, piece.len, None);
+            let mut frames = Frames::new(&*file, (SEGMENT_HEADER as u64, piece.len), piece.key, None);
             loop {
+                self.step();
                 if self.cancelled.load(Ordering::Relaxed) {
                     return Err(RewriteError::Cancelled);
                 }
@@ -179,7 +250,7 @@ impl Task {
                     Ok(Some(frame)) => frame.ops().try_for_each(|op| each(&op))?,
                     Err(Problem::Io(error)) => return Err(later("read", &piece.path, &error)),
                     Err(Problem::Bad { offset, what, .. }) => {
-                        return Err(RewriteError::Later(format!("{} is damaged at byte {offset}: {what}", piece.path.display())));
+                        return Err(RewriteError::Damaged(format!("{} is damaged at byte {offset}: {what}", piece.path.display())));
                     }
                 }
             }
@@ -190,15 +261,17 @@ impl Task {
     fn write(&self, path: &Path, last: &Piece) -> Result<Piece, RewriteError> {
         let present = self.present()?;
         let file = self.place.io.create(path).map_err(|error| later("create", path, &error))?;
-        let header = SegmentHeader { kind: Kind::Base, revision: last.last, chain: last.chain }.encode();
-        file.write_at(0, &header).map_err(|error| later("write", path, &error))?;
-        let mut output = Output { file: &*file, path, writer: FrameWriter::default(), piece: Piece::new(path.to_owned(), 1, SEGMENT_HEADER as u64, 0), ops: 0 };
+        let header = SegmentHeader::new(Kind::Base, last.last, last.chain);
+        file.write_at(0, &header.encode()).map_err(|error| later("write", path, &error))?;
+        let mut output =
+            Output { task: self, file: &*file, path, writer: FrameWriter::default(), piece: Piece::new(path.to_owned(), 1, 0, header.key), ops: 0 };
         output.writer.begin();
         self.scan(|op| if present.get(op.key) == Some(&op.header.revision) && !op.header.flags.has(Flags::DELETE) { output.push(op) } else { Ok(()) })?;
         output.flush()?;
         output.writer.begin_footer(last.last, output.ops);
         output.append()?;
         let mut piece = output.piece;
+        self.step();
         file.sync().map_err(|error| synced("sync", path, &error))?;
         piece.chain = last.chain;
         piece.path = self.place.path(&Name::base(last.last));
@@ -206,10 +279,13 @@ impl Task {
     }
 
     /// Puts the new base in the place of what it was made of.
-    fn install(self, temporary: &Path, piece: Piece) -> Result<(), RewriteError> {
+    fn install(&self, temporary: &Path, piece: Piece) -> Result<(), RewriteError> {
         let Self { place, layout, counters, old, .. } = self;
+        self.step();
         place.io.rename(temporary, &piece.path).map_err(|error| later("rename", temporary, &error))?;
+        self.step();
         place.io.sync_dir(&place.dir).map_err(|error| synced("sync", &place.dir, &error))?;
+        self.step();
         let total = layout.with(|files| {
             files.base = Some(Arc::new(piece));
             files.closed.drain(..old.logs.len());
@@ -218,6 +294,7 @@ impl Task {
         counters.journal_bytes.store(total, Ordering::Relaxed);
         counters.rewrites.fetch_add(1, Ordering::Relaxed);
         for piece in old.pieces() {
+            self.step();
             if let Err(error) = place.io.remove(&piece.path) {
                 tracing::warn!(%error, path = %piece.path.display(), "a merged segment is removed at the next start");
             }
@@ -228,6 +305,7 @@ impl Task {
 
 /// A base that is being written.
 struct Output<'a> {
+    task: &'a Task,
     file: &'a dyn File,
     path: &'a Path,
     writer: FrameWriter,
@@ -254,7 +332,8 @@ impl Output<'_> {
     }
 
     fn append(&mut self) -> Result<(), RewriteError> {
-        let (header, bytes) = self.writer.end(self.piece.chain);
+        self.task.step();
+        let (header, bytes) = self.writer.end(self.piece.chain, self.piece.key);
         self.file.write_at(self.piece.len, bytes).map_err(|error| later("write", self.path, &error))?;
         self.piece.push(&header);
         Ok(())

@@ -50,6 +50,35 @@ pub async fn commit(store: &Store, txn: Txn) -> Result<Committed, CommitError> {
     store.submit(txn).expect("accepted").committed().await
 }
 
+/// From now on a store takes in transactions, but commits none.
+pub fn hold(store: &Store) {
+    store.core().head().held = true;
+}
+
+/// It goes on: what came meanwhile is one batch.
+pub fn release(store: &Store) {
+    store.core().head().held = false;
+    store.core().work.notify_one();
+}
+
+/// Waits (the thread) until a store has nothing to do, or has failed.
+pub fn settle(store: &Store) {
+    loop {
+        {
+            let head = store.core().head();
+            if (head.idle && !head.tick && !head.probe && head.queued().0 == 0) || store.core().has_ended() {
+                return;
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A mistake that a checker must find: revisions that were given are given again.
+pub fn rewind(store: &Store) {
+    store.core().head().rewind(store.revision());
+}
+
 /// What stands in the value of an entry made by [`put`].
 pub fn text(entry: &crate::Entry) -> String {
     let value = String::from_utf8(entry.value().concat()).unwrap();

@@ -62,9 +62,27 @@ impl Model {
         Revision(self.txns.keys().next_back().copied().unwrap_or(0))
     }
 
+    /// The first revision after this one.
+    pub fn first_after(&self, revision: Revision) -> Option<Revision> {
+        self.txns.range(revision.0 + 1..).next().map(|(first, _)| Revision(*first))
+    }
+
     /// Every key that ever was.
     pub fn keys(&self) -> BTreeSet<Key> {
         self.txns.values().flatten().map(|write| write.key.clone()).collect()
+    }
+
+    /// Whether it lies where a start has left revisions out.
+    fn is_unknown(&self, revision: Revision) -> bool {
+        let last = self.txns.range(..=revision.0).next_back().map_or(0, |(last, _)| *last);
+        let next = self.txns.range(revision.0 + 1..).next().map(|(next, _)| *next);
+        last < revision.0 && next.is_none_or(|next| next - last > 1000)
+    }
+
+    /// Whether a start has left it out for sure; what comes right before a revision may also have been taken by a batch that was refused.
+    fn is_lost(&self, revision: Revision) -> bool {
+        let next = self.txns.range(revision.0 + 1..).next().map_or(u64::MAX, |(next, _)| *next);
+        self.is_unknown(revision) && next - revision.0 > 400
     }
 
     /// What is there after a revision.
@@ -137,11 +155,13 @@ pub fn check_present(store: &Store, model: &Model) {
 /// The store holds what the model says: by get, by list, by list at older revisions, by watch from every revision (fault 10).
 pub async fn check_store(store: &Store, model: &Model) {
     check_present(store, model);
-    let revision = store.revision();
     let prefixes: BTreeSet<Prefix> = model.keys().iter().map(Key::to_prefix).collect();
+    // Every revision, and the ones beside it, of which some were never given.
+    let given = [0].into_iter().chain(model.txns.keys().flat_map(|revision| [revision.saturating_sub(500), revision - 1, *revision]));
+    let given: BTreeSet<u64> = given.filter(|at| *at <= store.revision().0).collect();
     for prefix in prefixes {
-        for at in (0..=revision.0).rev().step_by(1 + usize::try_from(revision.0 / 48).unwrap()) {
-            check_at(store, model, &prefix, Revision(at)).await;
+        for at in given.iter().rev().step_by(1 + given.len() / 48) {
+            check_at(store, model, &prefix, Revision(*at)).await;
         }
     }
 }
@@ -155,20 +175,25 @@ async fn check_at(store: &Store, model: &Model, prefix: &Prefix, at: Revision) {
             assert_eq!(listed, expected, "list of {prefix:?} at {at}");
             assert_eq!(snapshot.count(None, None), expected.len());
         }
-        Err(WatchError::Compacted(_)) => assert!(at < store.revision(), "the present state is never compacted"),
+        Err(WatchError::Compacted(_)) => {
+            let listed = store.history(prefix).listed;
+            assert!(at < listed || model.is_unknown(at), "a list of {prefix:?} at {at}, though history goes back to {listed}");
+        }
         Err(error) => panic!("{error}"),
     }
+    let is_gone = || at < store.history(prefix).watched || model.is_unknown(at);
     let Ok(mut cursor) = store.watch(prefix, at) else {
-        assert!(at < store.revision(), "the present revision can always be watched");
+        assert!(is_gone(), "a watch of {prefix:?} after {at}, though history goes back to {}", store.history(prefix).watched);
         return;
     };
+    assert!(!model.is_lost(at), "a watch after {at}, which was never given");
     let expected = model.events(prefix.as_str(), at);
     let mut given = Vec::new();
     while given.len() < expected.len() {
         match tokio::time::timeout(Duration::from_secs(20), cursor.next(3)).await.expect("events that were expected") {
             Ok(events) => given.extend(events.into_iter().map(event)),
-            // What was there when the watch began may be merged or dropped meanwhile, but only as a whole tail.
-            Err(WatchError::Compacted(_)) => return,
+            // What was there when the watch began may be merged meanwhile.
+            Err(WatchError::Compacted(_)) => return assert!(is_gone(), "a watch of {prefix:?} after {at} broke off"),
             Err(error) => panic!("{error}"),
         }
     }

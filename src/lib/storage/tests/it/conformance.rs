@@ -1,7 +1,7 @@
 //! The suite on every engine.
 
 use ferrokube_storage::testing::{SimDisk, Wish, suite};
-use ferrokube_storage::{Config, Engine, JournalLimits, Parts, Store};
+use ferrokube_storage::{Config, Engine, JournalLimits, Parts, Revision, Store};
 use std::sync::Arc;
 
 fn parts(wish: &Wish) -> Parts {
@@ -10,14 +10,22 @@ fn parts(wish: &Wish) -> Parts {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory() {
-    suite(|wish| Store::open_with(Config { engine: Engine::Memory, history_bytes: wish.history_bytes }, parts(wish)).unwrap()).await;
+    suite(|wish| {
+        Store::open_with(Config { engine: Engine::Memory, history_bytes: wish.history_bytes, origin: Some(Revision(0)), must_exist: false }, parts(wish))
+            .unwrap()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn embedded() {
     let dir = tempfile::tempdir().unwrap();
     let open = |wish: &Wish| {
-        Store::open_with(Config { engine: Engine::Embedded(dir.path().join(wish.name)), history_bytes: wish.history_bytes }, parts(wish)).unwrap()
+        Store::open_with(
+            Config { engine: Engine::Embedded(dir.path().join(wish.name)), history_bytes: wish.history_bytes, origin: Some(Revision(0)), must_exist: false },
+            parts(wish),
+        )
+        .unwrap()
     };
     suite(open).await;
 }
@@ -28,7 +36,11 @@ async fn embedded_with_small_segments() {
     let open = |wish: &Wish| {
         let journal = JournalLimits { segment_bytes: 2048, retain_bytes: 16 << 10, ..JournalLimits::default() };
         let parts = Parts { io: Arc::new(SimDisk::default()), journal, ..parts(wish) };
-        Store::open_with(Config { engine: Engine::Embedded("/sim".into()), history_bytes: wish.history_bytes }, parts).unwrap()
+        Store::open_with(
+            Config { engine: Engine::Embedded("/sim".into()), history_bytes: wish.history_bytes, origin: Some(Revision(0)), must_exist: false },
+            parts,
+        )
+        .unwrap()
     };
     suite(open).await;
 }

@@ -45,7 +45,7 @@ fn fault_08_every_flipped_bit_is_found() {
     let files = disk.files();
     let mut keys_named = 0;
     for (path, bytes) in &files {
-        if path.ends_with("LOCK") || path.ends_with("BALLAST") {
+        if path.ends_with("BALLAST") || path.ends_with("MANIFEST") {
             continue;
         }
         for at in 0..bytes.len() {
@@ -78,10 +78,6 @@ fn fault_08_a_journal_that_does_not_fit_together_is_refused() {
     for missing in logs.iter().chain([base, &PathBuf::from(DIR).join("FORMAT")]) {
         let mut image = files.clone();
         image.remove(missing);
-        // The last log alone may be gone without a trace in the others, if it follows a complete one: then its revisions would be given again.
-        if missing == logs.last().unwrap() {
-            continue;
-        }
         assert!(matches!(damage(&image), OpenError::Damaged { .. }), "{missing:?} is missing");
     }
     let mut image = files.clone();
@@ -120,8 +116,8 @@ fn fault_08_garbage_is_refused() {
         assert!(matches!(damage(&image), OpenError::Damaged { .. }));
     }
     let mut image = files.clone();
-    image.insert(PathBuf::from(DIR).join("FORMAT"), b"ferrokube-storage format 2\n".to_vec());
-    assert!(matches!(damage(&image), OpenError::Newer { found: 2, supported: 1, .. }));
+    image.insert(PathBuf::from(DIR).join("FORMAT"), b"ferrokube-storage format 3\n".to_vec());
+    assert!(matches!(damage(&image), OpenError::Newer { found: 3, supported: 2, .. }));
     for text in ["", "ferrokube-storage format 0\n", "something else"] {
         image.insert(PathBuf::from(DIR).join("FORMAT"), text.into());
         assert!(matches!(damage(&image), OpenError::Damaged { .. }), "{text:?}");

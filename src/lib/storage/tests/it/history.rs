@@ -27,7 +27,7 @@ async fn until(store: &Store, condition: impl Fn(&ferrokube_storage::Stats) -> b
 fn history_shrinks_when_nothing_happens_and_is_read_from_the_journal() {
     block_on(async {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::default()));
-        let config = Config { engine: Engine::Embedded(dir.path().join("storage")), history_bytes: 1 << 20 };
+        let config = Config { history_bytes: 1 << 20, ..Config::embedded(dir.path().join("storage")) };
         let store = Store::open_with(config, parts(&clock)).unwrap();
         for n in 0..200 {
             let key = key("configmaps", "ns", &format!("n{n}"));
@@ -55,7 +55,7 @@ fn history_of_much_data_stays_and_the_memory_engine_keeps_all() {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::default()));
         for engine in [Engine::Embedded(dir.path().join("storage")), Engine::Memory] {
             let memory = matches!(engine, Engine::Memory);
-            let store = Store::open_with(Config { engine, history_bytes: 1 << 20 }, parts(&clock)).unwrap();
+            let store = Store::open_with(Config { engine, history_bytes: 1 << 20, ..Config::memory() }, parts(&clock)).unwrap();
             for n in 0..200 {
                 commit(&store, write(&key("configmaps", "ns", &format!("n{n}")), &"x".repeat(500))).await.unwrap();
             }
@@ -79,7 +79,7 @@ fn history_of_much_data_stays_and_the_memory_engine_keeps_all() {
 fn a_journal_of_deleted_objects_becomes_small_at_rest() {
     block_on(async {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::default()));
-        let config = Config { engine: Engine::Embedded(dir.path().join("storage")), history_bytes: 1 << 20 };
+        let config = Config { history_bytes: 1 << 20, ..Config::embedded(dir.path().join("storage")) };
         let journal = JournalLimits { segment_bytes: 16 << 10, retain_bytes: 128 << 10, ..JournalLimits::default() };
         let store = Store::open_with(config.clone(), Parts { journal, ..parts(&clock) }).unwrap();
         let keys: Vec<_> = (0..200).map(|n| key("configmaps", "ns", &format!("n{n}"))).collect();

@@ -1,7 +1,7 @@
 //! A scripted load, and what must be found after it was cut short.
 
 use ferrokube_storage::testing::{Crash, Dice, ManualClock, Model, SimDisk, check_present, check_store, key, put};
-use ferrokube_storage::{CommitError, Config, Engine, Guard, JournalLimits, OpenError, Parts, Rejected, Revision, Store, Txn, Write};
+use ferrokube_storage::{CommitError, Config, Guard, JournalLimits, OpenError, Parts, Rejected, Revision, Rewrites, Store, Txn, Write};
 use std::sync::Arc;
 
 /// What a load has done.
@@ -18,12 +18,12 @@ pub(crate) struct Run {
 }
 
 pub(crate) fn parts(disk: &SimDisk) -> Parts {
-    let journal = JournalLimits { segment_bytes: 1500, retain_bytes: 3000, watermark_bytes: 0, ballast_bytes: 16 << 10, inline_rewrites: true };
+    let journal = JournalLimits { segment_bytes: 1500, retain_bytes: 3000, watermark_bytes: 0, ballast_bytes: 16 << 10, rewrites: Rewrites::Inline };
     Parts { io: Arc::new(disk.clone()), clock: Arc::new(ManualClock::default()), journal, ..Parts::default() }
 }
 
 pub(crate) fn open(disk: &SimDisk) -> Result<Store, OpenError> {
-    Store::open_with(Config { engine: Engine::Embedded("/sim/storage".into()), history_bytes: 2000 }, parts(disk))
+    Store::open_with(Config { history_bytes: 2000, ..Config::embedded("/sim/storage") }, parts(disk))
 }
 
 /// A transaction that fits what is pending.

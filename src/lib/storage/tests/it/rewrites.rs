@@ -3,7 +3,7 @@
 use crate::load::block_on;
 use ferrokube_storage::journal::transform::{Opened, Transformer};
 use ferrokube_storage::testing::{Dice, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, text, write};
-use ferrokube_storage::{Config, Engine, JournalLimits, Key, OpenError, Parts, Prefix, Revision, Store, WatchError};
+use ferrokube_storage::{Config, JournalLimits, Key, OpenError, Parts, Prefix, Revision, Rewrites, Store, WatchError};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ fn small() -> Parts {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_03_watches_during_rewrites_miss_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let config = Config { engine: Engine::Embedded(dir.path().join("storage")), history_bytes: 4096 };
+    let config = Config { history_bytes: 4096, ..Config::embedded(dir.path().join("storage")) };
     let store = Store::open_with(config.clone(), small()).unwrap();
     let prefix = Prefix::new("configmaps").unwrap();
     let (done, complete) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -81,9 +81,9 @@ fn what_never_changes_survives_every_rewrite() {
         let disk = SimDisk::default();
         let mut model = Model::default();
         let open = || {
-            let journal = JournalLimits { segment_bytes: 2000, retain_bytes: 2000, inline_rewrites: true, ..JournalLimits::default() };
+            let journal = JournalLimits { segment_bytes: 2000, retain_bytes: 2000, rewrites: Rewrites::Inline, ..JournalLimits::default() };
             let parts = Parts { io: Arc::new(disk.clone()), journal, ..Parts::default() };
-            Store::open_with(Config { engine: Engine::Embedded("/sim/storage".into()), history_bytes: 1000 }, parts).unwrap()
+            Store::open_with(Config { history_bytes: 1000, ..Config::embedded("/sim/storage") }, parts).unwrap()
         };
         for round in 0..6 {
             let store = open();
@@ -131,7 +131,7 @@ fn values_are_sealed_on_disk_and_a_wrong_secret_names_the_key() {
     block_on(async {
         let disk = SimDisk::default();
         let parts = |secret| Parts { io: Arc::new(disk.clone()), transformer: Arc::new(Turning(secret)), ..Parts::default() };
-        let config = Config { engine: Engine::Embedded("/sim/storage".into()), history_bytes: 1 };
+        let config = Config { history_bytes: 1, ..Config::embedded("/sim/storage") };
         let object = key("secrets", "ns", "token");
         let store = Store::open_with(config.clone(), parts(9)).unwrap();
         commit(&store, create(&object, "canary-secret")).await.unwrap();

@@ -3,7 +3,7 @@
 use crate::load::{block_on, parts};
 use ferrokube_storage::journal::io::{File, Held, Io};
 use ferrokube_storage::testing::{SimDisk, commit, key, text, write};
-use ferrokube_storage::{Config, Engine, JournalLimits, Parts, Store};
+use ferrokube_storage::{Config, JournalLimits, Parts, Rewrites, Store};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -69,8 +69,8 @@ impl Io for Scarce {
 fn fault_38_without_descriptors_writes_go_on_and_segments_are_begun_later() {
     block_on(async {
         let disk = Scarce { disk: SimDisk::default(), none: Arc::default(), refused: Arc::default() };
-        let config = || Config { engine: Engine::Embedded("/sim/storage".into()), history_bytes: 16 << 10 };
-        let journal = JournalLimits { segment_bytes: 1500, retain_bytes: 3000, inline_rewrites: true, ..JournalLimits::default() };
+        let config = || Config { history_bytes: 16 << 10, ..Config::embedded("/sim/storage") };
+        let journal = JournalLimits { segment_bytes: 1500, retain_bytes: 3000, rewrites: Rewrites::Inline, ..JournalLimits::default() };
         let open = || Store::open_with(config(), Parts { io: Arc::new(disk.clone()), journal: journal.clone(), ..parts(&disk.disk) });
         let store = open().unwrap();
         let written = async |store: &Store, round: usize| {

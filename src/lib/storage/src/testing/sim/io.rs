@@ -1,14 +1,21 @@
 //! The simulated disk as the journal sees it.
 
-use super::{DataOp, NameOp, Node, SimDisk, State, Traced};
+use super::{DIR, DataOp, NameOp, Node, SimDisk, State, Traced};
 use crate::journal::io::{File, Held, Io};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl Io for SimDisk {
-    fn make_dir(&self, _dir: &Path) -> io::Result<()> {
-        self.change(|_| Ok(()), |_| ())
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        self.change(
+            |state| {
+                let missing: Vec<&Path> = dir.ancestors().filter(|dir| !state.is_dir(Some(dir))).collect();
+                missing.into_iter().rev().for_each(|dir| state.name(NameOp::Set(dir.to_owned(), DIR)));
+                Ok(())
+            },
+            |_| (),
+        )
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Held>>> {
@@ -27,6 +34,12 @@ impl Io for SimDisk {
                 if let Some(node) = state.names.get(path).copied() {
                     state.node(node).op(DataOp::Truncate(0));
                     return Ok(node);
+                }
+                if !state.is_dir(path.parent()) {
+                    return Err(ErrorKind::NotFound.into());
+                }
+                if state.capacity.is_some() && state.room() == 0 {
+                    return Err(ErrorKind::StorageFull.into());
                 }
                 let node = state.next_node;
                 state.next_node += 1;
@@ -67,21 +80,16 @@ impl Io for SimDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let take = |state: &mut State, durable: bool| {
-            let (mine, others): (Vec<NameOp>, Vec<NameOp>) = std::mem::take(&mut state.pending_names).into_iter().partition(|op| op.dir() == Some(dir));
-            state.pending_names = others;
-            if durable {
-                mine.iter().for_each(|op| op.apply(&mut state.durable_names));
-            }
-        };
         self.change(
             |state| {
                 if !state.lying {
-                    take(state, true);
+                    let (mine, others) = std::mem::take(&mut state.pending_names).into_iter().partition(|op: &NameOp| op.dir() == Some(dir));
+                    state.pending_names = others;
+                    mine.iter().for_each(|op| op.apply(&mut state.durable_names));
                 }
                 Ok(())
             },
-            |state| take(state, false),
+            |_| (),
         )
     }
 
@@ -114,9 +122,10 @@ impl SimFile {
         let mut state = self.disk.state();
         state.syncs_waiting += 1;
         self.disk.0.changed.notify_all();
-        while state.syncs_held {
+        while state.syncs_held && state.syncs_let == 0 {
             state = self.disk.0.changed.wait(state).unwrap();
         }
+        state.syncs_let = state.syncs_let.saturating_sub(1);
         state.syncs_waiting -= 1;
     }
 }
@@ -138,9 +147,15 @@ impl File for SimFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let offset = usize::try_from(offset).unwrap();
+        {
+            let mut state = self.disk.state();
+            if let Some((_, fault)) = state.write_fault.take_if(|(name, _)| self.path.to_string_lossy().contains(*name)) {
+                state.fault = Some((state.calls, fault));
+            }
+        }
         let put = |state: &mut State, bytes: &[u8]| {
             state.node(self.node).op(DataOp::Write(offset, bytes.to_vec()));
-            state.trace.push(Traced::Wrote(self.path.clone(), bytes.to_vec()));
+            state.traced(|| Traced::Wrote(self.path.clone(), bytes.to_vec()));
         };
         self.disk.change(
             |state| {
@@ -190,7 +205,7 @@ impl File for SimFile {
                     pending.iter().for_each(|op| op.apply(&mut node.durable));
                 }
                 state.syncs += 1;
-                state.trace.push(Traced::Synced(self.path.clone()));
+                state.traced(|| Traced::Synced(self.path.clone()));
                 Ok(())
             },
             // The kernel has dropped the pages and calls them clean: a second sync would succeed.

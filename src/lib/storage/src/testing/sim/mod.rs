@@ -1,7 +1,9 @@
-//! A disk in memory that keeps, beside what is seen, what would survive a power cut.
+//! A disk in memory: a page cache, which outlives the process, and a platter, which outlives the power.
 //!
-//! The model is harsher than real file systems: a file's bytes survive only from its last successful sync, a name only from the last sync of its directory,
-//! whatever came after may be lost, torn or reordered, sector by sector; a failed sync forgets what it should have written and the next one succeeds.
+//! The model is harsher than real file systems: a file's bytes reach the platter only with a successful sync, a name only with a sync of its directory (a
+//! directory's own name included); whatever came after may be lost, torn or reordered, sector by sector. After a failed sync of a file its pages are clean
+//! but not on the platter: they are read back, a later sync succeeds and writes nothing (Linux since 4.13). A failed sync of a directory leaves its names
+//! pending: file systems that journal metadata either write it later or stop.
 
 mod io;
 
@@ -22,6 +24,8 @@ pub enum Fault {
     Eio,
     /// The call fails once for lack of space, having written half.
     Enospc,
+    /// From here on there is no space, until [`SimDisk::set_capacity`].
+    Full,
     /// From here on syncs say yes and do nothing.
     LyingSyncs,
 }
@@ -29,9 +33,9 @@ pub enum Fault {
 /// What a power cut leaves of what was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// All of it: only the process died.
-    Kept,
-    /// None.
+    /// All of it, in the page cache: only the process died. What was not synced can still be lost to a later power cut.
+    Killed,
+    /// None of it.
     Dropped,
     /// What came first, the last of it in part.
     Torn,
@@ -71,8 +75,12 @@ impl DataOp {
     }
 }
 
+/// The node of every directory.
+const DIR: u64 = u64::MAX;
+
 #[derive(Clone)]
 enum NameOp {
+    /// A new file, or a new directory.
     Set(PathBuf, u64),
     Rename(PathBuf, PathBuf, u64),
     Remove(PathBuf),
@@ -115,11 +123,14 @@ struct State {
     locks: BTreeSet<PathBuf>,
     calls: u64,
     fault: Option<(u64, Fault)>,
+    write_fault: Option<(&'static str, Fault)>,
     dead: bool,
     lying: bool,
     capacity: Option<u64>,
-    trace: Vec<Traced>,
+    trace: Option<Vec<Traced>>,
     syncs_held: bool,
+    /// Of the syncs that are held, so many may go on.
+    syncs_let: usize,
     syncs_waiting: usize,
     syncs: u64,
 }
@@ -154,6 +165,24 @@ impl SimDisk {
         self.state().fault = Some((call, fault));
     }
 
+    /// One fault at the next write to a file whose name holds this.
+    pub fn fail_next_write(&self, name: &'static str, fault: Fault) {
+        self.state().write_fault = Some((name, fault));
+    }
+
+    /// Takes away the fault that is to come, and how many calls it is away.
+    pub fn disarm(&self) -> Option<(u64, Fault)> {
+        let mut state = self.state();
+        let calls = state.calls;
+        state.fault.take().and_then(|(at, fault)| Some((at.checked_sub(calls)?, fault)))
+    }
+
+    /// Puts it back.
+    pub fn arm(&self, fault: Option<(u64, Fault)>) {
+        let mut state = self.state();
+        state.fault = fault.map(|(away, fault)| (state.calls + away, fault));
+    }
+
     /// How many calls there were.
     pub fn calls(&self) -> u64 {
         self.state().calls
@@ -169,6 +198,21 @@ impl SimDisk {
         self.state().capacity = bytes;
     }
 
+    /// Whether there is an end to them.
+    pub fn is_limited(&self) -> bool {
+        self.state().capacity.is_some()
+    }
+
+    /// Whether the power is off.
+    pub fn is_off(&self) -> bool {
+        self.state().dead
+    }
+
+    /// Whether syncs do nothing by now.
+    pub fn is_lying(&self) -> bool {
+        self.state().lying
+    }
+
     /// Bytes that are occupied.
     pub fn used(&self) -> u64 {
         self.state().used()
@@ -177,6 +221,12 @@ impl SimDisk {
     /// From now on syncs of files wait.
     pub fn hold_syncs(&self) {
         self.state().syncs_held = true;
+    }
+
+    /// Lets one that is held go on.
+    pub fn let_one_sync(&self) {
+        self.state().syncs_let += 1;
+        self.0.changed.notify_all();
     }
 
     /// Lets them go on.
@@ -193,20 +243,26 @@ impl SimDisk {
         }
     }
 
-    /// Puts a note into the trace.
-    pub fn note(&self, note: u64) {
-        self.state().trace.push(Traced::Note(note));
+    /// From now on it is recorded what happens.
+    pub fn record(&self) {
+        self.state().trace.get_or_insert_default();
     }
 
-    /// What happened so far.
+    /// Puts a note into the trace.
+    pub fn note(&self, note: u64) {
+        self.state().traced(|| Traced::Note(note));
+    }
+
+    /// What happened since [`Self::record`].
     pub fn trace(&self) -> Vec<Traced> {
-        self.state().trace.clone()
+        self.state().trace.clone().unwrap_or_default()
     }
 
     /// The files and their bytes, as they are seen.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let state = self.state();
-        state.names.iter().map(|(path, node)| (path.clone(), state.nodes[node].seen.clone())).collect()
+        let files = state.names.iter().filter(|(_, node)| **node != DIR);
+        files.map(|(path, node)| (path.clone(), state.nodes[node].seen.clone())).collect()
     }
 
     /// Another disk, with these durable files.
@@ -217,18 +273,21 @@ impl SimDisk {
             state.nodes.insert(number, Node { seen: bytes.clone(), durable: bytes.clone(), ..Node::default() });
             state.names.insert(path.clone(), number);
             state.next_node = number + 1;
+            for dir in path.ancestors().skip(1).filter(|dir| dir.parent().is_some()) {
+                state.names.insert(dir.to_owned(), DIR);
+            }
         }
         state.durable_names = state.names.clone();
         drop(state);
         disk
     }
 
-    /// What is there after the power came back.
+    /// The disk as the next process finds it; after a power cut all that is left is on the platter.
     pub fn crash(&self, crash: Crash, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let state = self.state();
         let names = match crash {
-            Crash::Kept => state.names.clone(),
+            Crash::Killed => return Self::of(state.outlived()),
             Crash::Dropped => state.durable_names.clone(),
             Crash::Torn => {
                 let count = dice.below(state.pending_names.len() + 1);
@@ -239,8 +298,26 @@ impl SimDisk {
                 survive(&state.durable_names, chosen.iter())
             }
         };
-        let files = names.into_iter().map(|(path, node)| (path, state.nodes[&node].survive(crash, &mut dice))).collect();
-        Self::with_files(&files)
+        let mut after = State { next_node: state.next_node, capacity: state.capacity, ..State::default() };
+        for (path, node) in &names {
+            // What lies in a directory that was lost is lost with it.
+            if !path.ancestors().skip(1).all(|dir| dir.parent().is_none() || names.get(dir) == Some(&DIR)) {
+                continue;
+            }
+            if *node != DIR {
+                after.nodes.entry(*node).or_insert_with(|| {
+                    let bytes = state.nodes[node].survive(crash, &mut dice);
+                    Node { seen: bytes.clone(), durable: bytes, reserved: state.nodes[node].reserved, ..Node::default() }
+                });
+            }
+            after.names.insert(path.clone(), *node);
+        }
+        after.durable_names = after.names.clone();
+        Self::of(after)
+    }
+
+    fn of(state: State) -> Self {
+        Self(Arc::new(Inner { state: Mutex::new(state), changed: Condvar::new() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -262,6 +339,10 @@ impl SimDisk {
                 Instead::Effect(Error::other("the power is off"))
             }
             Some(Fault::Enospc) if call == Call::Change => Instead::Half(ErrorKind::StorageFull.into()),
+            Some(Fault::Full) => {
+                state.capacity = Some(state.used());
+                Instead::Nothing
+            }
             Some(Fault::Eio | Fault::Enospc) => Instead::Half(Error::other("input/output error")),
             Some(Fault::LyingSyncs) => {
                 state.lying = true;
@@ -302,8 +383,32 @@ fn survive<'a>(durable: &BTreeMap<PathBuf, u64>, ops: impl Iterator<Item = &'a N
 }
 
 impl State {
+    /// What outlives a process.
+    fn outlived(&self) -> Self {
+        Self {
+            nodes: self.nodes.clone(),
+            next_node: self.next_node,
+            names: self.names.clone(),
+            durable_names: self.durable_names.clone(),
+            pending_names: self.pending_names.clone(),
+            lying: self.lying,
+            capacity: self.capacity,
+            ..Self::default()
+        }
+    }
+
+    fn traced(&mut self, what: impl FnOnce() -> Traced) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(what());
+        }
+    }
+
     fn used(&self) -> u64 {
-        self.names.values().map(|node| &self.nodes[node]).map(|node| node.reserved.max(node.seen.len() as u64)).sum()
+        self.names.values().filter(|node| **node != DIR).map(|node| &self.nodes[node]).map(|node| node.reserved.max(node.seen.len() as u64)).sum()
+    }
+
+    fn is_dir(&self, path: Option<&Path>) -> bool {
+        path.is_some_and(|path| path.parent().is_none() || self.names.get(path) == Some(&DIR))
     }
 
     fn room(&self) -> u64 {
@@ -329,8 +434,7 @@ impl Node {
     fn survive(&self, crash: Crash, dice: &mut Dice) -> Vec<u8> {
         let mut bytes = self.durable.clone();
         match crash {
-            Crash::Kept => return self.seen.clone(),
-            Crash::Dropped => {}
+            Crash::Killed | Crash::Dropped => {}
             Crash::Torn => {
                 let count = dice.below(self.pending.len() + 1);
                 self.pending[..count].iter().for_each(|op| op.apply(&mut bytes));

@@ -1,0 +1,177 @@
+//! What is known to be on the disk, written down apart from it: how far the last log was acknowledged.
+//!
+//! A batch that was never acknowledged and damage to one that was look alike in a log: its last frame ends in zeros, or is short, or is not there. The
+//! manifest tells them apart. It has three slots, each in a page of its own, each with a checksum:
+//!
+//! - Two *durable* slots, written in turn and synced: when a journal is opened, when a log is begun, when the journal is closed. One of them is always whole.
+//! - The *mark*, written after each acknowledgement with nothing behind it in the queue, never synced. It costs no sync since it need not be there: it outlives
+//!   the process, mostly the power, and whatever it says is true, since it is written after the sync that it tells of. (A batch that another one follows needs
+//!   no mark: a frame is written after the sync of the one before it.)
+//!
+//! So every slot is a lower bound, and the highest counts.
+
+use crate::journal::frame::{u32_at, u64_at};
+use crate::journal::io::{File, is_full};
+use std::io;
+use std::sync::Arc;
+
+const MAGIC: [u8; 8] = *b"ferrokmf";
+/// Distance of the slots: what a device may tear together.
+const PAGE: u64 = 4096;
+const SLOT: usize = 64;
+/// Slot of the mark.
+const MARK: u64 = 2;
+
+/// How far a journal was acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Acknowledged {
+    /// The revision in the name of the last log.
+    pub(crate) log: u64,
+    /// Its acknowledged length.
+    pub(crate) len: u64,
+    /// The last acknowledged revision.
+    pub(crate) revision: u64,
+}
+
+/// A slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Slot {
+    number: u64,
+    acknowledged: Acknowledged,
+    /// The journal was closed here: nothing was written after.
+    closed: bool,
+}
+
+impl Slot {
+    fn encode(&self) -> [u8; SLOT] {
+        let mut bytes = [0; SLOT];
+        bytes[..8].copy_from_slice(&MAGIC);
+        let Acknowledged { log, len, revision } = self.acknowledged;
+        for (index, number) in [self.number, log, len, revision, u64::from(self.closed)].into_iter().enumerate() {
+            bytes[8 + index * 8..16 + index * 8].copy_from_slice(&number.to_le_bytes());
+        }
+        let crc = crc32fast::hash(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < SLOT || bytes[..8] != MAGIC || u32_at(bytes, 60) != crc32fast::hash(&bytes[..60]) {
+            return None;
+        }
+        let acknowledged = Acknowledged { log: u64_at(bytes, 16), len: u64_at(bytes, 24), revision: u64_at(bytes, 32) };
+        Some(Self { number: u64_at(bytes, 8), acknowledged, closed: u64_at(bytes, 40) == 1 })
+    }
+}
+
+/// What an earlier process has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// At least so much was acknowledged.
+    pub(crate) acknowledged: Acknowledged,
+    /// And exactly so much when this is set.
+    pub(crate) closed: bool,
+}
+
+/// The manifest, to write to.
+pub(crate) struct Manifest {
+    file: Arc<dyn File>,
+    /// Of the durable slot that was written last.
+    number: u64,
+    /// A slot could not be written: the other one must not be touched, nor what it says be overtaken.
+    given_up: bool,
+}
+
+impl Manifest {
+    /// Fills a new file. The caller makes its name durable.
+    pub(crate) fn create(file: Arc<dyn File>, acknowledged: Acknowledged) -> io::Result<Self> {
+        for number in [1, 2] {
+            file.write_at(number % 2 * PAGE, &Slot { number, acknowledged, closed: false }.encode())?;
+        }
+        // Also allocates the pages, so that a full disk can be written to in place.
+        file.write_at(MARK * PAGE, &[0; PAGE as usize])?;
+        file.sync()?;
+        Ok(Self { file, number: 2, given_up: false })
+    }
+
+    /// Reads a file; `None` when no durable slot of it is whole.
+    pub(crate) fn open(file: Arc<dyn File>) -> io::Result<Option<(Self, Left)>> {
+        let slot = |at: u64| -> io::Result<Option<Slot>> {
+            let mut bytes = [0; SLOT];
+            let len = file.read_at(at * PAGE, &mut bytes)?;
+            Ok(Slot::decode(&bytes[..len]))
+        };
+        let Some(last) = slot(0)?.into_iter().chain(slot(1)?).max_by_key(|slot| slot.number) else { return Ok(None) };
+        let mark = slot(MARK)?.map_or(last.acknowledged, |mark| mark.acknowledged);
+        let left = if mark.revision > last.acknowledged.revision || mark.log > last.acknowledged.log {
+            Left { acknowledged: mark, closed: false }
+        } else {
+            Left { acknowledged: last.acknowledged, closed: last.closed }
+        };
+        Ok(Some((Self { file, number: last.number, given_up: false }, left)))
+    }
+
+    /// Writes a durable slot; whether it did. Without space it does not, and never again: the bound stays where it is, which is still true.
+    ///
+    /// # Errors
+    /// The system's, other than for lack of space: fatal, as of any sync.
+    pub(crate) fn settle(&mut self, acknowledged: Acknowledged, closed: bool) -> io::Result<bool> {
+        if self.given_up {
+            return Ok(false);
+        }
+        let slot = Slot { number: self.number + 1, acknowledged, closed };
+        let written = self.file.write_at(slot.number % 2 * PAGE, &slot.encode()).and_then(|()| self.file.sync());
+        self.number = slot.number;
+        self.given_up = written.is_err();
+        match written {
+            Ok(()) => Ok(true),
+            Err(error) if is_full(&error) => {
+                tracing::warn!("no space for the manifest: how far the journal is acknowledged is no longer written down");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the mark, unsynced.
+    pub(crate) fn mark(&mut self, acknowledged: Acknowledged) {
+        if !self.given_up && self.file.write_at(MARK * PAGE, &Slot { number: 0, acknowledged, closed: false }.encode()).is_err() {
+            self.given_up = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::io::Io;
+    use crate::testing::SimDisk;
+    use std::path::Path;
+
+    fn at(log: u64, len: u64, revision: u64) -> Acknowledged {
+        Acknowledged { log, len, revision }
+    }
+
+    #[test]
+    fn the_highest_whole_slot_counts() {
+        let disk = SimDisk::default();
+        disk.make_dir(Path::new("/m")).unwrap();
+        let file = disk.create(Path::new("/m/MANIFEST")).unwrap();
+        let left = || Manifest::open(file.clone()).unwrap().unwrap().1;
+        let mut manifest = Manifest::create(file.clone(), at(1, 48, 0)).unwrap();
+        assert_eq!(left(), Left { acknowledged: at(1, 48, 0), closed: false });
+        manifest.mark(at(1, 200, 3));
+        assert_eq!(left(), Left { acknowledged: at(1, 200, 3), closed: false });
+        assert!(manifest.settle(at(4, 48, 3), false).unwrap());
+        assert_eq!(left().acknowledged, at(4, 48, 3));
+        assert!(manifest.settle(at(4, 100, 5), true).unwrap());
+        assert_eq!(left(), Left { acknowledged: at(4, 100, 5), closed: true });
+        file.write_at(0, &[7]).unwrap();
+        assert_eq!(left(), Left { acknowledged: at(4, 48, 3), closed: false }, "the other slot");
+        manifest.mark(at(4, 90, 4));
+        file.write_at(MARK * PAGE + 9, &[7]).unwrap();
+        assert_eq!(left().acknowledged, at(4, 48, 3), "a torn mark is none");
+        file.write_at(PAGE, &[7]).unwrap();
+        assert!(Manifest::open(file).unwrap().is_none());
+    }
+}

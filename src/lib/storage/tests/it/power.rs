@@ -1,0 +1,454 @@
+//! Schedules of several lives of one store: each opens what the last one left, works, and is closed, killed or loses its power, at any call, with faults of
+//! the disk on the way. A store that a client has watched all the time must never contradict what the client was shown.
+//!
+//! A schedule is its seed: batches are gathered by hand, rewrites go step by step between the committer's calls, the clock is moved by hand.
+
+use crate::load::block_on;
+use crate::saboteur::{BUGS, Bug, Saboteur};
+use ferrokube_storage::testing::{Crash, Dice, Fault, ManualClock, SimDisk, hold, key, put, release, rewind, settle};
+use ferrokube_storage::{
+    CommitError, Config, Cursor, Event, Guard, JournalLimits, Key, Limits, OpenError, Parts, Prefix, Put, Rejected, Revision, Rewrites, Store, Ticket, Txn,
+    WatchError, Write,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+const DIR: &str = "/sim/data/store";
+const RESOURCES: [&str; 3] = ["configmaps", "secrets", "events"];
+
+/// What an event says: the revision and the bytes of a value, or none.
+type Shown = Option<(u64, Vec<u8>)>;
+
+/// One event of the history as a client has seen it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    revision: u64,
+    key: String,
+    value: Shown,
+}
+
+impl Seen {
+    fn of(event: &Event) -> Self {
+        let entry = &event.entry;
+        let value = (!event.deleted).then(|| (entry.revision.0, entry.bytes.to_vec()));
+        Self { revision: entry.revision.0, key: entry.key.as_str().to_owned(), value }
+    }
+}
+
+/// What clients were shown in all lives.
+#[derive(Default)]
+struct Client {
+    /// By resource.
+    history: [Vec<Seen>; 3],
+    /// What was submitted and may have happened: keys and values.
+    maybe: BTreeSet<(String, Option<Vec<u8>>)>,
+    last: u64,
+}
+
+impl Client {
+    fn see(&mut self, resource: usize, event: &Event) -> Result<(), String> {
+        let seen = Seen::of(event);
+        let before = self.history[resource].last().map_or(0, |seen| seen.revision);
+        if seen.revision <= before {
+            return Err(format!("revision {} of {} was shown after {before}", seen.revision, seen.key));
+        }
+        self.last = self.last.max(seen.revision);
+        self.history[resource].push(seen);
+        Ok(())
+    }
+
+    fn state(&self, resource: usize) -> BTreeMap<&str, &(u64, Vec<u8>)> {
+        let mut state = BTreeMap::new();
+        for seen in &self.history[resource] {
+            match &seen.value {
+                Some(value) => _ = state.insert(seen.key.as_str(), value),
+                None => _ = state.remove(seen.key.as_str()),
+            }
+        }
+        state
+    }
+}
+
+/// How often things happened, to see that schedules are worth it.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    lives: usize,
+    commits: usize,
+    rewrites: u64,
+    killed_then_cut: usize,
+    refused: usize,
+    failed: usize,
+    expired: usize,
+}
+
+struct Schedule {
+    dice: Dice,
+    seed: u64,
+    bug: Option<Bug>,
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    client: Client,
+    tally: Tally,
+    was_killed: bool,
+}
+
+/// One life: an open store and the client's places in its history.
+struct Life {
+    store: Store,
+    cursors: Vec<Cursor>,
+    /// Revisions that tickets have named.
+    given: BTreeSet<u64>,
+}
+
+fn prefix(resource: usize) -> Prefix {
+    Prefix::new(RESOURCES[resource]).unwrap()
+}
+
+fn spliced(put: &Put, revision: Revision) -> Vec<u8> {
+    let mut bytes = put.value.to_vec();
+    let at = put.sidecar.revision_at as usize;
+    bytes.splice(at..at, format!(",\"resourceVersion\":\"{revision}\"").into_bytes());
+    bytes
+}
+
+impl Schedule {
+    fn new(seed: u64, bug: Option<Bug>) -> Self {
+        Self {
+            dice: Dice::new(seed),
+            seed,
+            bug,
+            disk: SimDisk::default(),
+            clock: Arc::default(),
+            client: Client::default(),
+            tally: Tally::default(),
+            was_killed: false,
+        }
+    }
+
+    async fn run(mut self) -> Result<Tally, String> {
+        for _ in 0..2 + self.dice.below(4) {
+            self.live().await?;
+        }
+        // The last one meets no fault: whatever was shown is there.
+        self.disk.set_capacity(None);
+        let Some(life) = self.open(None).await? else { return Err("the last start failed".to_owned()) };
+        life.store.close().await;
+        Ok(self.tally)
+    }
+
+    async fn live(&mut self) -> Result<(), String> {
+        let fault = match self.dice.below(8) {
+            0..3 => Some(Fault::PowerCut),
+            3 => Some(Fault::Eio),
+            4 => Some(Fault::Enospc),
+            5 => Some(Fault::Full),
+            _ => None,
+        };
+        let at = self.dice.below(90) as u64;
+        let Some(mut life) = self.open(fault.map(|fault| (at, fault))).await? else { return Ok(()) };
+        self.tally.lives += 1;
+        for _ in 0..1 + self.dice.below(7) {
+            if !self.group(&mut life).await? {
+                break;
+            }
+        }
+        if self.dice.below(4) == 0 {
+            life.store.close().await;
+            self.tally.rewrites += life.store.stats().rewrites;
+            self.disk = self.disk.crash(Crash::Killed, 0);
+            return Ok(());
+        }
+        settle(&life.store);
+        let next = self.crash();
+        self.tally.rewrites += life.store.stats().rewrites;
+        life.store.close().await;
+        self.disk = next;
+        Ok(())
+    }
+
+    /// How the next life finds the disk.
+    fn crash(&mut self) -> SimDisk {
+        let crash = [Crash::Killed, Crash::Killed, Crash::Dropped, Crash::Torn, Crash::Reordered][self.dice.below(5)];
+        self.tally.killed_then_cut += usize::from(self.was_killed && crash != Crash::Killed);
+        self.was_killed = crash == Crash::Killed;
+        self.disk.crash(crash, self.dice.below(1 << 30) as u64)
+    }
+
+    /// Opens a store and compares it with what was shown; none when a fault was in the way.
+    async fn open(&mut self, fault: Option<(u64, Fault)>) -> Result<Option<Life>, String> {
+        self.clock = Arc::default();
+        if let Some((at, fault)) = fault {
+            self.disk.fail_at(at, fault);
+        }
+        let io = Saboteur::new(&self.disk, DIR, self.bug);
+        let journal =
+            JournalLimits { segment_bytes: 1200, retain_bytes: 2400, watermark_bytes: 0, ballast_bytes: 4 << 10, rewrites: Rewrites::Stepped(self.seed) };
+        let limits = Limits { quiet_history_bytes: 1500, young: Duration::from_millis(1), ..Limits::default() };
+        let parts = Parts { io: Arc::new(io.clone()), clock: self.clock.clone(), journal, limits, ..Parts::default() };
+        io.starting(true);
+        let opened = Store::open_with(Config { history_bytes: 12_000, ..Config::embedded(DIR) }, parts);
+        let store = match opened {
+            Ok(store) => store,
+            Err(OpenError::Io { .. }) if fault.is_some() || self.disk.is_limited() => {
+                self.disk.set_capacity(None);
+                self.disk = self.crash();
+                return Ok(None);
+            }
+            Err(error) => return Err(format!("the start was refused: {error} {error:?}")),
+        };
+        settle(&store);
+        if self.disk.is_off() {
+            let next = self.crash();
+            store.close().await;
+            self.disk = next;
+            return Ok(None);
+        }
+        io.starting(false);
+        let mut life = Life { store, cursors: Vec::new(), given: BTreeSet::new() };
+        // Faults after this are those of the work, not of the comparison.
+        let armed = self.disk.disarm();
+        self.compare(&mut life).await?;
+        self.disk.arm(armed);
+        Ok(Some(life))
+    }
+
+    /// What a start shows: everything that was shown before, then what may have happened, then nothing else.
+    async fn compare(&mut self, life: &mut Life) -> Result<(), String> {
+        let (found, last) = (life.store.revision().0, self.client.last);
+        if found < last {
+            return Err(format!("revision {last} was shown, {found} is found"));
+        }
+        for (resource, name) in RESOURCES.iter().enumerate() {
+            let mut cursor = life.store.watch(&prefix(resource), Revision(last)).map_err(|error| format!("a watch after {last}: {error}"))?;
+            for event in drain(&mut cursor).await? {
+                let value = (!event.deleted).then(|| event.entry.bytes.to_vec());
+                let expires = event.deleted && *name == "events";
+                if !expires && !self.client.maybe.contains(&(event.entry.key.as_str().to_owned(), value)) {
+                    return Err(format!("{event:?} was never submitted"));
+                }
+                self.client.see(resource, &event)?;
+            }
+            self.compare_state(&life.store, resource)?;
+            life.cursors.push(cursor);
+        }
+        let resource = self.dice.below(RESOURCES.len());
+        self.compare_history(&life.store, resource).await
+    }
+
+    fn compare_state(&self, store: &Store, resource: usize) -> Result<(), String> {
+        let snapshot = store.snapshot(&prefix(resource));
+        let found: BTreeMap<&str, (u64, &[u8])> = snapshot.range(None, None).map(|entry| (entry.key.as_str(), (entry.revision.0, &entry.bytes[..]))).collect();
+        let expected: BTreeMap<&str, (u64, &[u8])> =
+            self.client.state(resource).into_iter().map(|(key, (revision, bytes))| (key, (*revision, &bytes[..]))).collect();
+        if found == expected { Ok(()) } else { Err(format!("{} differ: found {:?}, shown {:?}", RESOURCES[resource], revisions(&found), revisions(&expected))) }
+    }
+
+    /// A watch from any revision that was shown gives what was shown after it, or says that this is gone.
+    async fn compare_history(&mut self, store: &Store, resource: usize) -> Result<(), String> {
+        let history = &self.client.history[resource];
+        if history.is_empty() {
+            return Ok(());
+        }
+        let from = self.dice.below(history.len());
+        let after = history[from].revision;
+        match store.watch(&prefix(resource), Revision(after)) {
+            Ok(mut cursor) => {
+                let found: Vec<Seen> = drain(&mut cursor).await?.iter().map(Seen::of).collect();
+                if found != history[from + 1..] {
+                    return Err(format!("a watch of {} after {after} gave other events than before", RESOURCES[resource]));
+                }
+            }
+            Err(WatchError::Compacted(_)) if Revision(after) < store.history(&prefix(resource)).watched => {}
+            Err(error) => return Err(format!("a watch after {after}: {error}")),
+        }
+        Ok(())
+    }
+
+    /// One batch; whether the store goes on.
+    async fn group(&mut self, life: &mut Life) -> Result<bool, String> {
+        let mut tickets = Vec::new();
+        let mut closed = false;
+        hold(&life.store);
+        for _ in 0..1 + self.dice.below(3) {
+            let txn = self.txn(&life.store);
+            match life.store.submit(txn.clone()) {
+                Ok(ticket) => tickets.push((ticket, txn)),
+                Err(Rejected::Guard(_)) => {}
+                Err(_) => closed = true,
+            }
+        }
+        for (ticket, txn) in &tickets {
+            self.note(life, ticket, txn)?;
+        }
+        release(&life.store);
+        let mut acknowledged = Vec::new();
+        for (ticket, _) in tickets {
+            match ticket.committed().await {
+                Ok(done) => acknowledged.push(done),
+                Err(CommitError::DiskFull) => {
+                    self.tally.refused += 1;
+                    if self.bug == Some(Bug::ReuseRevisions) {
+                        rewind(&life.store);
+                    }
+                }
+                Err(CommitError::Failed(_)) => closed = true,
+            }
+        }
+        settle(&life.store);
+        self.follow(life).await?;
+        if self.dice.below(4) == 0 {
+            self.clock.advance(Duration::from_secs(self.dice.below(20) as u64));
+            settle(&life.store);
+        }
+        if self.dice.below(3) == 0 {
+            self.disk.set_capacity(None);
+        }
+        self.tally.commits += acknowledged.len();
+        self.follow(life).await?;
+        for done in acknowledged {
+            for entry in done.entries {
+                let resource = RESOURCES.iter().position(|name| prefix_is(&entry.key, name)).unwrap();
+                let seen = self.client.history[resource].iter().rev().find(|seen| seen.revision == entry.revision.0);
+                if seen.is_none_or(|seen| seen.key != entry.key.as_str()) {
+                    return Err(format!("{:?} was acknowledged at {}, but not published", entry.key, entry.revision));
+                }
+            }
+        }
+        self.tally.failed += usize::from(closed);
+        Ok(!closed)
+    }
+
+    /// The client reads on.
+    async fn follow(&mut self, life: &mut Life) -> Result<(), String> {
+        let armed = self.disk.disarm();
+        for (resource, name) in RESOURCES.iter().enumerate() {
+            for event in drain(&mut life.cursors[resource]).await? {
+                self.tally.expired += usize::from(event.deleted && *name == "events");
+                self.client.see(resource, &event)?;
+            }
+        }
+        self.disk.arm(armed);
+        Ok(())
+    }
+
+    /// A transaction may have happened from now on; its revisions must be new.
+    fn note(&mut self, life: &mut Life, ticket: &Ticket, txn: &Txn) -> Result<(), String> {
+        let revisions: BTreeSet<u64> = ticket.entries().iter().map(|entry| entry.revision.0).collect();
+        for revision in revisions {
+            if !life.given.insert(revision) || revision <= self.client.last {
+                return Err(format!("revision {revision} was given twice"));
+            }
+        }
+        for (write, entry) in txn.writes.iter().zip(ticket.entries()) {
+            let value = match write {
+                Write::Put(put) => Some(spliced(put, entry.revision)),
+                Write::Delete { .. } => None,
+            };
+            // A delete shows its last state, which a watch after a start may show again; only its key counts.
+            self.client.maybe.insert((entry.key.as_str().to_owned(), value));
+        }
+        Ok(())
+    }
+
+    fn txn(&mut self, store: &Store) -> Txn {
+        let dice = &mut self.dice;
+        let mut txn = Txn::default();
+        if dice.below(6) == 0 {
+            let key = key("events", "ns", &format!("e{}", dice.below(4)));
+            txn.writes.push(Write::Put(Put { ttl: Some(Duration::from_secs(1 + dice.below(15) as u64)), ..put(&key, "event") }));
+            return txn;
+        }
+        let first = dice.below(2);
+        for resource in &RESOURCES[first..(first + 1 + dice.below(2)).min(2)] {
+            let key = key(resource, "ns", &format!("n{}", dice.below(4)));
+            let len = if dice.below(8) == 0 { 1500 } else { dice.below(160) };
+            let text = format!("{:x}{}", dice.below(1 << 30), "v".repeat(len));
+            match store.pending(&key) {
+                None => {
+                    txn.guards.push(Guard::Absent(key.clone()));
+                    txn.writes.push(Write::Put(put(&key, &text)));
+                }
+                Some(entry) => {
+                    txn.guards.push(Guard::At(key.clone(), entry.revision));
+                    txn.writes.push(match dice.below(3) {
+                        0 => Write::Delete { last: None, key },
+                        _ => Write::Put(put(&key, &text)),
+                    });
+                }
+            }
+        }
+        txn
+    }
+}
+
+fn prefix_is(key: &Key, resource: &str) -> bool {
+    key.prefix().strip_prefix("/registry/").is_some_and(|rest| rest.trim_end_matches('/') == resource)
+}
+
+fn revisions<'a>(state: &BTreeMap<&'a str, (u64, &[u8])>) -> Vec<(&'a str, u64)> {
+    state.iter().map(|(key, (revision, _))| (*key, *revision)).collect()
+}
+
+/// Everything that is published after a cursor.
+async fn drain(cursor: &mut Cursor) -> Result<Vec<Event>, String> {
+    let mut events = Vec::new();
+    while cursor.bookmark().is_none() {
+        events.extend(cursor.next(64).await.map_err(|error| format!("a watch after {}: {error}", cursor.position()))?);
+    }
+    Ok(events)
+}
+
+fn run(seed: u64, bug: Option<Bug>) -> Result<Tally, String> {
+    block_on(Schedule::new(seed, bug).run())
+}
+
+/// How many schedules: more by the environment.
+fn count() -> u64 {
+    std::env::var("FERROKUBE_POWER_SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(1500)
+}
+
+/// Faults 1 to 7 and 9, over several lives: nothing acknowledged is lost, no revision comes twice, every watch is the history.
+#[test]
+fn fault_04_lives_of_a_store_through_kills_and_power_cuts() {
+    let (first, count) = (std::env::var("FERROKUBE_POWER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1), count());
+    let mut all = Tally::default();
+    for seed in first..first + count {
+        let tally = run(seed, None).unwrap_or_else(|what| panic!("schedule {seed}: {what}"));
+        all.lives += tally.lives;
+        all.commits += tally.commits;
+        all.rewrites += tally.rewrites;
+        all.killed_then_cut += tally.killed_then_cut;
+        all.refused += tally.refused;
+        all.failed += tally.failed;
+        all.expired += tally.expired;
+    }
+    println!("{count} schedules: {all:?}");
+    if count >= 500 {
+        let Tally { lives, commits, rewrites, killed_then_cut, refused, failed, expired } = all;
+        let counts = [lives as u64, commits as u64, rewrites, killed_then_cut as u64, refused as u64, failed as u64, expired as u64];
+        assert!(counts.iter().all(|seen| *seen > count / 20), "schedules are worth it: {all:?}");
+    }
+}
+
+/// A schedule is its seed.
+#[test]
+fn schedules_can_be_repeated() {
+    for seed in 1..40 {
+        let [first, second] = [(); 2].map(|()| format!("{:?}", run(seed, None)));
+        assert_eq!(first, second, "schedule {seed}");
+    }
+}
+
+/// The checker is worth something: each mistake is found.
+#[test]
+fn every_seeded_mistake_is_found() {
+    let mut missed = Vec::new();
+    for bug in BUGS {
+        match (1..1500).find_map(|seed| run(seed, Some(bug)).err().map(|what| (seed, what))) {
+            Some((seed, what)) => println!("{bug:?}: schedule {seed}: {}", what.chars().take(160).collect::<String>()),
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?} were not found");
+}

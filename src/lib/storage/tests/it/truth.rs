@@ -1,0 +1,327 @@
+//! What the store says is true: of its end, of its revisions, of what is missing.
+
+use crate::damage::journal;
+use crate::load::{Run, block_on, open, parts};
+use ferrokube_storage::testing::{Crash, Dice, Fault, ManualClock, Model, SimDisk, check_present, check_store, commit, create, hold, key, put, release, write};
+use ferrokube_storage::{CommitError, Config, Guard, JournalLimits, Key, OpenError, Parts, Prefix, Put, Rejected, Revision, Store, Txn, WatchError, Write};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const DIR: &str = "/sim/storage";
+
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+fn object(name: &str) -> Key {
+    key("configmaps", "ns", name)
+}
+
+fn last_log(files: &Files) -> PathBuf {
+    files.keys().rfind(|path| path.extension().is_some_and(|kind| kind == "log")).unwrap().clone()
+}
+
+/// Whole, or refused by name.
+fn whole_or_refused(files: &Files, model: &Model, what: &str) -> bool {
+    match open(&SimDisk::with_files(files)) {
+        Ok(store) => {
+            check_present(&store, model);
+            block_on(store.close());
+            true
+        }
+        Err(OpenError::Damaged { .. } | OpenError::Newer { .. }) => false,
+        Err(error) => panic!("{what}: {error:?}"),
+    }
+}
+
+/// Fault 8: a thousand damaged copies; never less than what was acknowledged.
+#[test]
+fn fault_08_damaged_copies_are_whole_or_refused() {
+    let (disk, run) = journal();
+    let closed = disk.files();
+    let store = open(&disk).unwrap();
+    let mut killed = Run { model: run.model, ..Run::default() };
+    block_on(killed.load(&store, 3, 5));
+    ferrokube_storage::testing::settle(&store);
+    let dead = disk.crash(Crash::Killed, 0).files();
+    block_on(store.close());
+    let mut closed_model = killed.model.clone();
+    closed_model.forget_after(run_end(&closed));
+    let mut dice = Dice::new(8);
+    let mut whole = 0;
+    for copy in 0..1000 {
+        let (files, model) = if copy % 2 == 0 { (&closed, &closed_model) } else { (&dead, &killed.model) };
+        let mut files = files.clone();
+        let path = files.keys().nth(dice.below(files.len())).unwrap().clone();
+        let bytes = files.get_mut(&path).unwrap();
+        if bytes.is_empty() {
+            continue;
+        }
+        let (at, kind) = (dice.below(bytes.len()), dice.below(3));
+        match kind {
+            0 => bytes[at] ^= 1 << dice.below(8),
+            1 => bytes.truncate(at),
+            _ => {
+                let from = if dice.below(2) == 0 { at } else { (bytes.len() - 1) / 512 * 512 };
+                bytes[from..].fill(0);
+            }
+        }
+        whole += usize::from(whole_or_refused(&files, model, &format!("copy {copy}: {kind} at {at} of {}", path.display())));
+    }
+    assert!((1..700).contains(&whole), "most of it is found: {whole} were whole");
+}
+
+/// The revision at which a closed journal ends.
+fn run_end(files: &Files) -> Revision {
+    let store = open(&SimDisk::with_files(files)).unwrap();
+    let revision = store.revision();
+    block_on(store.close());
+    revision
+}
+
+/// Fault 8: what was acknowledged is never taken for a batch that was not completed.
+#[test]
+fn fault_08_a_zeroed_or_missing_end_of_what_was_acknowledged_is_refused() {
+    let (disk, _) = journal();
+    let files = disk.files();
+    let log = last_log(&files);
+    let end = files[&log].len();
+    for from in [end - 1, (end - 1) / 512 * 512, end - 60, 48] {
+        let mut image = files.clone();
+        image.get_mut(&log).unwrap()[from..].fill(0);
+        assert!(matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { .. })), "zeros from {from}");
+        let mut image = files.clone();
+        image.get_mut(&log).unwrap().truncate(from);
+        assert!(matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { .. })), "cut at {from}");
+    }
+    let mut image = files;
+    image.remove(&log);
+    assert!(matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { file, .. }) if file == log), "the last log is missing");
+}
+
+/// Fault 4: what stands in a value is never taken for a frame, so that no value makes a torn batch look damaged.
+#[test]
+fn fault_04_a_value_cannot_pass_for_a_frame() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let store = open(&disk).unwrap();
+        let mut model = Model::default();
+        let before = create(&object("before"), "1");
+        model.record(commit(&store, before.clone()).await.unwrap().revision, &before);
+        let mut header = [0u8; 48];
+        header[..4].copy_from_slice(b"fkFr");
+        header[4] = 8;
+        header[32] = 1;
+        let crc = crc32fast::hash(&header[..44]);
+        header[44..].copy_from_slice(&crc.to_le_bytes());
+        // At every place that a frame may begin at.
+        let value: Vec<u8> = (0..8).flat_map(|shift| [vec![b'x'; shift], header.repeat(20)].concat()).collect();
+        disk.hold_syncs();
+        let put = Put { value: value.into(), ..put(&object("a"), "") };
+        let sidecar = ferrokube_storage::Sidecar { revision_at: 0, ..put.sidecar.clone() };
+        let waiting = store.submit(Txn { guards: Vec::new(), writes: vec![Write::Put(Put { sidecar, ..put })] }).unwrap();
+        disk.wait_for_held_sync();
+        let mut files = disk.files();
+        disk.release_syncs();
+        waiting.committed().await.unwrap();
+        store.close().await;
+        // The power went before the first sector of the batch was on the disk.
+        let bytes = files.get_mut(&last_log(&disk.files())).unwrap();
+        let begin = bytes.windows(6).rposition(|window| window == b"before").unwrap() + 30;
+        let begin = (begin..bytes.len()).find(|at| at % 512 == 0).unwrap();
+        bytes[begin..begin + 512].fill(0);
+        let store = open(&SimDisk::with_files(&files)).unwrap();
+        check_present(&store, &model);
+        store.close().await;
+    });
+}
+
+/// Fault 9: a directory that held a journal is not a new one because it is empty.
+#[test]
+fn fault_09_a_missing_journal_is_not_an_empty_one() {
+    let disk = SimDisk::default();
+    let config = || Config { must_exist: true, ..Config::embedded(DIR) };
+    let refused = Store::open_with(config(), parts(&disk));
+    assert!(matches!(refused.err(), Some(OpenError::Missing(dir)) if dir == Path::new(DIR)));
+    block_on(async {
+        let store = open(&disk).unwrap();
+        commit(&store, create(&object("a"), "1")).await.unwrap();
+        store.close().await;
+        Store::open_with(config(), parts(&disk)).unwrap().close().await;
+    });
+}
+
+/// Fault 3: an attempt to begin a log that failed leaves a log behind; the one before it went on.
+#[test]
+fn fault_03_the_rest_of_a_failed_roll_is_known_for_what_it_is() {
+    block_on(async {
+        let begin = |disk: &SimDisk, segment_bytes| {
+            let journal = JournalLimits { segment_bytes, retain_bytes: 1 << 20, ..parts(disk).journal };
+            Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(disk) }).unwrap()
+        };
+        let disk = SimDisk::default();
+        let store = begin(&disk, 1 << 20);
+        let mut model = Model::default();
+        for number in 0..5 {
+            let txn = create(&object(&format!("n{number}")), "v");
+            model.record(commit(&store, txn.clone()).await.unwrap().revision, &txn);
+        }
+        store.close().await;
+        let files = disk.files();
+        // One copy begins a new log, another one goes on with the old.
+        let rolled = SimDisk::with_files(&files);
+        let store = begin(&rolled, 60);
+        commit(&store, create(&object("rolled"), "v")).await.unwrap();
+        store.close().await;
+        let (rest, bytes) = (last_log(&rolled.files()), rolled.files()[&last_log(&rolled.files())][..48].to_vec());
+        let went_on = SimDisk::with_files(&files);
+        let store = begin(&went_on, 1 << 20);
+        let txn = create(&object("went-on"), "v");
+        model.record(commit(&store, txn.clone()).await.unwrap().revision, &txn);
+        store.close().await;
+        let mut image = went_on.files();
+        assert!(image.insert(rest.clone(), bytes).is_none());
+        let disk = SimDisk::with_files(&image);
+        for _ in 0..2 {
+            let store = begin(&disk, 1 << 20);
+            check_store(&store, &model).await;
+            let txn = write(&object("more"), "v");
+            model.record(commit(&store, txn.clone()).await.unwrap().revision, &txn);
+            store.close().await;
+        }
+        assert!(!disk.files().contains_key(&rest), "it is removed");
+    });
+}
+
+/// Fault 7: a guard that was computed on a batch without space holds for nothing that comes later.
+#[test]
+fn fault_07_revisions_of_a_refused_batch_are_not_given_again() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let store = open(&disk).unwrap();
+        commit(&store, create(&object("a"), "1")).await.unwrap();
+        hold(&store);
+        disk.fail_next_write(".log", Fault::Enospc);
+        let refused = store.submit(write(&object("a"), "2")).unwrap();
+        let seen = store.pending(&object("a")).unwrap().revision;
+        release(&store);
+        assert!(matches!(refused.committed().await, Err(CommitError::DiskFull)));
+        let done = commit(&store, write(&object("a"), "3")).await.unwrap();
+        assert!(done.revision > seen, "{} after {seen}", done.revision);
+        let late = Txn { guards: vec![Guard::At(object("a"), seen)], ..write(&object("a"), "4") };
+        assert!(matches!(store.submit(late), Err(Rejected::Guard(_))));
+        store.close().await;
+        let store = open(&disk).unwrap();
+        assert_eq!(store.revision(), done.revision);
+        store.close().await;
+    });
+}
+
+/// What a start has left out was never given: a client that says otherwise has seen something that was lost.
+#[test]
+fn fault_09_a_revision_that_was_lost_is_gone() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let store = open(&disk).unwrap();
+        let last = commit(&store, create(&object("a"), "1")).await.unwrap().revision;
+        let disk = disk.crash(Crash::Killed, 0);
+        store.close().await;
+        let prefix = Prefix::new("configmaps").unwrap();
+        let mut next = Revision(0);
+        for _ in 0..2 {
+            let store = open(&disk).unwrap();
+            for lost in [last.0 + 1, last.0 + 1000] {
+                assert!(matches!(store.watch(&prefix, Revision(lost)), Err(WatchError::Compacted(_))), "after {lost}");
+                if next > last {
+                    assert!(matches!(store.snapshot_at(&prefix, Revision(lost)), Err(WatchError::Compacted(_))), "at {lost}");
+                }
+            }
+            let mut resumed = store.watch(&prefix, last).unwrap();
+            next = commit(&store, write(&object("a"), "2")).await.unwrap().revision;
+            assert!(next.0 > last.0 + 1000);
+            assert!(!resumed.next(10).await.unwrap().is_empty(), "what was shown last can be resumed from");
+            store.close().await;
+        }
+        // It was closed: nothing was lost.
+        let store = open(&disk).unwrap();
+        assert_eq!(commit(&store, write(&object("a"), "3")).await.unwrap().revision.0, next.0 + 1);
+        store.close().await;
+    });
+}
+
+/// Entries expire also while there is always something to write.
+#[test]
+fn fault_18_load_that_never_ends_does_not_keep_entries_alive() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let clock = Arc::new(ManualClock::default());
+        // One sync for each batch: no segment ends.
+        let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
+        let store = Store::open_with(Config::embedded(DIR), Parts { clock: clock.clone(), journal, ..parts(&disk) }).unwrap();
+        let short = key("events", "ns", "short");
+        let expiring = Put { ttl: Some(Duration::from_secs(10)), ..put(&short, "v") };
+        commit(&store, Txn { guards: Vec::new(), writes: vec![Write::Put(expiring)] }).await.unwrap();
+        disk.hold_syncs();
+        let mut first = store.submit(write(&object("a"), "0")).unwrap();
+        disk.wait_for_held_sync();
+        clock.advance(Duration::from_secs(11));
+        for number in 1..12 {
+            // Something waits whenever a batch ends.
+            let next = store.submit(write(&object("a"), &number.to_string())).unwrap();
+            disk.let_one_sync();
+            first.committed().await.unwrap();
+            disk.wait_for_held_sync();
+            first = next;
+        }
+        assert!(store.get(&short).is_none(), "it is due for eleven batches");
+        disk.release_syncs();
+        first.committed().await.unwrap();
+        store.close().await;
+    });
+}
+
+/// Fault 16: the first write of a resource is in every snapshot that says so.
+#[test]
+fn fault_16_a_snapshot_of_a_new_resource_is_not_ahead_of_itself() {
+    let store = Store::open(Config { origin: Some(Revision(0)), ..Config::memory() }).unwrap();
+    for number in 0..600 {
+        let prefix = Prefix::new(&format!("r{number}")).unwrap();
+        let (done, empty) = (AtomicBool::new(false), AtomicU64::new(0));
+        let first = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let snapshot = store.snapshot(&prefix);
+                    if snapshot.count(None, None) == 0 {
+                        empty.store(snapshot.revision.0, Ordering::Relaxed);
+                    }
+                }
+            });
+            let first = block_on(commit(&store, create(&prefix.key(None, "a").unwrap(), "v"))).unwrap().revision.0;
+            done.store(true, Ordering::Relaxed);
+            first
+        });
+        assert!(empty.into_inner() < first, "a snapshot at {first} lacks what was written there");
+    }
+    block_on(store.close());
+}
+
+/// Fault 8: damage to a closed segment is said while everything is still served.
+#[test]
+fn fault_08_damage_that_a_watch_finds_is_said() {
+    let (disk, run) = journal();
+    let files = disk.files();
+    let store = open(&disk).unwrap();
+    let log = files.keys().find(|path| path.extension().is_some_and(|kind| kind == "log")).unwrap();
+    use ferrokube_storage::journal::io::Io;
+    disk.open(log).unwrap().write_at(60, b"?").unwrap();
+    let prefix = Prefix::new("configmaps").unwrap();
+    assert!(!store.stats().damaged);
+    block_on(async {
+        let mut cursor = store.watch(&prefix, store.history(&prefix).watched).unwrap();
+        assert!(matches!(cursor.next(1000).await, Err(WatchError::Compacted(_))));
+        assert!(store.stats().damaged);
+        check_present(&store, &run.model);
+        store.close().await;
+    });
+}
