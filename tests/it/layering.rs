@@ -71,6 +71,7 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Third-party crates that only some of ours may name.
 const FENCES: &[(&str, &[&str])] = &[
     ("axum", &[]),
+    ("compact_str", &["apimachinery"]),
     ("etcd-client", &["storage"]),
     ("hyper", &["serve", "client", "trace"]),
     ("hyper-util", &["serve", "client", "trace"]),

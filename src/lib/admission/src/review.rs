@@ -100,7 +100,7 @@ fn patch(mut request: Document, trace: &TraceContext) -> Option<Value> {
         show_ids(&ids, &mut stamped);
     }
     let operations = operations(&object, &stamped);
-    (!operations.is_empty()).then_some(Value::Array(operations))
+    (!operations.is_empty()).then_some(Value::from(operations))
 }
 
 /// The patch from one to the other: only the three keys differ.

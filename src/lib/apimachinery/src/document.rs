@@ -1,11 +1,13 @@
 //! `Document`: one API object in memory, and the accessors that everybody needs.
 
-/// A JSON value. The rest of the workspace names it through this crate only, so that the memory form can change in one place.
-pub use serde_json::{Map, Number, Value, json};
+pub use crate::json_value as json;
+#[doc(hidden)]
+pub use crate::value::no_fields;
+pub use crate::value::{Array, Entry, IntoIter, Iter, Map, Number, Place, Text, ToValue, Value};
 
 /// One API object: always a JSON object at the top.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Document(Map<String, Value>);
+pub struct Document(Map);
 
 impl Document {
     /// An empty object.
@@ -25,12 +27,12 @@ impl Document {
     }
 
     /// The top-level fields.
-    pub fn fields(&self) -> &Map<String, Value> {
+    pub fn fields(&self) -> &Map {
         &self.0
     }
 
     /// The top-level fields, to change.
-    pub fn fields_mut(&mut self) -> &mut Map<String, Value> {
+    pub fn fields_mut(&mut self) -> &mut Map {
         &mut self.0
     }
 
@@ -41,19 +43,19 @@ impl Document {
 
     /// What the object owns on the heap: see [`crate::heap::bytes`].
     pub fn heap_bytes(&self) -> usize {
-        self.0.iter().map(|(key, value)| key.capacity() + crate::heap::bytes(value)).sum::<usize>() + crate::heap::fields(self.0.len())
+        crate::heap::fields(&self.0)
     }
 
     /// The value at a path of field names.
     pub fn get(&self, path: &[&str]) -> Option<&Value> {
         let (first, rest) = path.split_first()?;
-        rest.iter().try_fold(self.0.get(*first)?, |value, field| value.get(*field))
+        rest.iter().try_fold(self.0.get(first)?, |value, field| value.get(*field))
     }
 
     /// The value at a path of field names, to change.
     pub fn get_mut(&mut self, path: &[&str]) -> Option<&mut Value> {
         let (first, rest) = path.split_first()?;
-        rest.iter().try_fold(self.0.get_mut(*first)?, |value, field| value.get_mut(*field))
+        rest.iter().try_fold(self.0.get_mut(first)?, |value, field| value.get_mut(*field))
     }
 
     /// The string at a path of field names; `None` when absent or of another type.
@@ -63,7 +65,7 @@ impl Document {
 
     /// The array at a path of field names; empty when absent or of another type.
     pub fn list(&self, path: &[&str]) -> &[Value] {
-        self.get(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        self.get(path).and_then(Value::as_array).map_or(&[], Array::as_slice)
     }
 
     /// Sets the value at a path, making the objects on the way (a non-object on the way is replaced).
@@ -73,21 +75,21 @@ impl Document {
         };
         let mut map = &mut self.0;
         for field in parents {
-            let slot = map.entry((*field).to_owned()).or_insert_with(|| Value::Object(Map::new()));
+            let slot = map.entry(*field).or_insert_with(|| Value::Object(Map::new()));
             if !slot.is_object() {
                 *slot = Value::Object(Map::new());
             }
             let Value::Object(inner) = slot else { unreachable!("made an object just above") };
             map = inner;
         }
-        map.insert((*last).to_owned(), value.into());
+        map.insert(*last, value.into());
     }
 
     /// Removes and returns the value at a path.
     pub fn remove(&mut self, path: &[&str]) -> Option<Value> {
         let (last, parents) = path.split_last()?;
         let map = if parents.is_empty() { &mut self.0 } else { self.get_mut(parents)?.as_object_mut()? };
-        map.remove(*last)
+        map.remove(last)
     }
 
     /// `apiVersion`, empty when absent.
@@ -136,8 +138,8 @@ impl Document {
     }
 }
 
-impl From<Map<String, Value>> for Document {
-    fn from(fields: Map<String, Value>) -> Self {
+impl From<Map> for Document {
+    fn from(fields: Map) -> Self {
         Self(fields)
     }
 }

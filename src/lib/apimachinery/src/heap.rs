@@ -2,65 +2,69 @@
 //!
 //! Bounds are for budgets: they hold for every body, hostile ones included, and cost one vectorized pass. Sizes are what is requested of the allocator.
 
-use crate::document::Value;
+use crate::document::{Map, Text, Value};
 
-/// What a B-tree node with one entry takes: eleven keys, eleven values, the rest.
-const NODE: usize = 640;
-/// An entry of a map at the worst fill.
-const ENTRY: usize = 160;
-/// An element of a list while the list grows.
-const ELEMENT: usize = 96;
-/// A list with one element: it makes room for four.
-const LIST: usize = 128 + ELEMENT;
+/// An element of a list, or any other value.
+const ELEMENT: usize = size_of::<Value>();
+/// A field of a large map at the worst fill; of others it takes half of it.
+const FIELD: usize = 104;
+/// A value or a field waits on a stack while the list or map is open that it is in: so many at most, and thrice while the stack grows.
+const WAITING: usize = 512 * 64;
+/// A list or map that grows while it is read, with its first element.
+const GROWING: usize = 300;
 /// What YAML's scanner keeps of each mark in `[]` and `{}`, all of which may be a key until it ends.
 const TOKENS: usize = 1000;
 /// What an alias of YAML may copy, at most: see `yaml`.
-const ALIASES: usize = 100_000 * ENTRY;
+const ALIASES: usize = 100_000 * FIELD;
 
 /// What a value owns on the heap.
 ///
-/// An upper bound where maps are sparsely filled. Walks the value: keep the result.
+/// An upper bound of large maps that were changed. Walks the value: keep the result.
 pub fn bytes(value: &Value) -> usize {
     match value {
-        Value::String(text) => text.capacity(),
-        Value::Array(items) => items.capacity() * size_of::<Value>() + items.iter().map(bytes).sum::<usize>(),
-        Value::Object(map) => fields(map.len()) + map.iter().map(|(key, value)| key.capacity() + bytes(value)).sum::<usize>(),
+        Value::String(string) => self::string(string),
+        Value::Array(items) => items.heap_bytes() + items.iter().map(bytes).sum::<usize>(),
+        Value::Object(map) => fields(map),
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }
 
-/// The nodes of a map with so many entries.
-pub(crate) fn fields(entries: usize) -> usize {
-    if entries == 0 { 0 } else { NODE + (entries - 1) * ENTRY }
+/// What a map owns on the heap.
+pub(crate) fn fields(map: &Map) -> usize {
+    map.heap_bytes() + map.iter().map(|(key, value)| string(key) + bytes(value)).sum::<usize>()
 }
 
-/// The most that reading a JSON body takes, from counts of its brackets, commas and colons.
+fn string(text: &Text) -> usize {
+    // A long capacity is kept with the text.
+    if text.is_heap_allocated() { text.capacity() } else { 0 }
+}
+
+/// The most that reading a JSON body takes, from counts of its brackets, commas and colons: about 15 times the body at worst, 4 times an ordinary one.
 pub fn json_bound(body: &[u8]) -> usize {
-    let objects = count(body, |byte| byte == b'{');
-    let entries = count(body, |byte| byte == b':');
-    let lists = count(body, |byte| byte == b'[');
-    let elements = count(body, |byte| byte == b',');
-    text(body) + objects * NODE + entries * ENTRY + lists * LIST + elements * ELEMENT
+    let fields = count(body, |byte| byte == b':');
+    let elements = 1 + count(body, |byte| matches!(byte, b',' | b'['));
+    let waiting = 3 * (fields.min(WAITING) * 2 + elements.min(WAITING)) * ELEMENT;
+    text(body) + fields * FIELD + elements * ELEMENT + waiting
 }
 
 /// The most that reading a YAML body takes, its aliases included.
 pub fn yaml_bound(body: &[u8]) -> usize {
-    let objects = |body: &[u8]| count(body, |byte| matches!(byte, b'{' | b':' | b'?'));
-    let elements = |body: &[u8]| count(body, |byte| matches!(byte, b',' | b'[' | b'-'));
+    let marks = |body: &[u8]| count(body, |byte| matches!(byte, b'{' | b':' | b'?' | b',' | b'[' | b'-'));
     let flow = memchr::memchr2(b'[', b'{', body).map_or(&[][..], |at| &body[at..]);
     let aliases = if memchr::memchr(b'*', body).is_some() { ALIASES } else { 0 };
     // The scanner keeps about 200 bytes of each open list in a line.
-    (256 << 10) + text(body) + objects(body) * NODE + elements(body) * LIST + (objects(flow) + elements(flow)) * TOKENS + aliases
+    (256 << 10) + text(body) + marks(body) * GROWING + marks(flow) * TOKENS + aliases
 }
 
-/// The most that reading a protobuf body takes: a packed list has an element in each byte, a message of two bytes may be empty.
+/// The most that reading a protobuf body takes: a packed list has an element in each byte, and grows.
 pub fn protobuf_bound(body: &[u8]) -> usize {
-    text(body) + body.len() / 2 * (NODE / 2 + ELEMENT)
+    text(body) + body.len() * 4 * ELEMENT
 }
 
-/// Strings and keys: their own bytes, as many again while one is unescaped, and what each allocation rounds up to.
+/// Strings and keys: their own bytes, rounded up, and again while one is unescaped.
 fn text(body: &[u8]) -> usize {
-    1024 + 4 * body.len()
+    let times = if memchr::memchr(b'\\', body).is_some() { 5 } else { 2 };
+    16 * 1024 + times * body.len()
 }
 
 /// How many bytes are such: counted in blocks whose sums fit into bytes, a form that becomes vector instructions.

@@ -1,5 +1,6 @@
 //! JSON: one reader that finds duplicate keys and bounds depth in one pass, and the canonical writer.
 
+mod census;
 pub mod forms;
 mod reader;
 pub mod scan;

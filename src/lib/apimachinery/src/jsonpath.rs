@@ -1,6 +1,6 @@
 //! The JSONPath of printer columns: fields, indexes, wildcards, recursion and simple filters, as kubectl's dialect has them.
 
-use crate::document::Value;
+use crate::document::{Array, Value};
 use crate::work;
 
 /// At most so many nodes are looked at for one cell, those of filters included: about a millisecond. Of a longer list nothing behind them is found.
@@ -85,7 +85,7 @@ impl Step {
         if !take(left) {
             return;
         }
-        let items = || value.as_array().map_or(&[][..], Vec::as_slice);
+        let items = || value.as_array().map_or(&[][..], Array::as_slice);
         match self {
             Self::Field(name) => out.extend(value.get(name)),
             Self::Index(index) => out.extend(at(items(), *index).and_then(|at| items().get(at))),
@@ -279,7 +279,7 @@ fn parse_literal(text: &str) -> Option<Value> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::json;
+    use crate::document::json;
 
     #[test]
     fn fault_41_a_union_of_many_parts_finds_no_more_than_any_step() {

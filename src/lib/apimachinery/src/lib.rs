@@ -18,5 +18,6 @@ pub mod quantity;
 pub mod selector;
 pub mod status;
 pub mod time;
+mod value;
 pub mod work;
 pub mod yaml;

@@ -47,7 +47,7 @@ pub fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-fn merge_objects(fields: &mut Map<String, Value>, changes: &Map<String, Value>) {
+fn merge_objects(fields: &mut Map, changes: &Map) {
     for (name, change) in changes {
         if change.is_null() {
             fields.remove(name);

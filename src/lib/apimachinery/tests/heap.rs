@@ -99,6 +99,20 @@ fn trees_of_json_take_what_they_say_and_no_more_than_the_bound() {
         println!("{name:<24} held {:>6.1}x said {:>6.1}x peak {:>6.1}x bound {:>6.1}x", times(held), times(said), times(peak), times(bound));
         assert!(said + 1024 >= held - held / 50, "{name}: {said} of {held}");
         assert!(peak <= bound, "{name}: {peak} of {bound}");
+        assert!(peak <= 12 * body.len() + body.len() / 2 + 4096, "{name}: {peak} for {} bytes", body.len());
+        assert!(bound <= 25 * body.len() + (10 << 20), "{name}: {bound} for {} bytes", body.len());
+    }
+}
+
+/// Short bodies are not counted beforehand: their lists grow.
+#[test]
+fn short_bodies_take_no_more_than_the_bound() {
+    for (name, body) in [("numbers", "0,"), ("lists", "[],"), ("maps", "{\"\":0},"), ("strings", "\"a\",")] {
+        for length in [1, 10, 1_000, 16_000] {
+            let body = format!("[{}0]", body.repeat(length / body.len() + 1));
+            let (_, peak, _) = measure(|| json::read_any(body.as_bytes()).expect(name));
+            assert!(peak <= heap::json_bound(body.as_bytes()), "{name}: {peak} of {}", body.len());
+        }
     }
 }
 

@@ -120,7 +120,7 @@ pub enum Map<'a> {
     /// Of the object.
     Json {
         /// The entries.
-        map: &'a JsonMap<String, Json>,
+        map: &'a JsonMap,
         /// What they are.
         shape: Shape<'a>,
     },
@@ -248,7 +248,7 @@ impl<'a> Value<'a> {
     }
 
     /// An object of these fields.
-    pub(crate) fn of_fields(map: &'a JsonMap<String, Json>, shape: Shape<'a>) -> Self {
+    pub(crate) fn of_fields(map: &'a JsonMap, shape: Shape<'a>) -> Self {
         Self::Map(Map::Json { map, shape })
     }
 

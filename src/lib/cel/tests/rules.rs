@@ -312,7 +312,7 @@ fn fault_34_rules_find_old_items_and_their_nodes_without_searching() {
 
     // Deep, and with a rule at the bottom only.
     let leaf = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]});
-    let wide: ferrokube_apimachinery::document::Map<String, Value> = (0..2_000).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
+    let wide: ferrokube_apimachinery::document::Map = (0..2_000).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
     let bottom = json!({"type": "object", "properties": wide});
     let deep = (0..150)
         .fold(json!({"type": "object", "properties": {"leaf": leaf, "wide": bottom}}), |inner, _| json!({"type": "object", "properties": {"a": inner}}));
@@ -331,7 +331,7 @@ fn fault_42_defaults_share_one_budget() {
             json!({"type": "array", "maxItems": 100, "items": {"type": "string", "maxLength": 10}, "default": vec!["x"; 100], "x-kubernetes-validations": [{"rule": rule}]}),
         )
     };
-    let properties: ferrokube_apimachinery::document::Map<String, Value> = (0..90).map(costly).collect();
+    let properties: ferrokube_apimachinery::document::Map = (0..90).map(costly).collect();
     let rules = compile(&json!({"type": "object", "properties": properties}));
     let Ok(rules) = rules else { return };
     let errors = rules.validate_defaults("s");

@@ -18,7 +18,7 @@ pub fn show_ids(ids: &Ids, object: &mut Document) {
 /// The server owns the three annotations: whatever the object holds there becomes what is stored.
 pub fn keep_ids(old: Option<&Document>, object: &mut Document) {
     let (stored, given) = (old.and_then(annotations), annotations(object));
-    let is_same = |key: &&str| stored.and_then(|stored| stored.get(*key)) == given.and_then(|given| given.get(*key));
+    let is_same = |key: &&str| stored.and_then(|stored| stored.get(key)) == given.and_then(|given| given.get(key));
     // Of most changes the annotations are no part; to compare all of them is less than to look for three.
     if stored == given || ALL.iter().all(is_same) {
         return;
@@ -34,6 +34,6 @@ pub fn keep_ids(old: Option<&Document>, object: &mut Document) {
     }
 }
 
-fn annotations(object: &Document) -> Option<&Map<String, Value>> {
+fn annotations(object: &Document) -> Option<&Map> {
     object.get(&["metadata", "annotations"])?.as_object()
 }

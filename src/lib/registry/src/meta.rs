@@ -14,7 +14,7 @@ use ferrokube_resource::Scope;
 use std::time::SystemTime;
 
 /// Metadata as a map; an absent or mistyped one is replaced by an empty one.
-pub(crate) fn metadata_mut(object: &mut Document) -> &mut Map<String, Value> {
+pub(crate) fn metadata_mut(object: &mut Document) -> &mut Map {
     let slot = object.fields_mut().entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     if !slot.is_object() {
         *slot = Value::Object(Map::new());
@@ -46,7 +46,7 @@ pub(crate) fn normalize(object: &mut Document) {
 
 /// Drops managedFields that ended up empty.
 pub(crate) fn drop_empty_managed_fields(object: &mut Document) {
-    if object.get(&["metadata", "managedFields"]).is_some_and(|value| value.as_array().is_none_or(Vec::is_empty)) {
+    if object.get(&["metadata", "managedFields"]).is_some_and(|value| value.as_array().is_none_or(|list| list.is_empty())) {
         metadata_mut(object).remove("managedFields");
     }
 }

@@ -1,6 +1,6 @@
 //! Whether a write changes anything: the resourceVersion and times of managedFields do not count, nor do the trace annotations while they are the server's.
 
-use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::document::{Array, Document, Map, Value};
 use ferrokube_trace::annotation;
 
 /// Whether both are the same object for a client. Nothing is cloned.
@@ -31,7 +31,7 @@ pub fn is_same_content(old: &Document, new: &Document) -> bool {
     })
 }
 
-fn same_metadata(old: &Map<String, Value>, new: &Map<String, Value>, same_annotations: fn(Option<&Value>, Option<&Value>) -> bool) -> bool {
+fn same_metadata(old: &Map, new: &Map, same_annotations: fn(Option<&Value>, Option<&Value>) -> bool) -> bool {
     same_maps(old, new, |field, old, new| match field {
         "resourceVersion" => true,
         "managedFields" => same_managers(list(old), list(new)),
@@ -41,7 +41,7 @@ fn same_metadata(old: &Map<String, Value>, new: &Map<String, Value>, same_annota
 }
 
 fn list(value: Option<&Value>) -> &[Value] {
-    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    value.and_then(Value::as_array).map_or(&[], Array::as_slice)
 }
 
 fn same_managers(old: &[Value], new: &[Value]) -> bool {
@@ -59,9 +59,9 @@ fn same_annotations(old: Option<&Value>, new: Option<&Value>) -> bool {
 }
 
 /// Compares two maps field by field, over the union of their keys.
-fn same_maps(old: &Map<String, Value>, new: &Map<String, Value>, same: impl Fn(&str, Option<&Value>, Option<&Value>) -> bool) -> bool {
+fn same_maps(old: &Map, new: &Map, same: impl Fn(&str, Option<&Value>, Option<&Value>) -> bool) -> bool {
     let kept = old.iter().all(|(field, value)| same(field, Some(value), new.get(field)));
-    kept && new.iter().filter(|(field, _)| !old.contains_key(*field)).all(|(field, value)| same(field, None, Some(value)))
+    kept && new.iter().filter(|(field, _)| !old.contains_key(field)).all(|(field, value)| same(field, None, Some(value)))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub fn complete(schema: &Schema, object: &mut Document) {
     }
 }
 
-fn normalize_fields(schema: &Schema, object: &mut Map<String, Value>) {
+fn normalize_fields(schema: &Schema, object: &mut Map) {
     object.retain(|name, value| {
         let Some(property) = schema.properties.get(name.as_str()) else {
             return true;
@@ -100,7 +100,7 @@ fn canonical_scalar(schema: &Schema, value: &mut Value) {
         _ => None,
     };
     if let Some(canonical) = canonical {
-        *value = Value::String(canonical);
+        *value = Value::from(canonical);
     }
 }
 
@@ -115,11 +115,11 @@ fn canonical_time(schema: &Schema, text: &str) -> Option<String> {
     time::parse_rfc3339(text).map(time::rfc3339_seconds)
 }
 
-fn complete_fields(schema: &Schema, object: &mut Map<String, Value>) {
+fn complete_fields(schema: &Schema, object: &mut Map) {
     for (name, property) in &schema.properties {
-        match (object.get_mut(&**name), property.emit) {
+        match (object.get_mut(name), property.emit) {
             // An empty list that is always written is null: that is how it comes back from upstream's storage.
-            (Some(value @ Value::Array(_)), Emit::Always) if value.as_array().is_some_and(Vec::is_empty) => *value = Value::Null,
+            (Some(value @ Value::Array(_)), Emit::Always) if value.as_array().is_some_and(|list| list.is_empty()) => *value = Value::Null,
             (Some(value), _) if &**name != "managedFields" => complete_value(&property.schema, value),
             (None, Emit::Always) => {
                 object.insert(name.to_string(), zero(&property.schema));

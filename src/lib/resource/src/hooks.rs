@@ -163,7 +163,7 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
             .map(|path| {
                 let segments: Vec<&str> = path.split('.').collect();
                 match object.get(&segments) {
-                    Some(Value::String(text)) => text.clone(),
+                    Some(Value::String(text)) => text.to_string(),
                     Some(Value::Bool(flag)) => flag.to_string(),
                     Some(Value::Number(number)) => number.to_string(),
                     _ => String::new(),

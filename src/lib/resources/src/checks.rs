@@ -1,6 +1,6 @@
 //! Rules that several kinds share, and short names for field errors.
 
-use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::document::{Array, Document, Text, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_apimachinery::name;
 
@@ -46,11 +46,11 @@ pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 
 /// An array field, empty when absent.
 pub(crate) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-    value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    value.get(field).and_then(Value::as_array).map_or(&[], Array::as_slice)
 }
 
 /// A map's entries at a path, empty when absent.
-pub(crate) fn entries<'a>(object: &'a Document, path: &[&str]) -> impl Iterator<Item = (&'a String, &'a Value)> {
+pub(crate) fn entries<'a>(object: &'a Document, path: &[&str]) -> impl Iterator<Item = (&'a Text, &'a Value)> {
     object.get(path).and_then(Value::as_object).into_iter().flatten()
 }
 

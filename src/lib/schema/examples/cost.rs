@@ -46,7 +46,7 @@ fn config(entries: usize, mark: &str) -> Document {
 
 /// The map type under a short name.
 mod serde_free {
-    pub(super) type Map = ferrokube_apimachinery::document::Map<String, super::Value>;
+    pub(super) type Map = ferrokube_apimachinery::document::Map;
 }
 
 fn prepared(schema: &Schema, reset: &ResetFields) -> Document {

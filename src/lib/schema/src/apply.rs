@@ -233,8 +233,8 @@ fn conflicts(schema: &Schema, live: &Document, entries: &[Entry], difference: &D
 }
 
 /// Whether two objects differ at most in their managedFields, which `object` lacks.
-fn equal_but_managers(live: &Map<String, Value>, object: &Map<String, Value>) -> bool {
-    let metadata = |map: &Map<String, Value>| -> usize {
+fn equal_but_managers(live: &Map, object: &Map) -> bool {
+    let metadata = |map: &Map| -> usize {
         map.get("metadata").and_then(Value::as_object).map_or(0, |meta| meta.keys().filter(|key| *key != "managedFields").count())
     };
     live.len() == object.len()

@@ -103,7 +103,7 @@ fn fault_34_many_managers_are_merged_in_one_pass() {
 
 #[test]
 fn fault_34_conflicts_are_counted_and_some_are_named() {
-    let fields = Value::Object((0..2_000).map(|n| (format!("f:k{n}"), json!({}))).collect::<Map<String, Value>>());
+    let fields = Value::Object((0..2_000).map(|n| (format!("f:k{n}"), json!({}))).collect::<Map>());
     let entries = list(20, |n| entry(n, "Apply", &json!({"f:data": fields})));
     let data = many(2_000, |n| (format!("k{n}"), "v"));
     let live = document(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "managedFields": entries}, "data": data}));

@@ -7,12 +7,12 @@ use ferrokube_apimachinery::document::{Map, Value, json};
 
 /// Adds the definition and everything it refers to as OpenAPI v3 `components.schemas` (with `x-kubernetes-*` extensions, `$ref`s between named definitions).
 /// The caller adds `x-kubernetes-group-version-kind` to those that are kinds.
-pub fn components_v3(schema: &Schema, into: &mut Map<String, Value>) {
+pub fn components_v3(schema: &Schema, into: &mut Map) {
     definitions(schema, Dialect::V3, into);
 }
 
 /// The same as OpenAPI v2 `definitions`.
-pub fn definitions_v2(schema: &Schema, into: &mut Map<String, Value>) {
+pub fn definitions_v2(schema: &Schema, into: &mut Map) {
     definitions(schema, Dialect::V2, into);
 }
 
@@ -37,10 +37,10 @@ impl Dialect {
 }
 
 /// Renders definitions until none is missing.
-fn definitions<'a>(schema: &'a Schema, dialect: Dialect, into: &mut Map<String, Value>) {
+fn definitions<'a>(schema: &'a Schema, dialect: Dialect, into: &mut Map) {
     let mut missing: Vec<&'a Schema> = vec![schema];
     while let Some(schema) = missing.pop() {
-        let Some(name) = schema.name.as_deref().filter(|name| !into.contains_key(*name)) else {
+        let Some(name) = schema.name.as_deref().filter(|name| !into.contains_key(name)) else {
             continue;
         };
         let mut renderer = Renderer { dialect, referred: Vec::new() };
@@ -57,7 +57,7 @@ struct Renderer<'a> {
 
 impl<'a> Renderer<'a> {
     /// A node in place, whether it has a name or not.
-    fn body(&mut self, schema: &'a Schema, depth: usize) -> Map<String, Value> {
+    fn body(&mut self, schema: &'a Schema, depth: usize) -> Map {
         let mut out = Map::new();
         if let Some(description) = &schema.description {
             out.insert("description".to_owned(), Value::from(&**description));
@@ -80,9 +80,9 @@ impl<'a> Renderer<'a> {
         out
     }
 
-    fn fields(&mut self, schema: &'a Schema, depth: usize, out: &mut Map<String, Value>) {
+    fn fields(&mut self, schema: &'a Schema, depth: usize, out: &mut Map) {
         if !schema.properties.is_empty() {
-            let properties: Map<String, Value> =
+            let properties: Map =
                 schema.properties.iter().map(|(name, property)| (name.to_string(), Value::Object(self.property(name, property, depth + 1)))).collect();
             out.insert("properties".to_owned(), Value::Object(properties));
         }
@@ -90,11 +90,11 @@ impl<'a> Renderer<'a> {
         let others = schema.checks.iter().flat_map(|checks| &checks.required);
         let required: Vec<Value> = declared.chain(others).map(|name| Value::from(&**name)).collect();
         if !required.is_empty() {
-            out.insert("required".to_owned(), Value::Array(required));
+            out.insert("required".to_owned(), Value::from(required));
         }
     }
 
-    fn property(&mut self, name: &str, property: &'a Property, depth: usize) -> Map<String, Value> {
+    fn property(&mut self, name: &str, property: &'a Property, depth: usize) -> Map {
         let node: &'a Schema = &property.schema;
         let description = property.description.or_else(|| common(name, property));
         let mut out =
@@ -116,7 +116,7 @@ impl<'a> Renderer<'a> {
     }
 
     /// A reference. In v3 nothing may stand beside one, so that it moves into an `allOf`.
-    fn link(&mut self, schema: &'a Schema, default: bool, description: Option<&str>) -> Map<String, Value> {
+    fn link(&mut self, schema: &'a Schema, default: bool, description: Option<&str>) -> Map {
         self.referred.push(schema);
         let reference = self.dialect.reference(schema.name.as_deref().unwrap_or_default());
         let mut out = Map::new();
@@ -144,7 +144,7 @@ impl<'a> Renderer<'a> {
         Value::Object(out)
     }
 
-    fn kind(&self, schema: &Schema, out: &mut Map<String, Value>) {
+    fn kind(&self, schema: &Schema, out: &mut Map) {
         let kind = match schema.kind {
             Kind::Object => "object",
             Kind::Array => "array",
@@ -167,7 +167,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    fn int_or_string(&self, schema: &Schema, out: &mut Map<String, Value>) {
+    fn int_or_string(&self, schema: &Schema, out: &mut Map) {
         let quantity = schema.format.as_deref() == Some("quantity");
         if !quantity {
             out.insert("format".to_owned(), Value::from("int-or-string"));
@@ -179,12 +179,12 @@ impl<'a> Renderer<'a> {
         };
     }
 
-    fn values(&self, schema: &Schema, out: &mut Map<String, Value>) {
+    fn values(&self, schema: &Schema, out: &mut Map) {
         if let Some(default) = schema.default.as_ref().filter(|_| self.dialect == Dialect::V3) {
             out.insert("default".to_owned(), default.clone());
         }
         if !schema.enumeration.is_empty() {
-            out.insert("enum".to_owned(), Value::Array(schema.enumeration.clone()));
+            out.insert("enum".to_owned(), Value::from(schema.enumeration.clone()));
         }
         if schema.nullable && self.dialect == Dialect::V3 {
             out.insert("nullable".to_owned(), Value::Bool(true));
@@ -195,7 +195,7 @@ impl<'a> Renderer<'a> {
     }
 }
 
-fn extensions(schema: &Schema, out: &mut Map<String, Value>) {
+fn extensions(schema: &Schema, out: &mut Map) {
     let mut put = |name: &str, value: Value| out.insert(format!("x-kubernetes-{name}"), value);
     match &schema.list_type {
         ListType::Set => {
@@ -249,7 +249,7 @@ mod tests {
     use crate::tables::Tables;
     use crate::testing::{core, schema, tables};
 
-    fn v3(definition: &str) -> Map<String, Value> {
+    fn v3(definition: &str) -> Map {
         let mut out = Map::new();
         components_v3(&schema(definition), &mut out);
         out

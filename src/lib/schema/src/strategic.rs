@@ -5,7 +5,7 @@ mod list;
 mod tests;
 
 use crate::schema::{MAX_WALK, Schema};
-use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::document::{Document, Map, Text, Value};
 use ferrokube_apimachinery::patch::PatchError;
 use ferrokube_apimachinery::work;
 use std::cell::Cell;
@@ -59,7 +59,7 @@ fn bad(why: impl Into<String>) -> PatchError {
 }
 
 /// Merges a map into a map. Without a schema (free-form values) lists are replaced.
-fn merge_map(schema: Option<&Schema>, original: &mut Map<String, Value>, patch: &Map<String, Value>, at: At<'_>) -> Result<(), PatchError> {
+fn merge_map(schema: Option<&Schema>, original: &mut Map, patch: &Map, at: At<'_>) -> Result<(), PatchError> {
     if at.depth > MAX_WALK {
         return Err(PatchError::TooLarge("nested too deep".to_owned()));
     }
@@ -90,7 +90,7 @@ fn merge_map(schema: Option<&Schema>, original: &mut Map<String, Value>, patch: 
 }
 
 /// `$patch: replace` and `$patch: delete` inside a map.
-fn whole_map(original: &mut Map<String, Value>, patch: &Map<String, Value>, directive: &Value) -> Result<(), PatchError> {
+fn whole_map(original: &mut Map, patch: &Map, directive: &Value) -> Result<(), PatchError> {
     match directive.as_str() {
         Some("replace") => {
             *original = patch.iter().filter(|(key, _)| *key != PATCH).map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -105,12 +105,12 @@ fn whole_map(original: &mut Map<String, Value>, patch: &Map<String, Value>, dire
 }
 
 /// Drops what the list of keys does not name. Everything that the patch sets must be named.
-fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>, keys: &Value) -> Result<(), PatchError> {
+fn retain_keys(original: &mut Map, patch: &Map, keys: &Value) -> Result<(), PatchError> {
     let malformed = || PatchError::Malformed("$retainKeys must be a list that names every field of the patch".to_owned());
     let keys = keys.as_array().ok_or_else(malformed)?;
     let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
-    let names = |field: &String| keys.contains(field.as_str());
-    let sets = |(key, value): &(&String, &Value)| !value.is_null() && *key != RETAIN_KEYS && !key.starts_with(DELETE_FROM) && !key.starts_with(ELEMENT_ORDER);
+    let names = |field: &str| keys.contains(field);
+    let sets = |(key, value): &(&Text, &Value)| !value.is_null() && *key != RETAIN_KEYS && !key.starts_with(DELETE_FROM) && !key.starts_with(ELEMENT_ORDER);
     if !patch.iter().filter(sets).all(|(key, _)| names(key)) {
         return Err(malformed());
     }
@@ -146,7 +146,7 @@ fn strategy(node: Option<&Schema>) -> &str {
     all.split(',').find(|strategy| *strategy != "retainKeys").unwrap_or_default()
 }
 
-fn merge_field(slot: Slot<'_>, original: &mut Map<String, Value>, patch: &Value) -> Result<(), PatchError> {
+fn merge_field(slot: Slot<'_>, original: &mut Map, patch: &Value) -> Result<(), PatchError> {
     if patch.is_null() {
         original.remove(slot.field);
         return Ok(());
@@ -163,8 +163,8 @@ fn merge_field(slot: Slot<'_>, original: &mut Map<String, Value>, patch: &Value)
         (Some(Value::Array(items)), Value::Array(patch)) => {
             let node = slot.node()?;
             if strategy(node) == "merge" {
-                let merged = list::merge(node, std::mem::take(items), patch, slot.at.below())?;
-                *items = merged;
+                let merged = list::merge(node, std::mem::take(items).into(), patch, slot.at.below())?;
+                *items = merged.into();
             } else {
                 items.clone_from(patch);
             }
@@ -212,14 +212,14 @@ fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
                     out.push(value);
                 }
             }
-            Ok(Some(Value::Array(out)))
+            Ok(Some(Value::from(out)))
         }
         scalar => Ok(Some(scalar.clone())),
     }
 }
 
 /// `$deleteFromPrimitiveList/field`. Does nothing where there is no such list.
-fn delete_from(original: &mut Map<String, Value>, field: &str, members: &Value, at: At<'_>) -> Result<(), PatchError> {
+fn delete_from(original: &mut Map, field: &str, members: &Value, at: At<'_>) -> Result<(), PatchError> {
     if members.is_null() {
         original.remove(field);
         return Ok(());
@@ -228,5 +228,5 @@ fn delete_from(original: &mut Map<String, Value>, field: &str, members: &Value, 
         return Ok(());
     };
     at.work.charge(items.len() + members.len())?;
-    list::delete(items, members)
+    list::delete(items.as_vec(), members)
 }

@@ -1,17 +1,22 @@
-//! The reader: recursive descent with an explicit bound, which builds each value in its final place (moving values about cost more than parsing them).
+//! The reader: recursive descent with an explicit bound. Elements and fields wait on two stacks until their list or map ends, and then move to a slice of
+//! exactly their number.
 
+use super::census::{self, Census};
 use super::{DecodeError, DecodedValue, MAX_DEPTH, MAX_DUPLICATES, text};
-use crate::document::{Map, Number, Value};
-use serde_json::map::Entry;
+use crate::document::{Map, Number, Text, Value};
+use crate::value::FEW;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// So many repeats are looked at until [`MAX_DUPLICATES`] different ones are found.
 const MAX_REPEATS: usize = 64;
 
 /// Reads exactly one value. `rounds`: floats without a fraction are integers.
 pub(super) fn parse(text: &str, rounds: bool) -> Result<DecodedValue, DecodeError> {
-    let mut reader = Reader { text, bytes: text.as_bytes(), at: 0, rounds, repeats: Vec::new() };
-    let mut value = Value::Null;
-    reader.document(&mut value).map_err(|fault| *fault)?;
+    let bytes = text.as_bytes();
+    let large = census::take(bytes);
+    let mut reader = Reader { text, bytes, at: 0, rounds, items: Vec::new(), fields: Vec::new(), large, repeats: Vec::new() };
+    let value = reader.document().map_err(|fault| *fault)?;
     Ok(DecodedValue { value, duplicates: reader.duplicates() })
 }
 
@@ -30,100 +35,173 @@ struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     rounds: bool,
+    /// The elements of all open lists but large ones.
+    items: Vec<Value>,
+    /// The fields of all open maps but large ones; those of each map are in order.
+    fields: Vec<(Text, Value)>,
+    large: Census,
     /// Paths of repeated keys, innermost segment first; each container adds its segment when it is left.
     repeats: Vec<Vec<Segment>>,
 }
 
 impl Reader<'_> {
-    fn document(&mut self, slot: &mut Value) -> Result<(), Fault> {
-        self.value(slot, 0)?;
+    fn document(&mut self) -> Result<Value, Fault> {
+        let value = self.value(0)?;
         self.skip_space();
-        if self.at < self.bytes.len() { Err(self.unexpected("the end of the body")) } else { Ok(()) }
+        if self.at < self.bytes.len() { Err(self.unexpected("the end of the body")) } else { Ok(value) }
     }
 
-    /// Reads a value into its place, which holds null.
-    fn value(&mut self, slot: &mut Value, depth: usize) -> Result<(), Fault> {
+    fn value(&mut self, depth: usize) -> Result<Value, Fault> {
         self.skip_space();
         match self.bytes.get(self.at) {
             Some(b'"') => {
                 self.at += 1;
-                *slot = Value::String(self.string()?);
+                Ok(Value::String(self.string()?))
             }
-            Some(b'{') => {
-                *slot = Value::Object(Map::new());
-                let Value::Object(map) = slot else { unreachable!("set just above") };
-                return self.object(map, depth);
-            }
-            Some(b'[') => {
-                *slot = Value::Array(Vec::new());
-                let Value::Array(items) = slot else { unreachable!("set just above") };
-                return self.array(items, depth);
-            }
-            Some(b'-' | b'0'..=b'9') => *slot = Value::Number(self.number()?),
-            Some(b't') => *slot = self.word("true", Value::Bool(true))?,
-            Some(b'f') => *slot = self.word("false", Value::Bool(false))?,
-            Some(b'n') => *slot = self.word("null", Value::Null)?,
-            _ => return Err(self.unexpected("a value")),
+            Some(b'{') => self.object(depth),
+            Some(b'[') => self.array(depth),
+            Some(b'-' | b'0'..=b'9') => Ok(Value::Number(self.number()?)),
+            Some(b't') => self.word("true", Value::Bool(true)),
+            Some(b'f') => self.word("false", Value::Bool(false)),
+            Some(b'n') => self.word("null", Value::Null),
+            _ => Err(self.unexpected("a value")),
         }
-        Ok(())
     }
 
-    fn object(&mut self, map: &mut Map<String, Value>, depth: usize) -> Result<(), Fault> {
+    fn object(&mut self, depth: usize) -> Result<Value, Fault> {
         self.open(depth)?;
         if self.eat(b'}') {
-            return Ok(());
+            return Ok(Value::Object(Map::new()));
         }
+        let from = self.fields.len();
         loop {
-            let key_at = self.at;
+            if self.fields.len() - from == FEW {
+                return self.large_object(from, depth);
+            }
+            let (key_at, repeats) = (self.at, self.repeats.len());
             let key = self.key()?;
-            let repeats = self.repeats.len();
-            let slot = match map.entry(key) {
+            let place = self.place(from, key);
+            let value = self.value(depth + 1)?;
+            self.fields[place].1 = value;
+            self.leave(repeats, || Segment::KeyAt(key_at));
+            if self.ends_object()? {
+                return Ok(Value::Object(Map::from_sorted(self.fields.split_off(from))));
+            }
+        }
+    }
+
+    /// The rest of an object with more fields than are kept in order by moving them.
+    fn large_object(&mut self, from: usize, depth: usize) -> Result<Value, Fault> {
+        let mut tree: BTreeMap<Text, Value> = self.fields.drain(from..).collect();
+        loop {
+            let (key_at, repeats) = (self.at, self.repeats.len());
+            let slot = match tree.entry(self.key()?) {
                 Entry::Vacant(slot) => slot.insert(Value::Null),
                 Entry::Occupied(slot) => {
-                    if repeats < MAX_REPEATS {
-                        self.repeats.push(Vec::new());
-                    }
+                    self.note_repeat();
                     let slot = slot.into_mut();
                     *slot = Value::Null;
                     slot
                 }
             };
-            self.value(slot, depth + 1)?;
-            if self.repeats.len() > repeats {
-                self.repeats[repeats..].iter_mut().for_each(|path| path.push(Segment::KeyAt(key_at)));
+            *slot = self.value(depth + 1)?;
+            self.leave(repeats, || Segment::KeyAt(key_at));
+            if self.ends_object()? {
+                return Ok(Value::Object(Map::from_tree(tree)));
             }
-            self.skip_space();
-            if self.eat(b'}') {
-                return Ok(());
-            }
-            if !self.eat(b',') {
-                return Err(self.unexpected("',' or '}'"));
-            }
-            self.skip_space();
         }
     }
 
-    fn array(&mut self, items: &mut Vec<Value>, depth: usize) -> Result<(), Fault> {
+    /// Makes room for a key among the fields from `from` on, which stay in order; says where.
+    fn place(&mut self, from: usize, key: Text) -> usize {
+        let own = &self.fields[from..];
+        if own.last().is_none_or(|(last, _)| *last < key) {
+            self.fields.push((key, Value::Null));
+            return self.fields.len() - 1;
+        }
+        match own.binary_search_by(|(name, _)| name.cmp(&key)) {
+            Ok(at) => {
+                self.fields[from + at].1 = Value::Null;
+                self.note_repeat();
+                from + at
+            }
+            Err(at) => {
+                self.fields.insert(from + at, (key, Value::Null));
+                from + at
+            }
+        }
+    }
+
+    #[cold]
+    fn note_repeat(&mut self) {
+        if self.repeats.len() < MAX_REPEATS {
+            self.repeats.push(Vec::new());
+        }
+    }
+
+    /// Adds a segment to the paths of what was repeated since there were `before`.
+    fn leave(&mut self, before: usize, segment: impl Fn() -> Segment) {
+        if self.repeats.len() > before {
+            self.repeats[before..].iter_mut().for_each(|path| path.push(segment()));
+        }
+    }
+
+    /// Goes over what follows a field, to the next one or behind the object.
+    fn ends_object(&mut self) -> Result<bool, Fault> {
+        self.skip_space();
+        if self.eat(b'}') {
+            return Ok(true);
+        }
+        if !self.eat(b',') {
+            return Err(self.unexpected("',' or '}'"));
+        }
+        self.skip_space();
+        Ok(false)
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Value, Fault> {
+        let large = self.large.of(self.at);
         self.open(depth)?;
         if self.eat(b']') {
-            return Ok(());
+            return Ok(Value::Array(Vec::new().into()));
         }
+        if let Some(length) = large {
+            return self.large_array(length, depth);
+        }
+        let from = self.items.len();
         loop {
-            let repeats = self.repeats.len();
-            items.push(Value::Null);
-            let index = items.len() - 1;
-            self.value(&mut items[index], depth + 1)?;
-            if self.repeats.len() > repeats {
-                self.repeats[repeats..].iter_mut().for_each(|path| path.push(Segment::Index(index)));
-            }
-            self.skip_space();
-            if self.eat(b']') {
-                return Ok(());
-            }
-            if !self.eat(b',') {
-                return Err(self.unexpected("',' or ']'"));
+            let item = self.element(self.items.len() - from, depth)?;
+            self.items.push(item);
+            if self.ends_array()? {
+                return Ok(Value::Array(self.items.split_off(from).into()));
             }
         }
+    }
+
+    fn large_array(&mut self, length: usize, depth: usize) -> Result<Value, Fault> {
+        let mut items = Vec::with_capacity(length);
+        loop {
+            items.push(self.element(items.len(), depth)?);
+            if self.ends_array()? {
+                return Ok(Value::Array(items.into()));
+            }
+        }
+    }
+
+    fn element(&mut self, index: usize, depth: usize) -> Result<Value, Fault> {
+        let repeats = self.repeats.len();
+        let item = self.value(depth + 1)?;
+        self.leave(repeats, || Segment::Index(index));
+        Ok(item)
+    }
+
+    /// Goes over what follows an element, to the next one or behind the array.
+    fn ends_array(&mut self) -> Result<bool, Fault> {
+        self.skip_space();
+        if self.eat(b']') {
+            return Ok(true);
+        }
+        if self.eat(b',') { Ok(false) } else { Err(self.unexpected("',' or ']'")) }
     }
 
     /// Goes over an opening bracket.
@@ -137,7 +215,7 @@ impl Reader<'_> {
     }
 
     /// A key and its colon.
-    fn key(&mut self) -> Result<String, Fault> {
+    fn key(&mut self) -> Result<Text, Fault> {
         if !self.eat(b'"') {
             return Err(self.unexpected("a key"));
         }
@@ -147,14 +225,16 @@ impl Reader<'_> {
     }
 
     /// The rest of a string whose opening quote is read.
-    fn string(&mut self) -> Result<String, Fault> {
+    fn string(&mut self) -> Result<Text, Fault> {
         let end = text::plain_end(self.bytes, self.at);
         let plain = &self.text[self.at..end];
         self.at = end;
         if self.eat(b'"') {
-            return Ok(plain.to_owned());
+            return Ok(plain.into());
         }
-        self.escaped_string(plain.to_owned())
+        let mut text = self.escaped_string(plain.to_owned())?;
+        text.shrink_to_fit();
+        Ok(text.into())
     }
 
     #[cold]

@@ -1,7 +1,7 @@
 //! The writers. They recurse: a value is never deeper than [`super::MAX_DEPTH`].
 
 use super::{Layout, text};
-use crate::document::{Document, Map, Number, Value};
+use crate::document::{Document, Map, Value};
 
 /// See [`super::write_with`].
 pub(super) fn canonical(document: &Document, annotations: &[(&str, &str)]) -> (Vec<u8>, Layout) {
@@ -28,13 +28,13 @@ pub(super) fn canonical(document: &Document, annotations: &[(&str, &str)]) -> (V
 /// Metadata's first fields, in order.
 pub(super) const FIRST: [&str; 4] = ["name", "generateName", "namespace", "uid"];
 
-fn metadata(out: &mut Vec<u8>, fields: Option<&Map<String, Value>>, mut added: &[(&str, &str)]) -> Layout {
+fn metadata(out: &mut Vec<u8>, fields: Option<&Map>, mut added: &[(&str, &str)]) -> Layout {
     let mut layout = Layout { type_end: position(out), ..Layout::default() };
     out.extend_from_slice(b"\"metadata\":");
     layout.metadata = position(out);
     out.push(b'{');
     // What identifies the object comes first, as everybody expects who looks at the bytes; its uid before those that it refers to.
-    for (name, value) in FIRST.iter().filter_map(|name| fields?.get_key_value(*name)) {
+    for (name, value) in FIRST.iter().filter_map(|name| fields?.get_key_value(name)) {
         comma(out);
         field(out, name, value);
     }
@@ -63,7 +63,7 @@ fn metadata(out: &mut Vec<u8>, fields: Option<&Map<String, Value>>, mut added: &
 const ANNOTATIONS: &str = "annotations";
 
 /// The field with the object's own annotations and those that are added: where a key is in both, the added one counts.
-fn annotations(out: &mut Vec<u8>, own: Option<&Map<String, Value>>, added: &[(&str, &str)]) {
+fn annotations(out: &mut Vec<u8>, own: Option<&Map>, added: &[(&str, &str)]) {
     comma(out);
     out.extend_from_slice(b"\"annotations\":{");
     let mut added = added.iter().peekable();
@@ -174,19 +174,9 @@ fn new_line(out: &mut Vec<u8>, level: usize) {
 fn scalar(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::String(string) => text::write_string(out, string),
-        Value::Number(number) => self::number(out, number),
+        Value::Number(number) => number.write(out),
         Value::Bool(true) => out.extend_from_slice(b"true"),
         Value::Bool(false) => out.extend_from_slice(b"false"),
         _ => out.extend_from_slice(b"null"),
-    }
-}
-
-fn number(out: &mut Vec<u8>, number: &Number) {
-    if let Some(integer) = number.as_i64() {
-        out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes());
-    } else if let Some(integer) = number.as_u64() {
-        out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes());
-    } else {
-        serde_json::to_writer(out, number).expect("writing a number to memory cannot fail");
     }
 }

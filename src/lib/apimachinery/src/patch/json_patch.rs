@@ -41,7 +41,7 @@ pub fn json_patch(target: &mut Value, patch: &Value) -> Result<Vec<String>, Patc
 }
 
 struct Operation<'a> {
-    fields: Option<&'a Map<String, Value>>,
+    fields: Option<&'a Map>,
 }
 
 impl<'a> Operation<'a> {
@@ -91,7 +91,7 @@ impl Patcher<'_> {
         self.check_depth(&pointer, &value)?;
         match container(self.top, &pointer)? {
             Value::Object(map) => {
-                map.insert(pointer.key().into_owned(), value);
+                map.insert(pointer.key(), value);
             }
             Value::Array(items) => {
                 let key = pointer.key();
@@ -134,7 +134,7 @@ impl Patcher<'_> {
         self.check_depth(&pointer, value)?;
         match container(self.top, &pointer)? {
             Value::Object(map) => {
-                map.insert(pointer.key().into_owned(), value.clone());
+                map.insert(pointer.key(), value.clone());
             }
             Value::Array(items) => {
                 let slot = index(&pointer.key(), items.len()).and_then(|at| items.get_mut(at));

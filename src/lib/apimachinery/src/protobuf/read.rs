@@ -4,7 +4,7 @@ use super::special::{self, Special};
 use super::table::{Field, Kind, Message, Messages, Shape};
 use super::wire::{self, Wire};
 use super::{MAGIC, ProtobufError};
-use crate::document::{Map, Number, Value};
+use crate::document::{Array, Map, Number, Value};
 use crate::json::{self, MAX_DEPTH};
 use crate::quantity::Quantity;
 use crate::time;
@@ -35,10 +35,11 @@ impl Reader<'_> {
         }
         let mut map = Map::new();
         self.fields(message, bytes, depth, &mut map)?;
+        map.shrink_to_fit();
         Ok(Some(Value::Object(map)))
     }
 
-    fn fields(self, message: &Message, bytes: &[u8], depth: usize, map: &mut Map<String, Value>) -> Result<(), ProtobufError> {
+    fn fields(self, message: &Message, bytes: &[u8], depth: usize, map: &mut Map) -> Result<(), ProtobufError> {
         for field in wire::fields(bytes) {
             let (number, wire) = field?;
             if let Some(field) = message.field(number) {
@@ -48,11 +49,11 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn field(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map<String, Value>) -> Result<(), ProtobufError> {
+    fn field(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map) -> Result<(), ProtobufError> {
         match field.shape {
             Shape::One => {
                 if let Some(value) = self.value(field.kind, wire, depth + 1)? {
-                    map.insert(field.name.to_string(), value);
+                    map.insert(&*field.name, value);
                 }
             }
             Shape::List => self.list_element(field, wire, depth, map)?,
@@ -65,8 +66,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn list_element(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map<String, Value>) -> Result<(), ProtobufError> {
-        let slot = map.entry(&*field.name).or_insert_with(|| Value::Array(Vec::new()));
+    fn list_element(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map) -> Result<(), ProtobufError> {
+        let slot = map.entry(&*field.name).or_insert_with(|| Value::Array(Array::new()));
         let Value::Array(items) = slot else { return Err(mismatch(field)) };
         match (field.kind, wire) {
             // A packed list of numbers.
@@ -80,7 +81,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn map_entry(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map<String, Value>) -> Result<(), ProtobufError> {
+    fn map_entry(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map) -> Result<(), ProtobufError> {
         let Wire::Bytes(entry) = wire else { return Err(mismatch(field)) };
         let (mut key, mut payload) = (String::new(), None);
         for part in wire::fields(entry) {
@@ -107,8 +108,8 @@ impl Reader<'_> {
             (Kind::Int32, Wire::Varint(value)) => Value::from(value as i32),
             (Kind::Int64, Wire::Varint(value)) => Value::from(value as i64),
             (Kind::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits))?,
-            (Kind::String, Wire::Bytes(bytes)) => Value::String(wire::text(bytes)),
-            (Kind::Bytes, Wire::Bytes(bytes)) => Value::String(base64::engine::general_purpose::STANDARD.encode(bytes)),
+            (Kind::String, Wire::Bytes(bytes)) => Value::from(wire::text(bytes)),
+            (Kind::Bytes, Wire::Bytes(bytes)) => Value::from(base64::engine::general_purpose::STANDARD.encode(bytes)),
             (Kind::Message(index), Wire::Bytes(bytes)) => return self.message(index, bytes, depth),
             (Kind::Absent, _) => return Ok(None),
             _ => return Err(ProtobufError::malformed("a field of another wire type")),
@@ -118,11 +119,11 @@ impl Reader<'_> {
     fn special(self, message: &Message, bytes: &[u8], depth: usize) -> Result<Option<Value>, ProtobufError> {
         Ok(match message.special {
             Special::None => None,
-            Special::Time => time_of(bytes)?.map(|time| Value::String(time::rfc3339_seconds(time))),
-            Special::MicroTime => time_of(bytes)?.map(|time| Value::String(time::rfc3339_micros(time))),
-            Special::Duration => Some(Value::String(special::duration_text(number_of(bytes, 1)? as i64))),
+            Special::Time => time_of(bytes)?.map(|time| Value::from(time::rfc3339_seconds(time))),
+            Special::MicroTime => time_of(bytes)?.map(|time| Value::from(time::rfc3339_micros(time))),
+            Special::Duration => Some(Value::from(special::duration_text(number_of(bytes, 1)? as i64))),
             Special::IntOrString => Some(int_or_string(bytes)?),
-            Special::Quantity => Some(Value::String(quantity(bytes)?)),
+            Special::Quantity => Some(Value::from(quantity(bytes)?)),
             Special::Raw => raw(bytes, depth)?,
             Special::Strings => Some(strings(bytes, 1)?),
             Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => Some(self.schema_or(message, bytes, depth)?),
@@ -136,8 +137,8 @@ impl Reader<'_> {
         plain.fields.extend(message.fields.iter().map(|field| Field { name: field.number.to_string().into(), ..*field }));
         self.fields(&plain, bytes, depth, &mut map)?;
         let order = if message.special == Special::SchemaOrBool { ["2", "1"] } else { ["1", "2"] };
-        let found = order.iter().find_map(|number| map.remove(*number));
-        Ok(found.unwrap_or(if message.special == Special::SchemaOrBool { Value::Bool(false) } else { Value::Array(Vec::new()) }))
+        let found = order.iter().find_map(|number| map.remove(number));
+        Ok(found.unwrap_or(if message.special == Special::SchemaOrBool { Value::Bool(false) } else { Value::Array(Array::new()) }))
     }
 }
 
@@ -193,7 +194,7 @@ fn time_of(bytes: &[u8]) -> Result<Option<std::time::SystemTime>, ProtobufError>
 fn int_or_string(bytes: &[u8]) -> Result<Value, ProtobufError> {
     Ok(match number_of(bytes, 1)? {
         0 => Value::from(number_of(bytes, 2)? as i32),
-        1 => Value::String(wire::text(bytes_of(bytes, 3)?)),
+        1 => Value::from(wire::text(bytes_of(bytes, 3)?)),
         _ => return Err(ProtobufError::malformed("neither an integer nor a string")),
     })
 }
@@ -227,8 +228,8 @@ fn strings(bytes: &[u8], wanted: u32) -> Result<Value, ProtobufError> {
         if let (number, Wire::Bytes(text)) = field?
             && number == wanted
         {
-            items.push(Value::String(wire::text(text)));
+            items.push(Value::from(wire::text(text)));
         }
     }
-    Ok(Value::Array(items))
+    Ok(Value::from(items))
 }

@@ -194,7 +194,7 @@ impl Maker {
         (self.0 >> 11) % below
     }
 
-    fn object(&mut self, index: usize, depth: usize) -> Map<String, Value> {
+    fn object(&mut self, index: usize, depth: usize) -> Map {
         let mut map = Map::new();
         for field in &MESSAGES.message(index).fields {
             if let (Shape::Inline, Kind::Message(inner)) = (field.shape, field.kind) {

@@ -12,13 +12,13 @@ use base64::Engine as _;
 type Result<T> = std::result::Result<T, ProtobufError>;
 
 /// Appends a message from an object's fields, in the order of field numbers; fields that the message does not have are left out.
-pub(super) fn object(messages: &Messages, index: usize, fields: &Map<String, Value>, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn object(messages: &Messages, index: usize, fields: &Map, out: &mut Vec<u8>) -> Result<()> {
     for field in &messages.message(index).fields {
         if field.shape == Shape::Inline {
             if let Kind::Message(inner) = field.kind {
                 wire::put_nested(out, field.number, |out| object(messages, inner, fields, out))?;
             }
-        } else if let Some(value) = fields.get(&*field.name)
+        } else if let Some(value) = fields.get(&field.name)
             && !value.is_null()
         {
             self::field(messages, field, value, out)?;
@@ -122,7 +122,7 @@ fn special(messages: &Messages, message: &Message, number: u32, value: &Value, o
         }
         Special::Quantity => {
             let text = match value {
-                Value::String(text) => text.clone(),
+                Value::String(text) => text.to_string(),
                 Value::Number(number) => number.to_string(),
                 _ => return None,
             };

@@ -202,7 +202,7 @@ mod tests {
         fn agrees_with_the_selector_itself(terms in proptest::collection::vec("!?[abc]|[abc](=|!=)[012]?|[abc] (in|notin) \\([012](,[012]){0,2}\\)|[abc][<>][012]", 1..6),
             labels in proptest::collection::btree_map("[abcd]", "[0123]?", 0..4)) {
             let Ok(selector) = LabelSelector::parse(&terms.join(",")) else { return Ok(()) };
-            let labels = Value::Object(labels.into_iter().map(|(key, value)| (key, Value::String(value))).collect::<Map<_, _>>());
+            let labels = Value::Object(labels.into_iter().map(|(key, value)| (key, Value::from(value))).collect::<Map>());
             let bytes = json::to_vec(&labels);
             prop_assert_eq!(CompiledLabels::new(&selector).matches(Some(&bytes)).0, selector.matches_value(Some(&labels)), "{} {}", selector, labels);
         }

@@ -39,7 +39,7 @@ pub(super) fn parse(text: &str) -> Result<DecodedValue, DecodeError> {
 
 /// A collection that is being read, with its anchor (0 for none).
 enum Frame {
-    Mapping { map: Map<String, Value>, key: Option<Key>, anchor: usize },
+    Mapping { map: Map, key: Option<Key>, anchor: usize },
     Sequence { items: Vec<Value>, anchor: usize },
 }
 
@@ -106,8 +106,11 @@ impl<'a> Reader<'a> {
             Event::MappingStart(anchor, _) => self.open(Frame::Mapping { map: Map::new(), key: None, anchor }),
             Event::SequenceStart(anchor, _) => self.open(Frame::Sequence { items: Vec::new(), anchor }),
             Event::MappingEnd | Event::SequenceEnd => match self.stack.pop() {
-                Some(Frame::Mapping { map, anchor, .. }) => self.finish(Value::Object(map), anchor),
-                Some(Frame::Sequence { items, anchor }) => self.finish(Value::Array(items), anchor),
+                Some(Frame::Mapping { mut map, anchor, .. }) => {
+                    map.shrink_to_fit();
+                    self.finish(Value::Object(map), anchor)
+                }
+                Some(Frame::Sequence { items, anchor }) => self.finish(Value::from(items), anchor),
                 None => Err(syntax("a collection ends that did not begin")),
             },
             _ => Err(syntax("the document ends inside a collection")),
@@ -148,7 +151,7 @@ impl<'a> Reader<'a> {
         if let Some(Frame::Mapping { key: key @ None, .. }) = self.stack.last_mut() {
             let name = scalar.into_key().ok_or_else(|| syntax("a key must not be null"))?;
             *key = Some(Key::Field(name.clone()));
-            return self.remember(&Value::String(name), anchor).map(|()| None);
+            return self.remember(&Value::from(name), anchor).map(|()| None);
         }
         let value = scalar.into_value().ok_or_else(|| syntax("a number that JSON does not have"))?;
         self.finish(value, anchor)
@@ -233,7 +236,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Puts a mapping's fields, or those of a list of mappings (the first one wins), into `map`, as Go's reader does: over what is there already.
-fn merge(map: &mut Map<String, Value>, value: Value) -> Result<(), DecodeError> {
+fn merge(map: &mut Map, value: Value) -> Result<(), DecodeError> {
     match value {
         Value::Object(fields) => map.extend(fields),
         Value::Array(items) => {
@@ -251,7 +254,7 @@ fn merge(map: &mut Map<String, Value>, value: Value) -> Result<(), DecodeError> 
 
 fn alias_key(value: Value) -> Result<String, DecodeError> {
     match value {
-        Value::String(text) => Ok(text),
+        Value::String(text) => Ok(text.into()),
         Value::Bool(value) => Ok(value.to_string()),
         Value::Number(number) => Ok(number.to_string()),
         _ => Err(syntax("a key must be a scalar other than null")),

@@ -20,7 +20,7 @@ impl Scalar {
             Self::Bool(value) => Value::Bool(value),
             Self::Integer(number) => Value::Number(number),
             Self::Float(float) => Value::Number(crate::json::float(float)?),
-            Self::String(text) => Value::String(text),
+            Self::String(text) => Value::from(text),
         })
     }
 

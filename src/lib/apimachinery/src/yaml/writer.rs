@@ -21,7 +21,7 @@ pub(super) fn document(value: &Value) -> Vec<u8> {
 }
 
 /// Writes the fields, each with its indentation except a first one that follows something on its line.
-fn mapping(out: &mut Vec<u8>, map: &Map<String, Value>, level: usize, inline: bool) {
+fn mapping(out: &mut Vec<u8>, map: &Map, level: usize, inline: bool) {
     for (index, (name, value)) in map.iter().enumerate() {
         if index > 0 || !inline {
             indent(out, level);

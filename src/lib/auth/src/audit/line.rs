@@ -273,7 +273,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::{Duration, SystemTime};
 
-    fn line(plan: Plan, change: impl FnOnce(&mut Event<'_>)) -> serde_json::Value {
+    fn line(plan: Plan, change: impl FnOnce(&mut Event<'_>)) -> Value {
         let user = UserInfo { name: "a\"li\nce".into(), uid: "u".into(), groups: vec!["g".into()], extra: BTreeMap::from([("k".into(), vec!["v".into()])]) };
         let ips = ["10.0.0.1".to_owned()];
         let annotations = BTreeMap::from([("x".to_owned(), "y".to_owned())]);
@@ -303,7 +303,7 @@ mod tests {
         let mut out = Vec::new();
         write(&mut out, &event, &plan, 64 * 1024);
         assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");
-        serde_json::from_slice(&out).expect("JSON")
+        json::read_value(&out).expect("JSON")
     }
 
     fn metadata() -> Plan {
@@ -328,20 +328,20 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_as_it_was_answered() {
-        let details: &'static Value = Box::leak(Box::new(serde_json::json!({"kind": "configmaps", "name": "n"})));
+        let details: &'static Value = Box::leak(Box::new(ferrokube_apimachinery::document::json!({"kind": "configmaps", "name": "n"})));
         let line = line(metadata(), |event| {
             event.outcome = Some(Outcome { code: 403, status: "Failure", reason: "Forbidden", message: "no", details: Some(details) });
             event.constraint = "impersonate:user-info";
         });
-        let want = serde_json::json!({"metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden", "details": details, "code": 403});
+        let want = ferrokube_apimachinery::document::json!({"metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden", "details": details, "code": 403});
         assert_eq!(line["responseStatus"], want);
-        assert_eq!(line["authenticationMetadata"], serde_json::json!({"impersonationConstraint": "impersonate:user-info"}));
+        assert_eq!(line["authenticationMetadata"], ferrokube_apimachinery::document::json!({"impersonationConstraint": "impersonate:user-info"}));
     }
 
     #[test]
     fn fault_55_what_a_client_says_makes_no_line_long() {
         let long = "n".repeat(3_000_000);
-        let details: &'static Value = Box::leak(Box::new(serde_json::json!({"name": long, "kind": "configmaps"})));
+        let details: &'static Value = Box::leak(Box::new(ferrokube_apimachinery::document::json!({"name": long, "kind": "configmaps"})));
         let line = line(metadata(), |event| {
             event.object = Some(ObjectRef { resource: "configmaps", name: details["name"].as_str().expect("a name"), ..ObjectRef::default() });
             event.outcome = Some(Outcome { code: 422, message: details["name"].as_str().expect("a name"), details: Some(details), ..Outcome::default() });
@@ -360,7 +360,7 @@ mod tests {
     fn request_level_has_the_object_without_managed_fields() {
         let plan = Plan { level: Level::Request, ..metadata() };
         let line = line(plan, |_| ());
-        assert_eq!(line["requestObject"], serde_json::json!({"metadata": {"name": "n"}}));
+        assert_eq!(line["requestObject"], ferrokube_apimachinery::document::json!({"metadata": {"name": "n"}}));
     }
 
     #[test]
@@ -395,7 +395,7 @@ mod tests {
         };
         write(&mut out, &event, &plan, 64 * 1024);
         assert!(out.len() < 4_096);
-        let line: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        let line: Value = json::read_value(&out).expect("JSON");
         assert_eq!(line["annotations"]["audit.k8s.io/truncated"], "true");
     }
 }

@@ -258,7 +258,7 @@ const FIELDS: [&[&str]; 3] = [
 /// Where fields are that do not exist.
 fn unknown(document: &Document) -> Vec<String> {
     let [of_policy, of_rule, of_resources] = FIELDS;
-    let mut found: Vec<String> = document.fields().keys().filter(|key| !of_policy.contains(&key.as_str())).cloned().collect();
+    let mut found: Vec<String> = document.fields().keys().filter(|key| !of_policy.contains(&key.as_str())).map(ToString::to_string).collect();
     let strange = |value: &Value, known: &[&str], at: &str| {
         let keys = value.as_object().into_iter().flat_map(|map| map.keys()).filter(|key| !known.contains(&key.as_str()));
         keys.map(|key| format!("{at}.{key}")).collect::<Vec<_>>()

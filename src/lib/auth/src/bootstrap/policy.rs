@@ -158,7 +158,7 @@ fn binding(namespace: &str, name: &str, (role_kind, role): (&str, &str), subject
     Expected { kind, document }
 }
 
-fn subject(text: &str) -> Map<String, Value> {
+fn subject(text: &str) -> Map {
     let (kind, name) = text.split_once(':').unwrap_or_default();
     let mut subject = Map::new();
     let mut set = |field: &str, value: &str| subject.insert(field.to_owned(), Value::from(value));
@@ -223,7 +223,7 @@ mod tests {
     /// The objects that a real cluster was seen to hold (a part of them; recorded facts, see shared/registry-dump).
     #[test]
     fn as_in_a_real_cluster() {
-        let recorded: Value = serde_json::from_str(include_str!("recorded.json")).expect("JSON");
+        let recorded: Value = ferrokube_apimachinery::json::read_value(include_bytes!("recorded.json")).expect("JSON");
         let all = expected();
         for object in recorded.as_array().expect("a list") {
             let recorded = Document::from_value(object.clone()).expect("an object");

@@ -129,7 +129,7 @@ fn add_missing_keys(changed: &mut Document, path: &[&str], expected: Option<&Val
         return false;
     };
     let present = changed.get(path).and_then(Value::as_object).cloned().unwrap_or_default();
-    let missing: Map<String, Value> = expected.iter().filter(|(key, _)| !present.contains_key(*key)).map(|(key, value)| (key.clone(), value.clone())).collect();
+    let missing: Map = expected.iter().filter(|(key, _)| !present.contains_key(key)).map(|(key, value)| (key.clone(), value.clone())).collect();
     if missing.is_empty() {
         return false;
     }
@@ -207,7 +207,7 @@ mod tests {
     fn autoupdate_false_is_honored() {
         let wanted = role("system:node");
         let mut stored = wanted.clone();
-        stored.set(&["rules"], Value::Array(Vec::new()));
+        stored.set(&["rules"], Value::from(Vec::<Value>::new()));
         stored.set(&["metadata", "annotations", AUTOUPDATE], "false");
         assert_eq!(reconciled(&stored, &wanted), None);
     }
@@ -218,7 +218,7 @@ mod tests {
             expected().into_iter().find(|one| one.document.name() == "system:trace-propagator" && one.kind == Kind::ClusterRoleBinding).expect("one").document;
         let mut stored = wanted.clone();
         let mine = ferrokube_apimachinery::document::json!({"kind": "User", "name": "me", "apiGroup": "rbac.authorization.k8s.io"});
-        stored.set(&["subjects"], Value::Array(vec![mine.clone()]));
+        stored.set(&["subjects"], Value::from(vec![mine.clone()]));
         stored.remove(&["metadata", "labels"]);
         let changed = reconciled(&stored, &wanted).expect("changed");
         assert_eq!(changed.list(&["subjects"])[0], mine);

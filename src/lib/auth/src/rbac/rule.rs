@@ -47,10 +47,10 @@ impl Rule {
     pub fn to_value(&self) -> Value {
         let mut map = Map::new();
         let value = |words: &[String]| Value::Array(words.iter().map(|word| Value::from(word.as_str())).collect());
-        map.insert("verbs".into(), value(&self.verbs));
+        map.insert("verbs", value(&self.verbs));
         let optional = [("apiGroups", &self.groups), ("resources", &self.resources), ("resourceNames", &self.names), ("nonResourceURLs", &self.urls)];
         for (field, words) in optional.into_iter().filter(|(_, words)| !words.is_empty()) {
-            map.insert(field.into(), value(words));
+            map.insert(field, value(words));
         }
         Value::Object(map)
     }

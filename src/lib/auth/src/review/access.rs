@@ -128,7 +128,7 @@ fn subject(object: &Document) -> UserInfo {
     let text = |field: &str| object.str(&["spec", field]).unwrap_or_default().to_owned();
     let extra = object.get(&["spec", "extra"]).and_then(Value::as_object);
     let extra: BTreeMap<String, Vec<String>> =
-        extra.map(|extra| extra.iter().map(|(key, values)| (key.clone(), texts(Some(values)))).collect()).unwrap_or_default();
+        extra.map(|extra| extra.iter().map(|(key, values)| (key.to_string(), texts(Some(values)))).collect()).unwrap_or_default();
     UserInfo { name: text("user"), uid: text("uid"), groups: texts(object.get(&["spec", "groups"])), extra }
 }
 

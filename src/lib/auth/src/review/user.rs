@@ -8,14 +8,14 @@ pub(super) fn to_value(user: &UserInfo) -> Value {
     let mut map = Map::new();
     for (field, text) in [("username", &user.name), ("uid", &user.uid)] {
         if !text.is_empty() {
-            map.insert(field.into(), Value::from(text.as_str()));
+            map.insert(field, Value::from(text.as_str()));
         }
     }
     if !user.groups.is_empty() {
-        map.insert("groups".into(), json!(user.groups));
+        map.insert("groups", json!(user.groups));
     }
     if !user.extra.is_empty() {
-        map.insert("extra".into(), json!(user.extra));
+        map.insert("extra", json!(user.extra));
     }
     Value::Object(map)
 }

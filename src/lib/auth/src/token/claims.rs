@@ -129,7 +129,7 @@ fn optional(value: Option<&Value>) -> Option<Option<Reference>> {
 
 fn audiences(value: &Value) -> Option<Vec<String>> {
     let audiences: Vec<String> = match value {
-        Value::String(one) => vec![one.clone()],
+        Value::String(one) => vec![one.to_string()],
         Value::Array(several) if several.len() <= MAX_AUDIENCES => several.iter().map(|one| one.as_str().map(str::to_owned)).collect::<Option<_>>()?,
         _ => return None,
     };

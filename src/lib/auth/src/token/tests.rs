@@ -66,7 +66,7 @@ impl Fixture {
     fn forged_with_header(&self, header: impl FnOnce(&mut Document), claims: impl FnOnce(&mut Document)) -> String {
         let token = self.token(json!({}));
         let mut parts = token.split('.').map(|part| URL_SAFE_NO_PAD.decode(part).expect("base64"));
-        let mut read = || Document::from_value(serde_json::from_slice(&parts.next().expect("a part")).expect("JSON")).expect("an object");
+        let mut read = || Document::from_value(ferrokube_apimachinery::json::read_value(&parts.next().expect("a part")).expect("JSON")).expect("an object");
         let (mut new_header, mut new_claims) = (read(), read());
         header(&mut new_header);
         claims(&mut new_claims);
@@ -269,7 +269,7 @@ async fn fault_51_rotated_keys() {
     fixture.tokens.replace_keys(both);
     let new = fixture.token(json!({}));
     assert!(fixture.is_valid(&old) && fixture.is_valid(&new));
-    let keys: Value = serde_json::from_slice(&fixture.tokens.jwks()).expect("JSON");
+    let keys: Value = ferrokube_apimachinery::json::read_value(&fixture.tokens.jwks()).expect("JSON");
     assert_eq!(keys["keys"].as_array().expect("keys").len(), 2);
     fixture.tokens.replace_keys(TokenKeys::from_pem(new_key.serialize_pem().as_bytes(), &[]).expect("keys"));
     assert!(!fixture.is_valid(&old), "also though it was verified before");
@@ -279,10 +279,10 @@ async fn fault_51_rotated_keys() {
 #[tokio::test]
 async fn discovery() {
     let fixture = Fixture::new().await;
-    let document: Value = serde_json::from_slice(&fixture.tokens.discovery_document()).expect("JSON");
+    let document: Value = ferrokube_apimachinery::json::read_value(&fixture.tokens.discovery_document()).expect("JSON");
     assert_eq!(document["issuer"], API);
     assert_eq!(document["jwks_uri"], format!("{API}/openid/v1/jwks"));
-    let keys: Value = serde_json::from_slice(&fixture.tokens.jwks()).expect("JSON");
+    let keys: Value = ferrokube_apimachinery::json::read_value(&fixture.tokens.jwks()).expect("JSON");
     let point = [URL_SAFE_NO_PAD.decode(keys["keys"][0]["x"].as_str().expect("x")), URL_SAFE_NO_PAD.decode(keys["keys"][0]["y"].as_str().expect("y"))];
     let der = KeyPair::from_pem(&fixture.pem).expect("key").der_bytes().to_vec();
     assert_eq!(der[1..], point.map(|half| half.expect("base64")).concat());

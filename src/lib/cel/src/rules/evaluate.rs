@@ -4,7 +4,7 @@ use super::{Branch, Rule};
 use crate::cost::Meter;
 use crate::machine::Failure;
 use crate::value::{Shape, Value};
-use ferrokube_apimachinery::document::{Document, Map as JsonMap, Value as Json};
+use ferrokube_apimachinery::document::{Array, Document, Map as JsonMap, Value as Json};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_apimachinery::work;
 use ferrokube_schema::validate::is_unchanged;
@@ -100,12 +100,12 @@ impl Evaluation {
         }
     }
 
-    fn object(&mut self, branch: &Branch, schema: &Schema, (map, old, unchanged): Pair<'_, JsonMap<String, Json>>, path: &str) {
+    fn object(&mut self, branch: &Branch, schema: &Schema, (map, old, unchanged): Pair<'_, JsonMap>, path: &str) {
         let before = |name: &str| old.and_then(|old| old.get(name)).filter(|old| !old.is_null());
         // What is new in an object that has an old value did change.
         let same_above = unchanged && old.is_none();
         for (name, below) in &branch.properties {
-            if let (Some(value), Some(property)) = (map.get(&**name), schema.properties.get(name)) {
+            if let (Some(value), Some(property)) = (map.get(name), schema.properties.get(name)) {
                 self.node(below, &property.schema, (value, before(name), same_above), &join(path, name));
             }
         }
@@ -118,7 +118,7 @@ impl Evaluation {
 
     fn list(&mut self, branch: &Branch, schema: &Schema, (items, old, unchanged): (&[Json], Option<&Json>, bool), path: &str) {
         let (Some(below), Some(node)) = (&branch.items, schema.items.as_deref()) else { return };
-        let before = old.and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+        let before = old.and_then(Json::as_array).map_or(&[][..], Array::as_slice);
         let mut places = None;
         for (index, value) in items.iter().enumerate() {
             let old = match &schema.list_type {

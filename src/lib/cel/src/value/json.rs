@@ -156,7 +156,7 @@ fn string<'a>(text: &'a str, shape: Shape<'a>) -> Value<'a> {
 }
 
 /// A declared field of an object, or an entry of a map.
-pub(crate) fn field<'a>(map: &'a JsonMap<String, Json>, shape: Shape<'a>, field: &Field) -> Option<Value<'a>> {
+pub(crate) fn field<'a>(map: &'a JsonMap, shape: Shape<'a>, field: &Field) -> Option<Value<'a>> {
     match shape {
         Shape::Node(schema, _) if schema.additional.is_none() => entry(map, shape, &field.real),
         _ => entry(map, shape, &field.given),
@@ -164,7 +164,7 @@ pub(crate) fn field<'a>(map: &'a JsonMap<String, Json>, shape: Shape<'a>, field:
 }
 
 /// An entry by its name in the object. What is null in an object with declared fields is absent.
-pub(crate) fn entry<'a>(map: &'a JsonMap<String, Json>, shape: Shape<'a>, name: &str) -> Option<Value<'a>> {
+pub(crate) fn entry<'a>(map: &'a JsonMap, shape: Shape<'a>, name: &str) -> Option<Value<'a>> {
     let value = map.get(name)?;
     match shape {
         Shape::Free => Some(view(value, Shape::Free)),

@@ -6,7 +6,7 @@ use super::rules::VersionRules;
 use super::scale::{self, Paths, Scale};
 use super::webhook::Webhook;
 use super::{group, plural, text};
-use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::document::{Array, Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_registry::Catalog;
@@ -171,7 +171,7 @@ fn columns(version: &Value) -> Arc<[Column]> {
     };
     let age = json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "When the object was created."}]);
     let given = version.get("additionalPrinterColumns").filter(|columns| columns.as_array().is_some_and(|columns| !columns.is_empty())).unwrap_or(&age);
-    let given = given.as_array().map_or(&[][..], Vec::as_slice).iter().map(|column| Column {
+    let given = given.as_array().map_or(&[][..], Array::as_slice).iter().map(|column| Column {
         name: text(column, "name").into(),
         kind: text(column, "type").into(),
         format: text(column, "format").into(),

@@ -1,6 +1,6 @@
 //! `ConversionReview`: what a conversion webhook is asked, and whether its answer is a conversion of what it was given.
 
-use ferrokube_apimachinery::document::{Document, Map, Value, json};
+use ferrokube_apimachinery::document::{Document, Map, Text, Value, json};
 use ferrokube_apimachinery::name;
 
 /// One call.
@@ -66,14 +66,14 @@ fn one(api_version: &str, given: &Document, object: Value) -> Result<Document, S
 }
 
 /// The metadata that was given, with the labels and annotations of the answer.
-fn metadata(given: &Document, mut theirs: Map<String, Value>) -> Result<Value, String> {
+fn metadata(given: &Document, mut theirs: Map) -> Result<Value, String> {
     let mut ours = given.get(&["metadata"]).and_then(Value::as_object).cloned().unwrap_or_default();
     for field in ["labels", "annotations"] {
         let Some(entries) = theirs.remove(field).filter(|entries| !entries.is_null()) else {
             ours.remove(field);
             continue;
         };
-        let sound = |(key, value): (&String, &Value)| {
+        let sound = |(key, value): (&Text, &Value)| {
             let value = value.as_str()?;
             let key_fits = name::qualified_name(if field == "labels" { key.clone() } else { key.to_lowercase() }.as_str()).is_empty();
             (key_fits && (field == "annotations" || name::label_value(value).is_empty())).then_some(())

@@ -386,7 +386,7 @@ mod tests {
             let (pieces, entries) = (Pieces::default(), entries(count));
             for (seconds, age) in [(5, "5s"), (6, "6s"), (3600, "60m")] {
                 let bytes = table(&served, &pieces, &entries, (Include::Metadata, seconds));
-                let value: Value = serde_json::from_slice(&bytes).unwrap();
+                let value: Value = json_codec::read_value(&bytes).unwrap();
                 let rows = value["rows"].as_array().unwrap();
                 assert_eq!(rows.len() as u64, count);
                 for (n, row) in rows.iter().enumerate() {
@@ -417,7 +417,7 @@ mod tests {
         let (served, pieces, entries) = (served(), Pieces::default(), entries(100));
         for _ in 0..2 {
             for (include, kind) in [(Include::None, None), (Include::Metadata, Some("PartialObjectMetadata")), (Include::Object, Some("ConfigMap"))] {
-                let value: Value = serde_json::from_slice(&table(&served, &pieces, &entries, (include, 5))).unwrap();
+                let value: Value = json_codec::read_value(&table(&served, &pieces, &entries, (include, 5))).unwrap();
                 assert_eq!(value["rows"][50]["object"]["kind"].as_str(), kind);
             }
         }

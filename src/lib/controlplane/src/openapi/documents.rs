@@ -65,7 +65,7 @@ pub(super) fn name_of(definition: &Definition, index: usize) -> String {
     schema.name.as_deref().map_or_else(|| format!("{}.{}.{}", definition.group, definition.versions[index].name, definition.kind), str::to_owned)
 }
 
-fn add_schemas(definition: &Definition, index: usize, dialect: Dialect, into: &mut Map<String, Value>) {
+fn add_schemas(definition: &Definition, index: usize, dialect: Dialect, into: &mut Map) {
     let version = &definition.versions[index];
     match dialect {
         Dialect::V3 => openapi::components_v3(&version.schema, into),

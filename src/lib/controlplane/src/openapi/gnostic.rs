@@ -333,7 +333,7 @@ fn v3_plain_schema(out: &mut Message, schema: &Value, depth: u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use ferrokube_apimachinery::document::json;
 
     #[test]
     fn a_small_document_has_the_published_numbers() {

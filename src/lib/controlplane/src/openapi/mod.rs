@@ -136,7 +136,7 @@ impl OpenApi {
                 let url = format!("/openapi/v3/{path}?hash={}", made.hash);
                 (path, json!({"serverRelativeURL": url}))
             });
-            all.collect::<Map<String, Value>>()
+            all.collect::<Map>()
         })
         .await?;
         let bytes = codec::to_vec(&json!({"paths": paths}));

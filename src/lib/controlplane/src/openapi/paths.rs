@@ -67,7 +67,7 @@ struct Path<'a> {
 }
 
 /// Adds a resource's paths.
-pub(super) fn add(definition: &Definition, index: usize, dialect: Dialect, into: &mut Map<String, Value>) {
+pub(super) fn add(definition: &Definition, index: usize, dialect: Dialect, into: &mut Map) {
     let version = &definition.versions[index];
     let base = format!("/{}", key(&definition.group, &version.name));
     let namespaced = definition.scope == Scope::Namespaced;
@@ -95,8 +95,8 @@ pub(super) fn add(definition: &Definition, index: usize, dialect: Dialect, into:
 }
 
 impl Path<'_> {
-    fn add(&self, operations: &[Operation], verbs: Verbs, into: &mut Map<String, Value>) {
-        let mut item: Map<String, Value> =
+    fn add(&self, operations: &[Operation], verbs: Verbs, into: &mut Map) {
+        let mut item: Map =
             operations.iter().filter(|operation| verbs.has(operation.verb)).map(|operation| (operation.method.to_owned(), self.operation(operation))).collect();
         if item.is_empty() {
             return;
@@ -104,7 +104,7 @@ impl Path<'_> {
         let in_path = ["namespace", "name"].into_iter().filter(|name| self.text.contains(&format!("{{{name}}}")));
         let mut parameters: Vec<Value> = in_path.map(|name| self.parameter(name, "path")).collect();
         parameters.push(self.parameter("pretty", "query"));
-        item.insert("parameters".to_owned(), Value::Array(parameters));
+        item.insert("parameters".to_owned(), Value::from(parameters));
         into.insert(self.text.clone(), Value::Object(item));
     }
 
@@ -133,7 +133,7 @@ impl Path<'_> {
             out["schemes"] = json!(["https"]);
         }
         if !parameters.is_empty() {
-            out["parameters"] = Value::Array(parameters);
+            out["parameters"] = Value::from(parameters);
         }
         out
     }

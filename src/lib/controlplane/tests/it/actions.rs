@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_auth::audit::{AuditLog, Config, Policy};
 use ferrokube_registry::catalog::VirtualFuture;
 use ferrokube_registry::{RequestContext, Target, Virtual};
-use serde_json::json;
+use ferrokube_apimachinery::document::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +23,7 @@ impl Virtual for Tokens {
 }
 
 /// A definition with every subresource there is.
-fn widgets() -> serde_json::Value {
+fn widgets() -> ferrokube_apimachinery::document::Value {
     let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": open, "subresources": {"status": {}, "scale": scale}});

@@ -1,7 +1,7 @@
 //! Custom objects, as a real server answers about them.
 
 use crate::support::{Answer, Server};
-use serde_json::{Value, json};
+use ferrokube_apimachinery::document::{Value, json};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";

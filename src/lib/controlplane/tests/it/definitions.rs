@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions over their life: names, status, deletion. What others' definitions say and do never harms one.
 
 use crate::support::{Answer, Server};
-use serde_json::{Value, json};
+use ferrokube_apimachinery::document::{Value, json};
 use std::time::Duration;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -1,7 +1,7 @@
 //! Discovery, OpenAPI, version.
 
 use crate::support::Server;
-use serde_json::{Value, json};
+use ferrokube_apimachinery::document::{Value, json};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 

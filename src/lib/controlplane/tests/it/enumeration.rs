@@ -3,12 +3,12 @@
 
 use crate::support::{Answer, Server, subject};
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::{Access, Authorizer, Decision};
 use ferrokube_controlplane::{Answer as Answering, Route, RouteRequest};
 use ferrokube_registry::catalog::VirtualFuture;
 use ferrokube_registry::{Operation, RequestContext, Target, Virtual};
 use http_body_util::BodyExt;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -233,7 +233,8 @@ impl World {
         let depth = ["collection", "object", "subresource"][usize::from(!name.is_empty()) + usize::from(!subresource.is_empty())];
         *self.reached.entry(format!("{} {depth}", asked.verb)).or_default() += 1;
         let root = ROOTS.iter().find(|root| root.plural == plural && format!("/{}", root.api_version()).ends_with(group_version)).expect(what);
-        let answered: Vec<Value> = serde_json::Deserializer::from_slice(&answer.bytes).into_iter().collect::<Result<_, _>>().expect(what);
+        let read = |one: &serde_json::value::RawValue| ferrokube_apimachinery::json::read_value(one.get().as_bytes()).expect(what);
+        let answered: Vec<Value> = serde_json::Deserializer::from_slice(&answer.bytes).into_iter().map(|one| read(one.expect(what))).collect();
         let object = |object: &Value, typed: bool| {
             assert!(!typed || object["kind"] == root.kind || object["kind"] == "Scale" || !subresource.is_empty(), "{what}");
             if root.namespaced && !namespace.is_empty() {

@@ -2,9 +2,9 @@
 
 use crate::support::{Answer, CONFIGMAPS, Server};
 use bytes::Bytes;
+use ferrokube_apimachinery::document::json;
 use ferrokube_controlplane::Limits;
 use ferrokube_serve::{Body, Peer};
-use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Lists, Tables, compression.
 
 use crate::support::{CONFIGMAPS, Server};
-use serde_json::{Value, json};
+use ferrokube_apimachinery::document::{Value, json};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 

@@ -1,7 +1,7 @@
 //! One object: forms, views, methods, options.
 
 use crate::support::{CONFIGMAPS, Server};
-use serde_json::json;
+use ferrokube_apimachinery::document::json;
 
 #[tokio::test]
 async fn an_object_in_every_form_is_the_same() {

@@ -10,7 +10,7 @@ use ferrokube_serve::Response;
 use ferrokube_storage::{Config, Store};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
-use serde_json::Value;
+use ferrokube_apimachinery::document::Value;
 use std::sync::{Arc, Mutex};
 
 /// Lets everything through, and remembers the ids of each write.
@@ -165,7 +165,7 @@ impl Server {
 
     /// A configmap in namespace `default`.
     pub(crate) async fn configmap(&self, name: &str) -> Answer {
-        self.post(CONFIGMAPS, &serde_json::json!({"metadata": {"name": name, "labels": {"n": name}}, "data": {"k": "v"}})).await
+        self.post(CONFIGMAPS, &ferrokube_apimachinery::document::json!({"metadata": {"name": name, "labels": {"n": name}}, "data": {"k": "v"}})).await
     }
 }
 
@@ -187,7 +187,7 @@ impl Answer {
     }
 
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {:?}", self.text()))
+        ferrokube_apimachinery::json::read_value(&self.bytes).unwrap_or_else(|error| panic!("{error}: {:?}", self.text()))
     }
 
     pub(crate) fn text(&self) -> String {

@@ -3,7 +3,7 @@
 use crate::support::{CONFIGMAPS, Server};
 use ferrokube_serve::Body;
 use http_body_util::BodyExt;
-use serde_json::{Value, json};
+use ferrokube_apimachinery::document::{Value, json};
 use std::time::Duration;
 
 /// The lines of a watch as they come.
@@ -29,7 +29,7 @@ impl Lines {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                return Some(serde_json::from_slice(&line).unwrap());
+                return Some(ferrokube_apimachinery::json::read_value(&line).unwrap());
             }
             let frame = self.frame().await?;
             self.buffer.extend_from_slice(&frame);

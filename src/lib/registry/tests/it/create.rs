@@ -64,7 +64,7 @@ async fn names_are_generated_and_collisions_tried_again() {
 async fn metadata_rules() {
     let server = Server::new();
     let uid = "11111111-2222-3333-4444-555555555555";
-    let owner = |change: serde_json::Value| {
+    let owner = |change: ferrokube_apimachinery::document::Value| {
         let mut owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
         owner.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
         json!({"ownerReferences": [owner]})

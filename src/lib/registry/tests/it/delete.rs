@@ -9,7 +9,7 @@ fn policy(policy: &str) -> DeleteOptions {
     DeleteOptions { propagation: Some(policy.to_owned()), ..DeleteOptions::default() }
 }
 
-fn held(name: &str) -> serde_json::Value {
+fn held(name: &str) -> ferrokube_apimachinery::document::Value {
     json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}, "data": {"k": "v"}})
 }
 

@@ -60,7 +60,7 @@ impl Virtual for Count {
 
     fn inject(&self, _target: &Target, projection: &Document, object: &mut Document) -> Result<(), Failure> {
         let count = projection.get(&["spec", "count"]).and_then(|count| count.as_u64()).ok_or_else(|| Failure::bad_request("no count"))?;
-        object.set(&["data"], (0..count).map(|n| (n.to_string(), json!("v"))).collect::<serde_json::Map<_, _>>());
+        object.set(&["data"], (0..count).map(|n| (n.to_string(), json!("v"))).collect::<ferrokube_apimachinery::document::Map>());
         Ok(())
     }
 }

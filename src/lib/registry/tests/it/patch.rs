@@ -10,7 +10,7 @@ async fn server() -> Server {
     server
 }
 
-fn operations(list: serde_json::Value) -> Patch {
+fn operations(list: ferrokube_apimachinery::document::Value) -> Patch {
     Patch::Json(list, Vec::new())
 }
 
@@ -83,7 +83,7 @@ fn by(manager: &str) -> WriteOptions {
 #[tokio::test]
 async fn apply_creates_owns_and_conflicts() {
     let server = Server::new();
-    let apply = |value: serde_json::Value| Patch::Apply(body(value));
+    let apply = |value: ferrokube_apimachinery::document::Value| Patch::Apply(body(value));
     let object = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": value}});
     refused(&server.patch(CONFIGMAPS, "a", apply(object("v"))).await, "Invalid", &["Required fieldManager"]);
     let target = server.target(CONFIGMAPS, "a");

@@ -137,7 +137,7 @@ fn paths_lead_somewhere() {
 
 #[test]
 fn selectable_fields_are_few_and_scalar() {
-    let mut fields: Map<String, Value> = (0..10).map(|index| (format!("f{index}"), json!({"type": "string"}))).collect();
+    let mut fields: Map = (0..10).map(|index| (format!("f{index}"), json!({"type": "string"}))).collect();
     fields.insert("l".to_owned(), json!({"type": "array", "items": {"type": "string"}}));
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}});
     let select = |paths: &[&str], errors: Errors<'_>| {

@@ -42,7 +42,7 @@ pub(super) fn refresh(object: &mut Document, applied: &Document, skip: &Skip<'_>
     let Some(Value::Object(annotations)) = object.get_mut(&["metadata", "annotations"]) else {
         return;
     };
-    annotations.insert(ANNOTATION.to_owned(), Value::String(format!("{}\n", applied.into_value())));
+    annotations.insert(ANNOTATION.to_owned(), Value::from(format!("{}\n", applied.into_value())));
     let size: usize = annotations.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
     if size > MAX_ANNOTATIONS {
         annotations.remove(ANNOTATION);

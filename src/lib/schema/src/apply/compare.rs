@@ -7,7 +7,7 @@ use super::element;
 use super::set::{Fields, assemble, insert, unite};
 use super::skip::Skip;
 use crate::schema::{Kind, ListType, MAX_WALK, MapType, Schema};
-use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::document::{Array, Map, Value};
 use ferrokube_apimachinery::work;
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ struct Change {
 }
 
 /// Compares two objects from their roots.
-pub(super) fn compare(schema: &Schema, old: &Map<String, Value>, new: &Map<String, Value>, skip: &Skip<'_>) -> Difference {
+pub(super) fn compare(schema: &Schema, old: &Map, new: &Map, skip: &Skip<'_>) -> Difference {
     let mut out = Difference::default();
     maps(Some(schema), Some(old), Some(new), skip, 0, &mut out);
     out
@@ -97,7 +97,7 @@ fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
     };
     match (old, new) {
         (Value::Object(left), Value::Object(right)) => {
-            let keys = left.keys().chain(right.keys().filter(|key| !left.contains_key(*key)));
+            let keys = left.keys().chain(right.keys().filter(|key| !left.contains_key(key)));
             keys.into_iter().all(|key| match (field_of(Some(schema), left, key), field_of(Some(schema), right, key)) {
                 (Some(left), Some(right)) => same(schema.child(key), left, right),
                 (left, right) => left.is_none() && right.is_none(),
@@ -123,7 +123,7 @@ fn same_but_for_floats(old: &Value, new: &Value) -> bool {
 }
 
 /// A field's value, or what stands for it.
-fn field_of<'a>(schema: Option<&Schema>, map: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+fn field_of<'a>(schema: Option<&Schema>, map: &'a Map, name: &str) -> Option<&'a Value> {
     map.get(name).or_else(|| schema?.properties.get(name)?.absent())
 }
 
@@ -137,7 +137,7 @@ fn branch(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, ski
     let (old, new) = (old.filter(|old| shown(Some(old))), new.filter(|new| shown(Some(new))));
     let (left, right) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
     let has_always = schema.is_some_and(|schema| !schema.always().is_empty());
-    let empty = |map: Option<&Map<String, Value>>| map.is_none_or(|map| map.is_empty() && !has_always);
+    let empty = |map: Option<&Map>| map.is_none_or(|map| map.is_empty() && !has_always);
     if empty(left) && empty(right) {
         return leaf(schema, old, new);
     }
@@ -148,7 +148,7 @@ fn branch(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, ski
     Change { written: assemble(member(old.is_none()), below.written), removed: assemble(member(new.is_none()), below.removed) }
 }
 
-fn maps(schema: Option<&Schema>, old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>, skip: &Skip<'_>, depth: usize, out: &mut Difference) {
+fn maps(schema: Option<&Schema>, old: Option<&Map>, new: Option<&Map>, skip: &Skip<'_>, depth: usize, out: &mut Difference) {
     work::count(old.map_or(0, Map::len) + new.map_or(0, Map::len));
     let mut field = |name: &str| {
         if skip.has(name) {
@@ -171,7 +171,7 @@ fn maps(schema: Option<&Schema>, old: Option<&Map<String, Value>>, new: Option<&
         old.keys().for_each(|name| field(name));
     }
     if let Some(new) = new {
-        new.keys().filter(|name| old.is_none_or(|old| !old.contains_key(*name))).for_each(|name| field(name));
+        new.keys().filter(|name| old.is_none_or(|old| !old.contains_key(name))).for_each(|name| field(name));
     }
     // Fields that are always written and absent from a map that only one side has.
     if old.is_some() != new.is_some()
@@ -188,7 +188,7 @@ type Items<'a> = HashMap<String, Vec<&'a Value>>;
 
 fn index<'a>(schema: &Schema, list: Option<&'a Value>, order: &mut Vec<String>) -> Result<Items<'a>, String> {
     let mut items = Items::new();
-    for value in list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice) {
+    for value in list.and_then(Value::as_array).map_or(&[][..], Array::as_slice) {
         let element = element::item(schema, value)?;
         match items.get_mut(&element) {
             Some(all) => all.push(value),
@@ -203,7 +203,7 @@ fn index<'a>(schema: &Schema, list: Option<&'a Value>, order: &mut Vec<String>) 
 
 /// A set or keyed list. One with items that cannot be named is compared as one value.
 fn lists(schema: &Schema, old: Option<&Value>, new: Option<&Value>, depth: usize) -> Change {
-    let empty = |list: Option<&Value>| list.and_then(Value::as_array).is_none_or(Vec::is_empty);
+    let empty = |list: Option<&Value>| list.and_then(Value::as_array).is_none_or(|list| list.is_empty());
     if (empty(old) && empty(new)) || old == new {
         return leaf(Some(schema), old, new);
     }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 ///
 /// # Errors
 /// The first field that does not fit, and why.
-pub(super) fn check(schema: &Schema, object: &Map<String, Value>) -> Result<(), String> {
+pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
     fields(schema, object, &Place { type_meta: true, open: false, depth: 0 })
 }
 
@@ -34,7 +34,7 @@ fn is_undeclared(schema: &Schema) -> bool {
     !schema.native && schema.kind == Kind::Object && schema.properties.is_empty() && schema.additional.is_none()
 }
 
-fn fields(schema: &Schema, object: &Map<String, Value>, place: &Place) -> Result<(), String> {
+fn fields(schema: &Schema, object: &Map, place: &Place) -> Result<(), String> {
     for (name, child) in object {
         let result = match schema.child(name) {
             // Of what is native all is declared.

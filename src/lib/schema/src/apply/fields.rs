@@ -7,7 +7,7 @@ use crate::schema::{Kind, ListType, MAX_WALK, MapType, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
 
 /// The set of an object's fields.
-pub(super) fn of(schema: &Schema, object: &Map<String, Value>, skip: &Skip<'_>) -> Fields {
+pub(super) fn of(schema: &Schema, object: &Map, skip: &Skip<'_>) -> Fields {
     map(Some(schema), object, skip, 0)
 }
 
@@ -46,7 +46,7 @@ fn value(schema: Option<&Schema>, value: &Value, skip: &Skip<'_>, depth: usize) 
     }
 }
 
-fn map(schema: Option<&Schema>, fields: &Map<String, Value>, skip: &Skip<'_>, depth: usize) -> Fields {
+fn map(schema: Option<&Schema>, fields: &Map, skip: &Skip<'_>, depth: usize) -> Fields {
     let mut out = Fields::new();
     for (name, child) in fields {
         let below = skip.below(name);

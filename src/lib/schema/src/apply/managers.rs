@@ -4,7 +4,7 @@ use super::element;
 use super::set::{self, Fields, unite};
 use super::{Manager, Operation};
 use crate::schema::Schema;
-use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::document::{Array, Document, Map, Value};
 use ferrokube_apimachinery::{time, work};
 use std::collections::HashMap;
 
@@ -80,7 +80,7 @@ impl Entry {
             return None;
         };
         let mut text = |field: &str| match map.remove(field) {
-            Some(Value::String(text)) => text,
+            Some(Value::String(text)) => text.into(),
             _ => String::new(),
         };
         let operation = match text("operation").as_str() {
@@ -115,7 +115,7 @@ impl Entry {
             ("subresource", self.subresource),
         ];
         for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-            map.insert(field.to_owned(), Value::String(text));
+            map.insert(field.to_owned(), Value::from(text));
         }
         map.insert("fieldsV1".to_owned(), Value::Object(self.fields));
         Value::Object(map)
@@ -143,7 +143,7 @@ fn normalize(fields: Fields) -> Option<Fields> {
 }
 
 /// All entries of a list, also those of nothing; `None` when any of them is malformed. Of entries with the same key the last one counts.
-fn read_all(list: Vec<Value>, trusted: bool) -> Option<Vec<Entry>> {
+fn read_all(list: Array, trusted: bool) -> Option<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::with_capacity(list.len());
     let mut places: HashMap<String, usize> = HashMap::new();
     for value in list {

@@ -8,11 +8,11 @@ use ferrokube_apimachinery::work;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Merges the applied fields into the live ones. Fields that nobody owns are taken over too unless they are null; the trace annotations never are.
-pub(super) fn merge(schema: &Schema, live: &mut Map<String, Value>, applied: &Map<String, Value>, skip: &Skip<'_>) {
+pub(super) fn merge(schema: &Schema, live: &mut Map, applied: &Map, skip: &Skip<'_>) {
     maps(Some(schema), live, applied, skip, 0);
 }
 
-fn maps(schema: Option<&Schema>, live: &mut Map<String, Value>, applied: &Map<String, Value>, skip: &Skip<'_>, depth: usize) {
+fn maps(schema: Option<&Schema>, live: &mut Map, applied: &Map, skip: &Skip<'_>, depth: usize) {
     for (name, value) in applied {
         let below = skip.below(name);
         let server_owned = skip.has(name) && (value.is_null() || name.starts_with("trace.kubernetes.io/"));
@@ -41,7 +41,7 @@ fn values(schema: Option<&Schema>, live: &mut Value, applied: &Value, skip: &Ski
         (Value::Object(own), Value::Null, _) if granular && typed.is_none_or(|schema| schema.kind == Kind::Object) && !own.is_empty() => {}
         (Value::Array(own), Value::Null, Some(schema)) if schema.list_type != ListType::Atomic && !own.is_empty() => {}
         (Value::Array(own), Value::Array(items), Some(schema)) if schema.list_type != ListType::Atomic => {
-            *own = lists(schema, std::mem::take(own), items, depth);
+            *own = lists(schema, std::mem::take(own).into(), items, depth).into();
         }
         _ => live.clone_from(applied),
     }

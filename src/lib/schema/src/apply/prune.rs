@@ -10,7 +10,7 @@ use ferrokube_apimachinery::document::{Map, Value};
 /// Prunes the merged object: `last` is what the manager applied before, `managed` what all managers own now (the new set of this one included).
 ///
 /// Three steps, as upstream: everything of `last` goes; what anyone owns comes back; what was not in `last` comes back.
-pub(super) fn prune(schema: &Schema, merged: &mut Map<String, Value>, last: &Fields, managed: &Fields) {
+pub(super) fn prune(schema: &Schema, merged: &mut Map, last: &Fields, managed: &Fields) {
     let nothing = Skip::default();
     let last = with_named(Some(schema), last);
     let all = with_named(Some(schema), &fields::of(schema, merged, &nothing));
@@ -43,7 +43,7 @@ fn with_named(schema: Option<&Schema>, set: &Fields) -> Fields {
 }
 
 /// Removes members with everything below them. A map or list that loses its last item becomes null, which still differs from its absence.
-fn remove_fields(schema: Option<&Schema>, object: &mut Map<String, Value>, set: &Fields) {
+fn remove_fields(schema: Option<&Schema>, object: &mut Map, set: &Fields) {
     if set.is_empty() {
         return;
     }
@@ -69,7 +69,7 @@ fn remove(schema: Option<&Schema>, value: &mut Value, set: &Fields) {
             let Some(schema) = schema else {
                 return;
             };
-            items.retain_mut(|item| {
+            items.as_vec().retain_mut(|item| {
                 let Some(node) = element::item(schema, item).ok().and_then(|element| set.get(&element)).map(set::node) else {
                     return true;
                 };

@@ -3,11 +3,11 @@
 //! A node maps path elements (`f:name`, `k:{"name":"a"}`, `v:"x"`, `i:0`) to nodes. A node without children is a member; one with children is a
 //! member if it also has the key `.`. The root is no member.
 
-use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::document::{Map, Text, Value};
 use std::sync::LazyLock;
 
 /// A node of a set, or a whole set.
-pub(super) type Fields = Map<String, Value>;
+pub(super) type Fields = Map;
 
 /// What marks a node with children as a member.
 const MEMBER: &str = ".";
@@ -24,7 +24,7 @@ pub(super) fn is_member(node: &Fields) -> bool {
 }
 
 /// The children of a node, by path element.
-pub(super) fn children(node: &Fields) -> impl Iterator<Item = (&String, &Fields)> {
+pub(super) fn children(node: &Fields) -> impl Iterator<Item = (&Text, &Fields)> {
     node.iter().filter(|(element, _)| *element != MEMBER).map(|(element, value)| (element, self::node(value)))
 }
 
@@ -37,7 +37,7 @@ pub(super) fn assemble(member: bool, mut children: Fields) -> Option<Fields> {
     (member || !children.is_empty()).then_some(children)
 }
 
-pub(super) fn insert(into: &mut Fields, element: String, node: Option<Fields>) {
+pub(super) fn insert(into: &mut Fields, element: impl Into<Text>, node: Option<Fields>) {
     if let Some(node) = node {
         into.insert(element, Value::Object(node));
     }

@@ -1,6 +1,7 @@
 //! Fields that nobody owns: the server's own metadata, the trace annotations, and what a definition resets.
 
 use super::ResetFields;
+use ferrokube_apimachinery::document::Text;
 
 /// The product's own annotations: stamped on every write, so that owning them would make every write a change of ownership.
 const TRACE: [&str; 3] = ["trace.kubernetes.io/trace-id", "trace.kubernetes.io/span-id", "trace.kubernetes.io/initial-trace-id"];
@@ -66,7 +67,7 @@ impl<'a> Skip<'a> {
     }
 
     /// Whether a map is only there because of fields that are left out (annotations that hold nothing but the trace).
-    pub(super) fn hides<'k>(&self, mut keys: impl Iterator<Item = &'k String>) -> bool {
+    pub(super) fn hides<'k>(&self, mut keys: impl Iterator<Item = &'k Text>) -> bool {
         self.annotations && {
             let mut any = false;
             keys.all(|key| {

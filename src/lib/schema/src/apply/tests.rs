@@ -415,7 +415,7 @@ fn any_spec() -> impl Strategy<Value = Value> {
     let words = || proptest::sample::select(vec!["x", "y"]);
     (names(), words(), numbers, proptest::option::of(words()), names(), words(), 0..2_u8).prop_map(|(names, image, numbers, atomic, keys, text, free)| {
         let containers: Vec<Value> = names.iter().map(|name| json!({"name": name, "image": image})).collect();
-        let map: Map<String, Value> = keys.into_iter().map(|key| (key.to_owned(), json!(text))).collect();
+        let map: Map = keys.into_iter().map(|key| (key.to_owned(), json!(text))).collect();
         let mut spec = json!({"containers": containers, "numbers": numbers, "map": map});
         if let Some(atomic) = atomic {
             spec["atomic"] = json!([atomic]);
@@ -481,7 +481,7 @@ proptest! {
         let before = bench.object.clone();
         // Fields that nobody else has, in places that others have too.
         let containers: Vec<Value> = names.iter().map(|name| json!({"name": name, "image": "i"})).collect();
-        let map: Map<String, Value> = names.iter().map(|name| ((*name).to_owned(), json!("1"))).collect();
+        let map: Map = names.iter().map(|name| ((*name).to_owned(), json!("1"))).collect();
         bench.apply("m1", thing(json!({"containers": containers, "map": map, "numbers": [7]})));
         bench.apply("m1", json!({"metadata": {"name": "a"}}));
         let clean = |object: Option<Document>| {

@@ -3,7 +3,7 @@
 use super::Loader;
 use crate::schema::Kind;
 use crate::validate::{Checks, Pattern};
-use ferrokube_apimachinery::document::{Map, Number, Value};
+use ferrokube_apimachinery::document::{Array, Map, Number, Value};
 use ferrokube_apimachinery::field::FieldReason;
 
 /// Keywords that no schema of a custom resource may have.
@@ -13,7 +13,7 @@ pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "o
 
 /// The keywords, and where they are.
 pub(super) struct Keywords<'a> {
-    pub(super) map: &'a Map<String, Value>,
+    pub(super) map: &'a Map,
     pub(super) path: &'a str,
 }
 
@@ -32,10 +32,10 @@ impl<'a> Keywords<'a> {
     }
 
     pub(super) fn list(&self, name: &str) -> &'a [Value] {
-        self.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        self.get(name).and_then(Value::as_array).map_or(&[], Array::as_slice)
     }
 
-    pub(super) fn fields(&self, name: &str) -> Option<&'a Map<String, Value>> {
+    pub(super) fn fields(&self, name: &str) -> Option<&'a Map> {
         self.get(name)?.as_object()
     }
 
@@ -56,7 +56,7 @@ impl<'a> Keywords<'a> {
 
     fn number(&self, name: &str) -> Option<Number> {
         match self.get(name)? {
-            Value::Number(number) => Some(number.clone()),
+            Value::Number(number) => Some(*number),
             _ => None,
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct Outer<'a> {
 }
 
 /// `anyOf: [{type: integer}, {type: string}]`, the one composition that may name types.
-fn is_int_or_string(keywords: &Map<String, Value>) -> bool {
+fn is_int_or_string(keywords: &Map) -> bool {
     let Some(Value::Array(alternatives)) = keywords.get("anyOf") else { return false };
     let names = |alternative: &Value, wanted: &str| {
         alternative.as_object().is_some_and(|map| {

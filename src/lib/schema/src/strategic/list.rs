@@ -139,9 +139,9 @@ pub(super) fn delete(items: &mut Vec<Value>, members: &[Value]) -> Result<(), Pa
 /// `$setElementOrder/field`: merges the field's patch (if any) and orders the result.
 ///
 /// Lists that do not merge keep the order of the patch: the real server's handler crashes there, which is no behaviour to imitate.
-pub(super) fn order_field(slot: Slot<'_>, original: &mut Map<String, Value>, patch: Option<&Value>, order: &Value) -> Result<(), PatchError> {
+pub(super) fn order_field(slot: Slot<'_>, original: &mut Map, patch: Option<&Value>, order: &Value) -> Result<(), PatchError> {
     let order = order.as_array().ok_or_else(|| bad("an element order must be a list"))?;
-    slot.at.work.charge(order.len() + original.get(slot.field).and_then(Value::as_array).map_or(0, Vec::len))?;
+    slot.at.work.charge(order.len() + original.get(slot.field).and_then(Value::as_array).map_or(0, |list| list.len()))?;
     let node = slot.node()?;
     let key = merge_key(node);
     let patch = match patch {
@@ -161,21 +161,21 @@ pub(super) fn order_field(slot: Slot<'_>, original: &mut Map<String, Value>, pat
     let (merged, server) = match (original.remove(slot.field), patch) {
         (Some(Value::Array(items)), None) => {
             let server = identities(&items, key)?;
-            (items, server)
+            (items.into(), server)
         }
         (Some(Value::Array(items)), Some(patch)) => {
             let server = identities(&items, key)?;
-            (merge(node, items, patch, slot.at.below())?, server)
+            (merge(node, items.into(), patch, slot.at.below())?, server)
         }
         (None, Some(patch)) => match fresh(&Value::Array(patch.clone()), slot.at.depth)? {
-            Some(Value::Array(items)) => (items, Vec::new()),
+            Some(Value::Array(items)) => (items.into(), Vec::new()),
             _ => return Ok(()),
         },
         (None, None) => return Ok(()),
         (Some(_), _) => return Err(bad(format!("{} is no list", slot.field))),
     };
     let merged = if merged.is_empty() { merged } else { ordered(merged, &identities(order, key)?, &server, key)? };
-    original.insert(slot.field.to_owned(), Value::Array(merged));
+    original.insert(slot.field.to_owned(), Value::from(merged));
     Ok(())
 }
 

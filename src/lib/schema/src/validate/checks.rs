@@ -96,11 +96,11 @@ impl Checks {
     }
 
     /// Writes the keywords of an OpenAPI schema. Version 2 has no composition that all its readers understand.
-    pub(crate) fn render(&self, v3: bool, out: &mut Map<String, Value>) {
+    pub(crate) fn render(&self, v3: bool, out: &mut Map) {
         let numbers = [("minimum", &self.minimum), ("maximum", &self.maximum), ("multipleOf", &self.multiple_of)];
         for (name, number) in numbers {
             if let Some(number) = number {
-                out.insert(name.to_owned(), Value::Number(number.clone()));
+                out.insert(name.to_owned(), Value::Number(*number));
             }
         }
         for (name, flag) in [("exclusiveMinimum", self.exclusive_minimum), ("exclusiveMaximum", self.exclusive_maximum)] {
@@ -125,7 +125,7 @@ impl Checks {
             out.insert("pattern".to_owned(), Value::from(&*pattern.text));
         }
         if !self.rules.is_empty() {
-            out.insert("x-kubernetes-validations".to_owned(), Value::Array(self.rules.clone()));
+            out.insert("x-kubernetes-validations".to_owned(), Value::from(self.rules.clone()));
         }
         if v3 {
             composition::render(self, out);

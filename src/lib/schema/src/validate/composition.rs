@@ -51,7 +51,7 @@ fn is_valid(errors: Vec<FieldError>, closest: &mut Vec<FieldError>) -> bool {
 }
 
 /// Writes the keywords.
-pub(super) fn render(checks: &Checks, out: &mut Map<String, Value>) {
+pub(super) fn render(checks: &Checks, out: &mut Map) {
     for (name, nodes) in [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)] {
         if !nodes.is_empty() {
             out.insert(name.to_owned(), Value::Array(nodes.iter().map(|node| openapi::inline_v3(node)).collect()));

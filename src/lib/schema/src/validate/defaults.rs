@@ -60,11 +60,11 @@ impl Walk {
         }
     }
 
-    fn fields(&mut self, schema: &Schema, map: &mut Map<String, Value>, depth: usize) {
+    fn fields(&mut self, schema: &Schema, map: &mut Map, depth: usize) {
         work::count(1 + map.len());
         for property in schema.defaulted() {
             let node = &schema.properties[&property.name].schema;
-            match map.get_mut(&*property.name) {
+            match map.get_mut(&property.name) {
                 None if self.take(property.bytes) => {
                     map.insert(property.name.to_string(), node.default.clone().unwrap_or_default());
                 }

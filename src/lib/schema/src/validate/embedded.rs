@@ -2,11 +2,11 @@
 
 use super::path::Path;
 use super::values::Sink;
-use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::document::{Map, Text, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_apimachinery::name;
 
-pub(super) fn check(sink: &mut Sink, map: &Map<String, Value>, path: &Path<'_>) {
+pub(super) fn check(sink: &mut Sink, map: &Map, path: &Path<'_>) {
     for field in ["apiVersion", "kind"] {
         let place = path.field(field).bracketed();
         let mut invalid = |why: &str| sink.push(FieldError::new(FieldReason::Invalid, place.clone(), format!("Invalid value: {why}")));
@@ -27,12 +27,12 @@ pub(super) fn check(sink: &mut Sink, map: &Map<String, Value>, path: &Path<'_>) 
 }
 
 /// Names are only looked at as parts of URLs, as upstream does.
-fn metadata_of(sink: &mut Sink, metadata: &Map<String, Value>, path: &Path<'_>) {
+fn metadata_of(sink: &mut Sink, metadata: &Map, path: &Path<'_>) {
     let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
     let in_url = |given: &str| !matches!(given, "." | "..") && !given.contains(['/', '%']);
     let entries = |field: &str| metadata.get(field).and_then(Value::as_object).into_iter().flatten();
     let label_fits =
-        |(key, value): (&String, &Value)| name::qualified_name(key).is_empty() && value.as_str().is_none_or(|value| name::label_value(value).is_empty());
+        |(key, value): (&Text, &Value)| name::qualified_name(key).is_empty() && value.as_str().is_none_or(|value| name::label_value(value).is_empty());
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let faults = [
         ("name", in_url(text("name"))),

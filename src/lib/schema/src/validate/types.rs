@@ -53,11 +53,11 @@ fn embedded(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), Strin
 }
 
 /// The same for the fields of an object.
-pub(crate) fn check_fields(schema: &Schema, fields: &Map<String, Value>) -> Result<(), String> {
+pub(crate) fn check_fields(schema: &Schema, fields: &Map) -> Result<(), String> {
     object(schema, fields, &Path::ROOT)
 }
 
-fn object(schema: &Schema, fields: &Map<String, Value>, path: &Path<'_>) -> Result<(), String> {
+fn object(schema: &Schema, fields: &Map, path: &Path<'_>) -> Result<(), String> {
     for (name, child) in fields {
         if let Some(node) = schema.child(name) {
             check(node, child, &path.field(name))?;

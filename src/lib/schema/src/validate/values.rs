@@ -179,7 +179,7 @@ impl Sink {
         self.report(FieldReason::TypeInvalid, path, format!("Invalid value: must be of type {wanted}: it is {}", json_type(value)));
     }
 
-    fn object(&mut self, schema: &Schema, map: &Map<String, Value>, old: Option<&Map<String, Value>>, path: &Path<'_>) {
+    fn object(&mut self, schema: &Schema, map: &Map, old: Option<&Map>, path: &Path<'_>) {
         if schema.embedded {
             embedded::check(self, map, path);
         }
@@ -188,11 +188,11 @@ impl Sink {
             self.at_most(checks.max_properties, map.len(), "properties", path);
             // Each that is not missing is in the map, and of those that are only some are reported.
             work::count(checks.required.len().min(MAX_ERRORS + map.len()));
-            let missing = checks.required.iter().filter(|name| !map.contains_key(&***name)).take(MAX_ERRORS);
+            let missing = checks.required.iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS);
             missing.for_each(|name| self.report(FieldReason::Required, &path.field(name), "Required value"));
         }
         work::count(schema.required().len().min(MAX_ERRORS + map.len()));
-        for name in schema.required().iter().filter(|name| !map.contains_key(&***name)).take(MAX_ERRORS) {
+        for name in schema.required().iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS) {
             if !schema.properties[name].schema.native {
                 self.report(FieldReason::Required, &path.field(name), "Required value");
             }

@@ -2,7 +2,7 @@
 
 use super::schemas::{load, places};
 use crate::checks::{duplicate, invalid, required, text};
-use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_schema::custom::field_path;
 use ferrokube_schema::{Kind, Schema};
@@ -21,7 +21,7 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
         }
     }
     for (path, columns) in places(object, "additionalPrinterColumns") {
-        let columns = columns.as_array().map_or(&[][..], Vec::as_slice);
+        let columns = columns.as_array().map_or(&[][..], Array::as_slice);
         errors.extend(columns.iter().enumerate().flat_map(|(index, column)| validate_column(column, &format!("{path}[{index}]"))));
     }
     for (path, fields) in places(object, "selectableFields") {
@@ -68,7 +68,7 @@ fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
 }
 
 fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<FieldError> {
-    let fields = fields.as_array().map_or(&[][..], Vec::as_slice);
+    let fields = fields.as_array().map_or(&[][..], Array::as_slice);
     let mut errors = Vec::new();
     // The fields of one version are looked up in its schema, those of all versions in each.
     let index = path.strip_prefix("spec.versions[").and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
