@@ -278,8 +278,8 @@ fn parse_literal(text: &str) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use crate::document::json;
+    use proptest::prelude::*;
 
     #[test]
     fn fault_41_a_union_of_many_parts_finds_no_more_than_any_step() {

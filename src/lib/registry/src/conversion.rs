@@ -9,22 +9,50 @@ use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::conversion::Converter;
 use ferrokube_schema::validate;
-use ferrokube_storage::{Entry, Key, Sidecar};
+use ferrokube_storage::{Entry, Sidecar};
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 
-/// So many bytes of converted entries are kept, over all resources; then all are dropped.
+/// So many bytes of converted entries and of what they were made of are kept, over all resources; then all are dropped.
 const KEPT_BYTES: usize = 32 << 20;
 
 /// Objects are converted together up to so many bytes, or one at a time.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// What was converted lately, by key, revision, the definition's epoch and the index of the version.
+/// What was converted lately.
 #[derive(Default)]
 pub(crate) struct ConvertedEntries(Mutex<Kept>);
 
-type Name = (Key, u64, u32, usize);
+/// What a converted entry is found by: the exact bytes that it was made of. A revision is not enough, since a watch shows what left its selection in an earlier
+/// state at the revision of the change.
+#[derive(Clone)]
+struct Name {
+    source: Arc<Entry>,
+    /// Of the definition.
+    epoch: u32,
+    /// The index of the version.
+    version: usize,
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        let (one, same) = (&self.source, &other.source);
+        self.epoch == other.epoch
+            && self.version == other.version
+            && (Arc::ptr_eq(one, same) || (one.revision == same.revision && one.key == same.key && one.bytes == same.bytes))
+    }
+}
+
+impl Eq for Name {}
+
+impl Hash for Name {
+    /// Without the bytes: two states under one revision are rare.
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.source.key, self.source.revision, self.epoch, self.version).hash(hasher);
+    }
+}
 
 #[derive(Default)]
 struct Kept {
@@ -89,11 +117,12 @@ impl ConvertedEntries {
 
     fn put(&self, name: Name, entry: &Arc<Entry>) {
         let mut kept = self.lock();
-        if kept.bytes + entry.bytes.len() > KEPT_BYTES {
+        let bytes = entry.bytes.len() + name.source.bytes.len();
+        if kept.bytes + bytes > KEPT_BYTES {
             kept.entries = HashMap::new();
             kept.bytes = 0;
         }
-        kept.bytes += entry.bytes.len();
+        kept.bytes += bytes;
         kept.entries.insert(name, Arc::clone(entry));
     }
 }
@@ -114,8 +143,8 @@ impl Served {
         Self { version: self.definition.storage_version, definition: Arc::clone(&self.definition) }
     }
 
-    fn name(&self, entry: &Entry) -> Name {
-        (entry.key.clone(), entry.revision.0, self.definition.epoch, self.version)
+    fn name(&self, entry: &Arc<Entry>) -> Name {
+        Name { source: Arc::clone(entry), epoch: self.definition.epoch, version: self.version }
     }
 }
 
@@ -275,13 +304,22 @@ mod tests {
     fn entry(number: u64, size: usize) -> (Name, Arc<Entry>) {
         let key = ferrokube_storage::Prefix::new("things").and_then(|prefix| prefix.key(Some("ns"), "a")).expect("a key");
         let revision = Revision(number);
-        let entry = Entry { key: key.clone(), revision, create_revision: revision, bytes: Bytes::from(vec![0; size]), sidecar: Sidecar::default() };
-        ((key, number, 1, 1), Arc::new(entry))
+        let entry = Arc::new(Entry { key, revision, create_revision: revision, bytes: Bytes::from(vec![0; size]), sidecar: Sidecar::default() });
+        (Name { source: Arc::clone(&entry), epoch: 1, version: 1 }, entry)
+    }
+
+    #[test]
+    fn a_name_is_the_exact_bytes() {
+        let ((one, entry), (same, _), (other, _)) = (super::tests::entry(7, 10), super::tests::entry(7, 10), super::tests::entry(7, 11));
+        let converted = ConvertedEntries::default();
+        converted.put(one, &entry);
+        assert!(matches!(converted.state(&same), State::Kept(_)), "the same bytes read again");
+        assert!(matches!(converted.state(&other), State::Claimed), "another state at the same revision");
     }
 
     #[test]
     fn what_was_converted_is_bounded() {
-        const SIZE: usize = 3 << 20;
+        const SIZE: usize = 3 << 19;
         let converted = ConvertedEntries::default();
         let mut evictions = 0;
         for number in 0..100 {
@@ -290,7 +328,7 @@ mod tests {
             converted.put(name.clone(), &entry);
             assert!(matches!(converted.state(&name), State::Kept(_)), "the last one is kept");
             let kept = converted.lock();
-            let bytes: usize = kept.entries.values().map(|entry| entry.bytes.len()).sum();
+            let bytes: usize = kept.entries.iter().map(|(name, entry)| name.source.bytes.len() + entry.bytes.len()).sum();
             assert_eq!(bytes, kept.bytes);
             assert!(bytes <= KEPT_BYTES, "{bytes}");
             evictions += usize::from(kept.entries.len() <= before);

@@ -234,9 +234,8 @@ fn conflicts(schema: &Schema, live: &Document, entries: &[Entry], difference: &D
 
 /// Whether two objects differ at most in their managedFields, which `object` lacks.
 fn equal_but_managers(live: &Map, object: &Map) -> bool {
-    let metadata = |map: &Map| -> usize {
-        map.get("metadata").and_then(Value::as_object).map_or(0, |meta| meta.keys().filter(|key| *key != "managedFields").count())
-    };
+    let metadata =
+        |map: &Map| -> usize { map.get("metadata").and_then(Value::as_object).map_or(0, |meta| meta.keys().filter(|key| *key != "managedFields").count()) };
     live.len() == object.len()
         && metadata(live) == metadata(object)
         && live.iter().all(|(name, value)| match (name.as_str(), value, object.get(name)) {

@@ -73,7 +73,8 @@ fn a_large_map_is_a_tree_from_the_first_change_on() {
 #[test]
 fn json_is_written_in_rust() {
     let (name, list, none) = ("n".to_owned(), vec![1, 2], None::<&str>);
-    let value = json!({"a": null, "b": [true, false, null, [], {}, -1, 1.5, "x", name], "c": {"d": list, (name.clone()): none}, name.as_str(): {"e": [1, {"f": 2}],},});
+    let value =
+        json!({"a": null, "b": [true, false, null, [], {}, -1, 1.5, "x", name], "c": {"d": list, (name.clone()): none}, name.as_str(): {"e": [1, {"f": 2}],},});
     let text = r#"{"a":null,"b":[true,false,null,[],{},-1,1.5,"x","n"],"c":{"d":[1,2],"n":null},"n":{"e":[1,{"f":2}]}}"#;
     assert_eq!(value.to_string(), text);
     assert_eq!(value["b"][5], -1);

@@ -2,10 +2,10 @@
 
 use crate::support::{CONFIGMAPS, Server};
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::document::json;
 use ferrokube_auth::audit::{AuditLog, Config, Policy};
 use ferrokube_registry::catalog::VirtualFuture;
 use ferrokube_registry::{RequestContext, Target, Virtual};
-use ferrokube_apimachinery::document::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

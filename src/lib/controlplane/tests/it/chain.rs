@@ -2,10 +2,10 @@
 
 use crate::support::{CONFIGMAPS, Server};
 use bytes::Bytes;
+use ferrokube_apimachinery::document::json;
 use ferrokube_controlplane::Limits;
 use ferrokube_features::{Gates, Version};
 use ferrokube_trace::TraceContext;
-use ferrokube_apimachinery::document::json;
 use std::time::Duration;
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Decision, Identity, ResourceAccess, Unauthenticated};
 use ferrokube_controlplane::{Builder, ControlPlane};
@@ -10,7 +11,6 @@ use ferrokube_serve::Response;
 use ferrokube_storage::{Config, Store};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
-use ferrokube_apimachinery::document::Value;
 use std::sync::{Arc, Mutex};
 
 /// Lets everything through, and remembers the ids of each write.

@@ -1,9 +1,9 @@
 //! Watches, frame by frame.
 
 use crate::support::{CONFIGMAPS, Server};
+use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_serve::Body;
 use http_body_util::BodyExt;
-use ferrokube_apimachinery::document::{Value, json};
 use std::time::Duration;
 
 /// The lines of a watch as they come.

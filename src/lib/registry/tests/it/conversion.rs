@@ -2,12 +2,14 @@
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::selector::LabelSelector;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Body, DeleteOptions, ListOptions, Object, Target, Watch, WatchItem, WatchOptions, WriteOptions};
 use ferrokube_resource::conversion::{Converted, Converter};
 use ferrokube_resource::{Definition, Hooks, Scope, Verbs, Version};
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{Loading, from_json_schema};
+use ferrokube_storage::Entry;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -288,6 +290,37 @@ async fn a_failure_is_told_to_all_who_wait_and_to_nobody_later() {
     assert_eq!(scales.calls(), [1]);
     scales.fail(false);
     assert_eq!(things.get("v2", "a").await.unwrap().get(&["spec", "amount"]), Some(&json!(3)));
+}
+
+/// What left a selection is shown in its last matching state at the revision of the change: converted, it must not pass for the state of that revision. It did,
+/// and a patch in the other version then took back the write that had been acknowledged.
+#[tokio::test]
+async fn what_left_a_selection_is_not_converted_in_place_of_what_is_stored() {
+    let (things, scales) = start();
+    things.create("v1", "a", json!({"size": 1})).await.unwrap();
+    let patch = |version: &'static str, change: Value| {
+        let things = things.clone();
+        async move { things.server.registry.patch(&context(), &things.target(version, "a"), merge(change), &WriteOptions::default()).await.unwrap() }
+    };
+    patch("v1", json!({"metadata": {"labels": {"in": "yes"}}})).await;
+    let list = ListOptions { resource_version: "0".to_owned(), labels: LabelSelector::parse("in=yes").unwrap(), ..ListOptions::default() };
+    let options = WatchOptions { list, timeout: Duration::from_secs(600), ..WatchOptions::default() };
+    let target = things.target("v2", "a");
+    let mut watch = things.server.registry.watch(&things.target("v2", ""), options).await.unwrap();
+    soon(watch.next()).await.unwrap();
+    patch("v1", json!({"metadata": {"labels": {"in": "no"}}, "spec": {"size": 2}})).await;
+    let items = soon(watch.next()).await.unwrap();
+    let [WatchItem::Deleted(left)] = &items[..] else { panic!("{items:?}") };
+    let shown = things.server.registry.entry_in_version(&target.served, Arc::clone(left)).await.unwrap();
+    assert_eq!(document(Object::Stored(shown), &target).get(&["spec", "amount"]), Some(&json!(1)), "its last matching state");
+    assert_eq!(things.get("v2", "a").await.unwrap().get(&["spec", "amount"]), Some(&json!(2)));
+    patch("v2", json!({"metadata": {"annotations": {"note": "x"}}})).await;
+    assert_eq!(things.get("v1", "a").await.unwrap().get(&["spec", "size"]), Some(&json!(2)), "an acknowledged write");
+    // The same bytes are converted once, wherever they were read from.
+    let calls = scales.calls().len();
+    let copy = |entry: &Entry| Arc::new(Entry { key: entry.key.clone(), sidecar: entry.sidecar.clone(), bytes: entry.bytes.to_vec().into(), ..*entry });
+    things.server.registry.entry_in_version(&target.served, copy(left)).await.unwrap();
+    assert_eq!(scales.calls().len(), calls);
 }
 
 /// A conversion that fails loses nothing, changes nothing, and is nobody else's business.

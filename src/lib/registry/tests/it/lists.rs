@@ -300,7 +300,7 @@ proptest! {
 async fn a_long_selection_makes_room_for_others() {
     let server = Server::new();
     for number in 0..20 {
-        let labels: serde_json::Map<_, _> = (0..500).map(|label| (format!("l{label}"), json!("v"))).collect();
+        let labels: ferrokube_apimachinery::document::Map = (0..500).map(|label| (format!("l{label}"), json!("v"))).collect();
         server.post(CONFIGMAPS, json!({"metadata": {"name": format!("c{number}"), "labels": labels}})).await.unwrap();
     }
     let terms: Vec<String> = (0..700).map(|number| format!("k{number}!=v")).collect();
