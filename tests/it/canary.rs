@@ -12,7 +12,7 @@ async fn fault_54_planted_secrets_are_in_no_log() {
         ["canary-token-1", "canary-bearer-2", "Y2FuYXJ5LWRhdGEtMw==", "canary-stringdata-4", "canary-broken-5", "canary-query-6", "canary-patch-7"];
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens.csv");
-    fs::write(&tokens, "canary-token-1,alice,1,\"system:masters\"\n").unwrap();
+    ferrokube_testkit::write_secret(&tokens, "canary-token-1,alice,1,\"system:masters\"\n");
     let mut cluster = Launch::new(FERROKUBE).flag(format!("--token-auth-file={}", tokens.display())).flag("-v=10").start().unwrap();
     let alice = cluster.with_token("canary-token-1").unwrap();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "Y2FuYXJ5LWRhdGEtMw=="}, "stringData": {"b": "canary-stringdata-4"}});

@@ -105,7 +105,7 @@ async fn a_manager_says_once_that_its_server_is_away_and_once_that_it_is_back() 
 async fn a_manager_without_rights_says_so_once() {
     let directory = tempfile::tempdir().unwrap();
     let (tokens, kubeconfig) = (directory.path().join("tokens"), directory.path().join("kubeconfig"));
-    std::fs::write(&tokens, "nobody,nobody,u1\n").unwrap();
+    ferrokube_testkit::write_secret(&tokens, "nobody,nobody,u1\n");
     let cluster = Launch::new(FERROKUBE).role("apiserver").flag(format!("--token-auth-file={}", tokens.display())).start().unwrap();
     let admin = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
     let ca = admin.split("certificate-authority-data").nth(1).unwrap().trim_start_matches(['"', ':', ' ']).split(['"', '\n']).next().unwrap().trim();

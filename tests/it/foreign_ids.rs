@@ -33,7 +33,7 @@ fn with_users(launch: Launch, users: &[(&str, &str, &str)]) -> (Cluster, tempfil
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
     let lines: String = users.iter().map(|(token, user, groups)| format!("{token},{user},uid-{token},\"{groups}\"\n")).collect();
-    fs::write(&tokens, lines).unwrap();
+    ferrokube_testkit::write_secret(&tokens, &lines);
     (launch.role("apiserver").flag(format!("--token-auth-file={}", tokens.display())).start().unwrap(), directory)
 }
 

@@ -104,7 +104,7 @@ fn names_of_the_command_line_are_in_the_certificate() {
 async fn tokens_of_a_file_are_known() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens.csv");
-    fs::write(&tokens, "s3cret-token,alice,1,\"system:masters\"\n").unwrap();
+    ferrokube_testkit::write_secret(&tokens, "s3cret-token,alice,1,\"system:masters\"\n");
     let cluster = Launch::new(FERROKUBE).flag(format!("--token-auth-file={}", tokens.display())).start().unwrap();
     assert_eq!(cluster.with_token("s3cret-token").unwrap().get("/api/v1/namespaces").await.unwrap().status, 200);
     assert_eq!(cluster.with_token("wrong").unwrap().get("/api/v1/namespaces").await.unwrap().status, 401);

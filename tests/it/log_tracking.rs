@@ -125,7 +125,7 @@ async fn a_dry_run_shows_what_would_be_written_and_a_diff_of_nothing_is_empty() 
 async fn l22_bad_headers_never_fail_a_request_and_a_foreign_initial_id_is_seen_in_the_audit_log() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
-    fs::write(&tokens, "root,root,u1,system:masters\njane,jane,u2\n").unwrap();
+    ferrokube_testkit::write_secret(&tokens, "root,root,u1,system:masters\njane,jane,u2\n");
     let cluster = Launch::new(FERROKUBE).role("apiserver").flag(format!("--token-auth-file={}", tokens.display())).start().unwrap();
     let admin = cluster.admin().unwrap();
     let edit = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "jane"},

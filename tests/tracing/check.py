@@ -93,7 +93,7 @@ class Cluster:
     def __init__(self, executable, folder, endpoint, rate=1_000_000):
         os.makedirs(folder)
         tokens, config = os.path.join(folder, "tokens"), os.path.join(folder, "tracing.yaml")
-        with open(tokens, "w", encoding="ascii") as file:
+        with open(os.open(tokens, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as file:
             file.write('admin,admin,u1,"system:masters"\njane,jane,u2\n')
         with open(config, "w", encoding="ascii") as file:
             file.write(f"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: {endpoint}\nsamplingRatePerMillion: {rate}\n")
