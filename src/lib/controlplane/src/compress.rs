@@ -1,9 +1,11 @@
 //! gzip for large answers: one member, made off the workers.
 
-use bytes::{Buf, Bytes};
-use ferrokube_serve::{Body, Response};
-use flate2::Compression;
+use crate::encode::pieces::{HEADER, Sum};
+use crate::encode::stream::Fill;
+use bytes::{Buf, BufMut, Bytes};
+use ferrokube_serve::{Body, Chunk, Response};
 use flate2::write::GzEncoder;
+use flate2::{Compression, FlushCompress};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, VARY};
 use http::{HeaderMap, HeaderValue};
 use http_body::Body as _;
@@ -39,6 +41,55 @@ pub(crate) async fn maybe(response: Response) -> Response {
             tracing::error!(error = %error, "an answer could not be compressed");
             crate::status::text(500, "internal error\n")
         }
+    }
+}
+
+/// Compressed in one piece.
+const PIECE_BYTES: usize = 128 * 1024;
+
+/// A body that is compressed while it is sent: one member of deflate pieces, as [`pieces`](crate::encode::pieces) has it. Between two pieces it holds no
+/// compressor, whose state is larger than the pieces.
+pub(crate) struct Zipping<F> {
+    raw: Vec<u8>,
+    fill: F,
+    sum: Sum,
+    begun: bool,
+    done: bool,
+}
+
+impl<F: Fill> Zipping<F> {
+    /// `begun` comes first.
+    pub(crate) fn new(begun: Vec<u8>, fill: F) -> Self {
+        Self { raw: begun, fill, sum: Sum::default(), begun: false, done: false }
+    }
+}
+
+impl<F: Fill> Fill for Zipping<F> {
+    fn fill(&mut self) -> Option<Chunk> {
+        if self.done {
+            return None;
+        }
+        let mut raw = std::mem::take(&mut self.raw);
+        while raw.len() < PIECE_BYTES && !self.done {
+            match self.fill.fill() {
+                Some(frame) => raw.put(frame),
+                None => self.done = true,
+            }
+        }
+        let mut out = if std::mem::replace(&mut self.begun, true) { Vec::new() } else { HEADER.to_vec() };
+        out.extend_from_slice(&self.sum.deflate(&raw, if self.done { FlushCompress::Finish } else { FlushCompress::Sync }));
+        if self.done {
+            out.extend_from_slice(&self.sum.trailer());
+        }
+        Some(out.into())
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+
+    fn is_cheap(&mut self) -> bool {
+        false
     }
 }
 

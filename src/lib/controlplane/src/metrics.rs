@@ -4,7 +4,7 @@ use crate::action::{Action, Verb};
 use crate::query::Query;
 use crate::server::Shared;
 use crate::status;
-use ferrokube_serve::{Response, Stats};
+use ferrokube_serve::{Holdings, Response, Stats};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -116,6 +116,7 @@ struct ListenerMetrics {
     handshakes_failed: Gauge,
     stalled: Gauge,
     flooded: Gauge,
+    held_bytes: Gauge,
 }
 
 #[derive(Default)]
@@ -195,6 +196,7 @@ impl Metrics {
             ("ferrokube_connections_handshakes_failed", "TLS handshakes that failed or took too long since start", &listener.handshakes_failed),
             ("ferrokube_connections_stalled", "Connections cut because their client took nothing of an answer since start", &listener.stalled),
             ("ferrokube_connections_flooded", "Connections cut because their client sent more cheap HTTP/2 frames than it may since start", &listener.flooded),
+            ("ferrokube_connections_held_bytes", "Bytes that answers hold while their clients take them", &listener.held_bytes),
             ("ferrokube_store_revision", "The published revision", &store.revision),
             ("ferrokube_store_commits", "Transactions published since start", &store.commits),
             ("ferrokube_store_syncs", "Syncs of the journal since start", &store.syncs),
@@ -281,6 +283,11 @@ impl Metrics {
         let _ = self.listener.stats.set(stats);
     }
 
+    /// What answers hold, if there is a listener.
+    pub(crate) fn held(&self) -> Option<&Holdings> {
+        self.listener.stats.get().map(|stats| &stats.held)
+    }
+
     fn refresh_listener(&self) {
         let listener = &self.listener;
         let Some(stats) = listener.stats.get() else { return };
@@ -294,6 +301,7 @@ impl Metrics {
         ] {
             gauge.set(count.load(Ordering::Relaxed).try_into().unwrap_or(i64::MAX));
         }
+        listener.held_bytes.set(stats.held.bytes().try_into().unwrap_or(i64::MAX));
     }
 
     fn refresh(&self, shared: &Shared) {

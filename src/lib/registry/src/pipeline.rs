@@ -17,7 +17,7 @@ pub use crate::codec::view;
 use crate::context::{FieldValidation, Target};
 use crate::conversion::ConvertedEntries;
 use crate::offload::Offload;
-use crate::read::{Exits, Pages};
+use crate::read::{Exits, Pages, Readers};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key, Prefix, Store};
@@ -145,6 +145,8 @@ pub(crate) struct Parts {
     pub(crate) converted: ConvertedEntries,
     /// The states of lists between their pages.
     pub(crate) pages: Pages,
+    /// Answers under way.
+    pub(crate) readers: Readers,
     /// What left selections, as it is shown.
     pub(crate) exits: Arc<Exits>,
     /// Set when watches must end.
@@ -166,6 +168,7 @@ impl Registry {
                 token_key,
                 converted: ConvertedEntries::default(),
                 pages: Pages::default(),
+                readers: Readers::default(),
                 exits: Arc::default(),
                 ending: watch::Sender::new(false),
                 offload: Offload::default(),
@@ -187,11 +190,17 @@ impl Registry {
                 token_key,
                 converted: ConvertedEntries::default(),
                 pages: Pages::default(),
+                readers: Readers::default(),
                 exits: Arc::default(),
                 ending,
                 offload: Offload::default(),
             }),
         }
+    }
+
+    /// Bytes that answers under way keep from being freed, at most.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.parts.readers.pinned_bytes(&self.parts.store)
     }
 
     /// Ends all watches, also those to come (shutdown). Writes and reads go on.

@@ -3,6 +3,7 @@
 mod exits;
 mod list;
 mod pages;
+mod readers;
 mod select;
 mod token;
 mod watch;
@@ -19,6 +20,8 @@ use std::time::Duration;
 
 pub(crate) use exits::Exits;
 pub(crate) use pages::Pages;
+pub(crate) use readers::Readers;
+pub use readers::Reading;
 pub use watch::Watch;
 
 /// A read of a version that this server has not seen waits this long for it, then is answered 504.
@@ -80,6 +83,8 @@ pub struct ListPage {
     pub continue_token: String,
     /// How many are left, where that is exact (no selectors).
     pub remaining: Option<u64>,
+    /// Kept by whoever sends the items, until they are sent.
+    pub reading: Option<Arc<Reading>>,
 }
 
 /// What a watch asks for.

@@ -7,10 +7,9 @@ use crate::drained::Drained;
 use crate::gate::gated;
 use crate::guard::{Activity, CountedBody, HeadGuard};
 use crate::heads::Heads;
-use crate::held::Holdings;
 use crate::peer::Shown;
 use crate::plain;
-use crate::server::{CloseConnection, Handler, Limits, Request, Response, Stats};
+use crate::server::{CloseConnection, Handler, Kept, Limits, Request, Response, Stats};
 use crate::shutdown::Shutdown;
 use crate::socket::Socket;
 use crate::stall::TICKS;
@@ -45,7 +44,6 @@ pub(crate) struct Shared {
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) shutdown: Shutdown,
     pub(crate) stats: Arc<Stats>,
-    pub(crate) holdings: Holdings,
     /// Key exchanges and signatures at a time, see [`HANDSHAKES`].
     pub(crate) turns: Semaphore,
     /// What unfinished heads hold.
@@ -201,7 +199,7 @@ impl Ending<'_> {
 
     /// Resolves when the client takes nothing of what it asked for. Good order would wait for just that client, so the connection is then cut.
     async fn stalled(&self) {
-        let mut pressure = self.shared.holdings.pressure();
+        let mut pressure = self.shared.stats.held.pressure();
         loop {
             let stall = if *pressure.borrow_and_update() { PRESSED_STALL.min(self.shared.limits.stall) } else { self.shared.limits.stall };
             tokio::select! {
@@ -297,13 +295,14 @@ impl Future for Answering {
             None => this.after_panic(),
         };
         this.answer = None;
-        let response = if this.is_bodiless { without_body(response) } else { response };
+        let mut response = if this.is_bodiless { without_body(response) } else { response };
         if response.extensions().get::<CloseConnection>().is_some() {
             this.close.notify_one();
         }
         let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
         in_flight.answered(response.status());
-        Poll::Ready(Ok(response.map(|body| CountedBody::new(body, in_flight, this.shared.holdings.clone()))))
+        let kept = response.extensions_mut().remove::<Kept>();
+        Poll::Ready(Ok(response.map(|body| CountedBody::new(body, in_flight, this.shared.stats.held.clone(), kept))))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::frames::{Frames, GO_AWAY};
 use crate::gate::Gate;
 use crate::heads::HeadBytes;
 use crate::held::{Holdings, SMALL_BYTES};
-use crate::server::Stats;
+use crate::server::{Kept, Stats};
 use crate::stall::{Piece, UnderWay, Wait, Waits};
 use bytes::Buf;
 use http::StatusCode;
@@ -91,15 +91,16 @@ pub(crate) struct CountedBody {
     in_flight: InFlight,
     wait: Wait,
     holdings: Holdings,
+    _kept: Option<Kept>,
     /// From the first piece on that others follow.
     under_way: Option<Arc<UnderWay>>,
 }
 
 impl CountedBody {
-    pub(crate) fn new(body: Body, in_flight: InFlight, holdings: Holdings) -> Self {
+    pub(crate) fn new(body: Body, in_flight: InFlight, holdings: Holdings, kept: Option<Kept>) -> Self {
         // A client that gives no window at all never lets it be polled.
         let wait = Wait::begin(&in_flight.0.waits);
-        Self { body, in_flight, wait, holdings, under_way: None }
+        Self { body, in_flight, wait, holdings, _kept: kept, under_way: None }
     }
 
     fn piece(&mut self, chunk: Chunk) -> Piece {

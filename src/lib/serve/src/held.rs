@@ -23,6 +23,12 @@ struct Inner {
     pressed: watch::Sender<bool>,
 }
 
+impl Default for Holdings {
+    fn default() -> Self {
+        Self::new(usize::MAX)
+    }
+}
+
 impl Holdings {
     /// With a bound, in bytes.
     pub fn new(bound: usize) -> Self {

@@ -28,6 +28,6 @@ pub mod tls;
 pub use body::{Body, BodyError, Chunk, WRITE_BYTES, boxed, chunks, empty, full, read_body, short_slices, stream};
 pub use held::{Held, Holdings};
 pub use peer::Peer;
-pub use server::{CloseConnection, Handler, Limits, Request, Response, Server, ServerError, Stats};
+pub use server::{CloseConnection, Handler, Kept, Limits, Request, Response, Server, ServerError, Stats};
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use tls::{Tls, TlsError, TlsPolicy};

@@ -302,6 +302,67 @@ async fn fault_18_a_reader_that_stalls_is_cut_off() {
     assert_eq!(setup.stats.open.load(Ordering::Relaxed), quiet.len() as u64);
 }
 
+/// A client's connection whose socket takes little, with these requests on it, which reads nothing.
+async fn ask_and_stall(setup: &Setup, alpn: &str, paths: &[&str]) -> TlsStream<TcpStream> {
+    if alpn == "h2" {
+        return ask_without_window(setup, 1 << 20, paths).await;
+    }
+    let mut stream = setup.connect(alpn, None).await;
+    stream.write_all(format!("GET {} HTTP/1.1\r\nhost: x\r\n\r\n", paths[0]).as_bytes()).await.unwrap();
+    stream
+}
+
+/// Waits until nothing more is made for clients that take nothing.
+async fn settled() -> usize {
+    bounded(async {
+        let mut seen = 0;
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let made = UNSENT.1.load(Ordering::Relaxed);
+            if made == std::mem::replace(&mut seen, made) && made > 0 {
+                return UNSENT.0.load(Ordering::Relaxed);
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn fault_18_a_reader_that_stalls_holds_one_piece_and_under_pressure_it_is_cut() {
+    const STREAMS: usize = 50;
+    let mut setup = setup(Limits::default());
+    setup.receive_bytes = 64 << 10;
+    let mut stalled = Vec::new();
+    for _ in 0..STREAMS {
+        stalled.push(ask_and_stall(&setup, "http/1.1", &["/events"]).await);
+    }
+    let held = settled().await;
+    assert!((1..=STREAMS * 16 << 10).contains(&held), "{} bytes for each of {STREAMS} connections", held / STREAMS);
+    stalled.push(ask_and_stall(&setup, "h2", &["/events"; STREAMS]).await);
+    let more = settled().await - held;
+    assert!(more <= STREAMS * 16 << 10, "{} bytes for each of {STREAMS} streams", more / STREAMS);
+    drop(stalled);
+
+    // Long before the limit of a stalled reader: there is no room for all of them.
+    let mut setup = self::setup(Limits { held_bytes: 1 << 20, ..Limits::default() });
+    let mut moving = setup.http1(None).await.send_request(get("/slow-frames")).await.unwrap().into_body();
+    setup.receive_bytes = 64 << 10;
+    let mut stalled = Vec::new();
+    for _ in 0..STREAMS {
+        stalled.push(ask_and_stall(&setup, "http/1.1", &["/frames"]).await);
+    }
+    bounded(async {
+        while setup.stats.stalled.load(Ordering::Relaxed) < 30 {
+            moving.frame().await.unwrap().unwrap();
+        }
+    })
+    .await;
+    assert!(setup.stats.held.bytes() <= 2 << 20, "{}", setup.stats.held.bytes());
+    for _ in 0..10 {
+        bounded(moving.frame()).await.unwrap().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn fault_45_an_upgrade_that_nobody_grants_changes_nothing() {
     let setup = setup(Limits::default());

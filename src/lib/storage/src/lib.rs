@@ -31,7 +31,7 @@ pub use cursor::{Cursor, WatchError};
 pub use entry::{Entry, Sidecar};
 pub use key::{Key, KeyError, Prefix, Revision};
 pub use log::Most;
-pub use snapshot::Snapshot;
+pub use snapshot::{Mark, Snapshot};
 pub use stats::Stats;
 pub use store::{History, Store, Ticket, Turn};
 pub use txn::{CommitError, Committed, Event, Guard, Put, Rejected, Txn, Write};

@@ -80,6 +80,11 @@ impl Map {
         later.replaced_bytes.saturating_sub(self.replaced_bytes)
     }
 
+    /// The bytes of all entries that were ever replaced or removed.
+    pub(crate) fn replaced_bytes(&self) -> u64 {
+        self.replaced_bytes
+    }
+
     /// The entry of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&Arc<Entry>> {
         self.entries.get(key)

@@ -15,6 +15,20 @@ pub struct Snapshot {
     map: Map,
 }
 
+/// A place in what happens to one resource. It holds nothing.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    replaced_bytes: u64,
+    prefix: Prefix,
+}
+
+impl Mark {
+    /// Of which resource.
+    pub fn prefix(&self) -> &Prefix {
+        &self.prefix
+    }
+}
+
 impl Snapshot {
     pub(crate) fn new(revision: Revision, prefix: Prefix, map: Map) -> Self {
         Self { revision, prefix, map }
@@ -48,6 +62,16 @@ impl Snapshot {
     /// went between. It keeps no more than that from being freed, and no more than [`Self::bytes`].
     pub fn replaced_until(&self, later: &Self) -> u64 {
         self.map.replaced_until(&later.map)
+    }
+
+    /// What tells how much an answer that is made of this state keeps from being freed later on.
+    pub fn mark(&self) -> Mark {
+        Mark { replaced_bytes: self.map.replaced_bytes(), prefix: self.prefix.clone() }
+    }
+
+    /// The bytes of all entries of the resource that were replaced or deleted since a mark.
+    pub fn replaced_since(&self, mark: &Mark) -> u64 {
+        self.map.replaced_bytes().saturating_sub(mark.replaced_bytes)
     }
 
     /// One entry, by what follows the prefix.

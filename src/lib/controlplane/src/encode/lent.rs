@@ -1,7 +1,7 @@
 //! Parts of stored objects on their way out: long ones are lent from where they are stored, so that on HTTP/1.1 the first copy is the one that is encrypted;
 //! short ones are copied together.
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use ferrokube_serve::WRITE_BYTES;
 use std::io::IoSlice;
 use std::ops::Range;
@@ -18,6 +18,12 @@ const COPIED_BYTES: usize = 16 * 1024;
 pub(crate) trait Lender: Unpin + Send + 'static {
     /// The bytes. They do not change.
     fn bytes(&self) -> &[u8];
+}
+
+impl Lender for Bytes {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
 }
 
 enum Slice {
@@ -49,6 +55,11 @@ impl<L: Lender> Lent<L> {
     /// Whether so many bytes more fit into it. Into an empty one, anything does.
     pub(crate) fn fits(&self, bytes: usize) -> bool {
         self.left == 0 || (self.left + bytes <= WRITE_BYTES && self.slices.len() + 2 <= SLICES)
+    }
+
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left == 0
     }
 
     /// Appends a copy.

@@ -1,19 +1,22 @@
-//! Lists: items are slices of stored bytes, streamed in frames of some size with the length known beforehand.
+//! Lists: items are slices of stored bytes, streamed in frames of some size with the length known beforehand; in other forms they are written while they are
+//! sent.
 
 use super::lent::Lender;
 use super::pieces::{self, Pieces, Scope, Source};
+use super::rendered::{self, BATCH_BYTES, Rendered, Style};
 use super::slices::Cut;
-use super::stream::{Fill, Items, Streamed};
+use super::stream::{self, Fill, Items, Offloaded, Streamed};
 use super::{Encoder, entry_document, protobuf};
 use crate::negotiate::{Accepted, Form, View};
 use crate::{body, compress, status};
 use ferrokube_apimachinery::document::Value;
-use ferrokube_apimachinery::{json, yaml};
+use ferrokube_apimachinery::json;
 use ferrokube_registry::{ListPage, Served};
-use ferrokube_serve::{Body, Response};
+use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
 use http_body_util::BodyExt;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 /// How an item is cut out of its entry.
 #[derive(Clone, Copy, Debug)]
@@ -36,14 +39,6 @@ impl Shape {
     }
 }
 
-/// One item.
-enum Item {
-    /// Cut from stored bytes.
-    Stored(Arc<Entry>),
-    /// Written for this answer (another version, an old schema).
-    Made(Vec<u8>),
-}
-
 /// `metadata` of a list, as JSON.
 pub(crate) fn list_meta(page: &ListPage) -> String {
     let mut text = format!("{{\"resourceVersion\":\"{}\"", page.revision);
@@ -60,51 +55,28 @@ pub(crate) fn list_meta(page: &ListPage) -> String {
     text
 }
 
-/// The answer to a list that is no Table.
-pub(crate) fn respond(encoder: &Encoder, pieces: &Pieces, served: &Served, page: ListPage, accepted: Accepted) -> Response {
-    match accepted.form {
-        Form::Json => {
-            let list = JsonList::new(served, page, accepted.view);
-            let body = if accepted.pretty { body::full(super::pretty::indent(&list.collect())) } else { list.into_body() };
-            status::with_type(200, Form::Json.media_type(), body)
-        }
-        Form::Yaml => {
-            let bytes = self::json(served, page, accepted.view);
-            let value = json::read_value(&bytes).unwrap_or_default();
-            status::with_form(200, yaml::to_vec(&value), Form::Yaml)
-        }
-        Form::Protobuf => {
-            let frames = protobuf::list(encoder, pieces, served, &page, accepted.view);
-            status::with_type(200, Form::Protobuf.media_type(), body::frames(frames))
-        }
+/// The answer to a list that is no Table. What a client that takes nothing holds of it is a frame, besides the stored objects.
+pub(crate) fn respond(encoder: &Encoder, pieces: &Pieces, served: &Served, page: ListPage, (accepted, gzip): (Accepted, bool)) -> Response {
+    if accepted.form == Form::Protobuf {
+        let list = protobuf::list(encoder, pieces, served, page, accepted.view);
+        return stream::respond(list, Form::Protobuf.media_type(), gzip);
+    }
+    let media_type = accepted.form.media_type();
+    let style = Style::of(accepted);
+    let list = JsonList::new(served, page, accepted.view);
+    if list.entries.is_empty() {
+        return status::with_type(200, media_type, body::full(rendered::empty(&list.collect(), style)));
+    }
+    match list.stored_bytes {
+        Some(bytes) if style == Style::Plain && gzip && bytes >= compress::MIN_BYTES => list.zipped(pieces),
+        Some(_) if style == Style::Plain => status::with_type(200, media_type, Streamed::new(list.stored()).boxed_unsync()),
+        _ => stream::respond(list.rendered(style), media_type, gzip),
     }
 }
 
 /// A list that is no Table as JSON, whole.
 pub(crate) fn json(served: &Served, page: ListPage, view: View) -> Vec<u8> {
     JsonList::new(served, page, view).collect()
-}
-
-/// The same compressed, from pieces that are kept; `None` when the list is small, or of a form that has no pieces.
-pub(crate) fn zipped(kept: &Pieces, served: &Served, page: &ListPage, accepted: Accepted) -> Option<Response> {
-    let shape = shape_of(served, accepted.view);
-    let large = page.items.iter().map(|entry| shape.of(entry).len()).sum::<usize>() >= compress::MIN_BYTES;
-    let is_direct = served.direct();
-    let sliced = matches!(shape, Shape::Metadata(_)) || page.items.iter().all(|entry| is_direct(entry));
-    if accepted.form != Form::Json || accepted.pretty || !large || !sliced {
-        return None;
-    }
-    let form = match shape {
-        Shape::Untyped | Shape::Whole => pieces::Form::Json,
-        Shape::Metadata(version) => pieces::Form::JsonMetadata(version),
-    };
-    let head = json_head(served, page, accepted.view);
-    let write = |entry: &Entry, out: &mut Vec<u8>| shape.of(entry).write(entry, out);
-    let scope = Scope { definition: Arc::clone(&served.definition), version: served.version, form };
-    let frames = kept.zip(&Source { scope, head: head.as_bytes(), entries: &page.items, tail: TAIL, write });
-    let mut response = status::with_type(200, Form::Json.media_type(), body::frames(frames));
-    compress::mark(response.headers_mut());
-    Some(response)
 }
 
 fn shape_of(served: &Served, view: View) -> Shape {
@@ -142,53 +114,85 @@ pub(super) fn list_type(served: &Served, view: View) -> (String, String) {
 
 const TAIL: &[u8] = b"]}\n";
 
-/// A body that can be sent, or taken whole.
-enum JsonList {
-    /// Every item is cut from stored bytes.
-    Stored { head: String, entries: Vec<Arc<Entry>>, shape: Shape, bytes: usize },
-    /// Some are not.
-    Mixed { head: String, items: Vec<Item>, shape: Shape, bytes: usize },
+/// A list as JSON, of some style.
+struct JsonList {
+    head: String,
+    entries: Vec<Arc<Entry>>,
+    shape: Shape,
+    served: Served,
+    /// How long the items are, if all are cut from stored bytes.
+    stored_bytes: Option<usize>,
 }
 
 impl JsonList {
-    fn new(served: &Served, page: ListPage, view: View) -> Self {
+    fn new(served: &Served, mut page: ListPage, view: View) -> Self {
         let head = json_head(served, &page, view);
         let shape = shape_of(served, view);
+        let entries = std::mem::take(&mut page.items);
         let is_direct = served.direct();
         let is_stored = |entry: &Entry| matches!(shape, Shape::Metadata(_)) || is_direct(entry);
-        let stored = page.items.iter().try_fold(0, |bytes, entry| is_stored(entry).then(|| bytes + shape.of(entry).len()));
-        if let Some(bytes) = stored {
-            return Self::Stored { head, entries: page.items, shape, bytes };
-        }
-        let made = |entry: Arc<Entry>| if is_direct(&entry) { Item::Stored(entry) } else { Item::Made(made_item(served, &entry, shape)) };
-        let items: Vec<Item> = page.items.into_iter().map(made).collect();
-        let bytes = items.iter().map(|item| item.cut(shape).len()).sum();
-        Self::Mixed { head, items, shape, bytes }
+        let stored_bytes = entries.iter().try_fold(0, |bytes, entry| is_stored(entry).then(|| bytes + shape.of(entry).len()));
+        Self { head, entries, shape, served: served.clone(), stored_bytes }
     }
 
-    fn into_body(self) -> Body {
-        match self {
-            Self::Stored { head, entries, shape, bytes } => Streamed::new(stored_items(head, entries, shape, bytes)).boxed_unsync(),
-            Self::Mixed { head, items, shape, bytes } => Streamed::new(mixed_items(head, items, shape, bytes)).boxed_unsync(),
-        }
+    /// All items are lent.
+    fn stored(self) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> Cut> {
+        let (tail, shape) = (tail(&self.head), self.shape);
+        Items::new(self.head.into_bytes(), self.entries, tail, self.stored_bytes.unwrap_or(0), move |entry: &Arc<Entry>| shape.of(entry))
+    }
+
+    /// Items are written.
+    fn rendered(self, style: Style) -> Rendered<Written> {
+        let tail = tail(&self.head);
+        let source = Written { entries: self.entries.into_iter(), shape: self.shape, served: self.served };
+        Rendered::new(self.head.into_bytes(), source, (tail, "items"), style)
+    }
+
+    /// Compressed, from pieces that are kept.
+    fn zipped(self, pieces: &Pieces) -> Response {
+        let shape = self.shape;
+        let form = match shape {
+            Shape::Untyped | Shape::Whole => pieces::Form::Json,
+            Shape::Metadata(version) => pieces::Form::JsonMetadata(version),
+        };
+        let write = move |entry: &Entry, out: &mut Vec<u8>| shape.of(entry).write(entry, out);
+        let scope = Scope { definition: Arc::clone(&self.served.definition), version: self.served.version, form };
+        let source = Source { scope, head: self.head.into_bytes(), entries: self.entries, tail: TAIL, write };
+        let mut response = status::with_type(200, Form::Json.media_type(), Offloaded::new(pieces.zip(source)).boxed_unsync());
+        compress::mark(response.headers_mut());
+        response
     }
 
     fn collect(self) -> Vec<u8> {
-        match self {
-            Self::Stored { head, entries, shape, bytes } => stored_items(head, entries, shape, bytes).collect(),
-            Self::Mixed { head, items, shape, bytes } => mixed_items(head, items, shape, bytes).collect(),
-        }
+        if self.stored_bytes.is_some() { self.stored().collect() } else { self.rendered(Style::Plain).collect() }
     }
 }
 
-fn stored_items(head: String, entries: Vec<Arc<Entry>>, shape: Shape, bytes: usize) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> Cut> {
-    let tail = tail(&head);
-    Items::new(head.into_bytes(), entries, tail, bytes, move |entry: &Arc<Entry>| shape.of(entry))
+/// Items that are written for this list: of another version, an old schema, or in another style.
+struct Written {
+    entries: IntoIter<Arc<Entry>>,
+    shape: Shape,
+    served: Served,
 }
 
-fn mixed_items(head: String, items: Vec<Item>, shape: Shape, bytes: usize) -> Items<Item, impl Fn(&Item) -> Cut> {
-    let tail = tail(&head);
-    Items::new(head.into_bytes(), items, tail, bytes, move |item: &Item| item.cut(shape))
+impl rendered::Source for Written {
+    fn next(&mut self, out: &mut Vec<u8>) -> bool {
+        let (begin, is_direct) = (out.len(), self.served.direct());
+        for entry in self.entries.by_ref() {
+            if out.len() > begin {
+                out.push(b',');
+            }
+            if matches!(self.shape, Shape::Metadata(_)) || is_direct(&entry) {
+                self.shape.of(&entry).write(&entry, out);
+            } else {
+                out.extend_from_slice(&made_item(&self.served, &entry, self.shape));
+            }
+            if out.len() - begin >= BATCH_BYTES {
+                break;
+            }
+        }
+        out.len() > begin
+    }
 }
 
 fn made_item(served: &Served, entry: &Entry, shape: Shape) -> Vec<u8> {
@@ -200,27 +204,9 @@ fn made_item(served: &Served, entry: &Entry, shape: Shape) -> Vec<u8> {
     json::to_vec(&document.into_value())
 }
 
-impl Item {
-    fn cut(&self, shape: Shape) -> Cut {
-        match self {
-            Self::Stored(entry) => shape.of(entry),
-            Self::Made(bytes) => Cut { head: b"", part: 0..bytes.len(), tail: b"" },
-        }
-    }
-}
-
 impl Lender for Arc<Entry> {
     fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-}
-
-impl Lender for Item {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Stored(entry) => &entry.bytes,
-            Self::Made(bytes) => bytes,
-        }
     }
 }
 
@@ -235,9 +221,10 @@ mod tests {
         for shape in [Shape::Untyped, Shape::Whole, Shape::Metadata("v1")] {
             let before = "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"c\"";
             let entries: Vec<_> = (0..100).map(|at| Arc::new(entry(98 + at, before, "},\"data\":{\"k\":\"v\"}}"))).collect();
-            let page = ListPage { revision: Revision(999), items: Vec::new(), continue_token: "a\"b".into(), remaining: Some(4) };
+            let page = ListPage { revision: Revision(999), items: Vec::new(), continue_token: "a\"b".into(), remaining: Some(4), reading: None };
             let bytes = entries.iter().map(|entry| shape.of(entry).len()).sum();
-            let list = stored_items(format!("{{\"metadata\":{},\"items\":[", list_meta(&page)), entries, shape, bytes);
+            let head = format!("{{\"metadata\":{},\"items\":[", list_meta(&page)).into_bytes();
+            let list = Items::new(head, entries, TAIL, bytes, move |entry: &Arc<Entry>| shape.of(entry));
             let said = list.left();
             let bytes = list.collect();
             assert_eq!(said, Some(bytes.len() as u64));

@@ -5,6 +5,7 @@ pub(crate) mod list;
 pub(crate) mod pieces;
 pub(crate) mod pretty;
 pub(crate) mod protobuf;
+mod rendered;
 pub(crate) mod rows;
 pub(crate) mod slices;
 pub(crate) mod stream;

@@ -3,58 +3,85 @@
 /// The same JSON, indented by two spaces, with a newline at the end. The input must be well-formed.
 pub(crate) fn indent(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
-    let mut depth = 0_usize;
-    let mut position = 0;
-    while let Some(&byte) = json.get(position) {
-        position += 1;
-        match byte {
-            b'"' => {
-                let end = string_end(json, position);
-                out.extend_from_slice(&json[position - 1..end]);
-                position = end;
-            }
-            b'{' | b'[' => {
-                out.push(byte);
-                let next = json[position..].iter().copied().find(|byte| !byte.is_ascii_whitespace());
-                if next == Some(byte + 2) {
-                    out.push(byte + 2);
-                    position += json[position..].iter().position(|other| *other == byte + 2).map_or(0, |at| at + 1);
-                } else {
-                    depth += 1;
-                    new_line(&mut out, depth);
-                }
-            }
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                new_line(&mut out, depth);
-                out.push(byte);
-            }
-            b',' => {
-                out.push(byte);
-                new_line(&mut out, depth);
-            }
-            b':' => out.extend_from_slice(b": "),
-            b' ' | b'\n' | b'\t' | b'\r' => {}
-            other => out.push(other),
-        }
-    }
+    Indenter::default().write(json, &mut out);
     out.push(b'\n');
     out
 }
 
-/// Where the string that began before `position` ends, its closing quote included.
-fn string_end(json: &[u8], mut position: usize) -> usize {
-    while let Some(found) = memchr::memchr2(b'"', b'\\', &json[position..]) {
-        position += found + 1;
-        if json[position - 1] == b'"' {
-            return position;
-        }
-        position += 1;
-        if position >= json.len() {
-            break;
+/// Indents JSON that comes in parts.
+#[derive(Debug, Default)]
+pub(crate) struct Indenter {
+    depth: usize,
+    /// A bracket was opened, and it is not known yet whether anything is in it.
+    opened: Option<u8>,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Indenter {
+    /// Appends the next part.
+    pub(crate) fn write(&mut self, json: &[u8], out: &mut Vec<u8>) {
+        let mut position = 0;
+        while let Some(&byte) = json.get(position) {
+            if self.in_string {
+                position = self.string(json, position, out);
+                continue;
+            }
+            position += 1;
+            if byte.is_ascii_whitespace() {
+                continue;
+            }
+            if let Some(opened) = self.opened.take() {
+                if byte == opened + 2 {
+                    out.push(byte);
+                    continue;
+                }
+                self.depth += 1;
+                new_line(out, self.depth);
+            }
+            self.token(byte, out);
         }
     }
-    json.len()
+
+    fn token(&mut self, byte: u8, out: &mut Vec<u8>) {
+        match byte {
+            b'{' | b'[' => {
+                out.push(byte);
+                self.opened = Some(byte);
+            }
+            b'}' | b']' => {
+                self.depth = self.depth.saturating_sub(1);
+                new_line(out, self.depth);
+                out.push(byte);
+            }
+            b',' => {
+                out.push(byte);
+                new_line(out, self.depth);
+            }
+            b':' => out.extend_from_slice(b": "),
+            other => {
+                self.in_string = other == b'"';
+                out.push(other);
+            }
+        }
+    }
+
+    /// Copies what is left of a string, or of the part; returns where it ends.
+    fn string(&mut self, json: &[u8], begin: usize, out: &mut Vec<u8>) -> usize {
+        let mut position = begin + usize::from(std::mem::take(&mut self.escaped));
+        while let Some(found) = memchr::memchr2(b'"', b'\\', json.get(position..).unwrap_or_default()) {
+            position += found + 1;
+            if json[position - 1] == b'"' {
+                self.in_string = false;
+                break;
+            }
+            self.escaped = position == json.len();
+            position += 1;
+        }
+        let end = if self.in_string { json.len() } else { position };
+        out.extend_from_slice(&json[begin..end]);
+        end
+    }
 }
 
 fn new_line(out: &mut Vec<u8>, depth: usize) {
@@ -74,5 +101,10 @@ mod tests {
         assert_eq!(String::from_utf8(indent(compact)).unwrap(), want);
         assert_eq!(indent(want.as_bytes()), want.as_bytes());
         assert_eq!(indent(b"\"unterminated\\"), b"\"unterminated\\\n");
+        for step in 1..compact.len() {
+            let (mut indenter, mut out) = (Indenter::default(), Vec::new());
+            compact.chunks(step).for_each(|part| indenter.write(part, &mut out));
+            assert_eq!(String::from_utf8(out).unwrap() + "\n", want, "in parts of {step}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Protobuf around messages: envelopes, lengths, lists.
 
 use super::pieces::{Form, Pieces, Scope};
+use super::stream::Fill;
 use super::{Encoder, META, entry_document, list};
 use crate::negotiate::View;
-use bytes::{BufMut, Bytes};
+use bytes::BufMut;
 use ferrokube_apimachinery::json;
 use ferrokube_registry::{ListPage, Served};
 use ferrokube_storage::Entry;
@@ -12,28 +13,28 @@ use std::sync::Arc;
 /// What follows the message in an envelope: no content encoding, no content type.
 const ENVELOPE_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
-/// A list message: `ListMeta` in field 1, each item in field 2; in the pieces that are kept, so that a large one should be made off the workers.
-pub(super) fn list(encoder: &Encoder, pieces: &Pieces, served: &Served, page: &ListPage, view: View) -> Vec<Bytes> {
-    let messages = encoder.messages();
+/// A list message: `ListMeta` in field 1, each item in field 2; in the pieces that are kept. The envelope begins with its length: all items are written once to
+/// know it, so that a large list should begin off the workers.
+pub(super) fn list(encoder: &Encoder, pieces: &Pieces, served: &Served, mut page: ListPage, view: View) -> impl Fill + use<> {
     let (kind, api_version) = list::list_type(served, view);
-    let meta = json::read_value(list::list_meta(page).as_bytes()).unwrap_or_default();
+    let meta = json::read_value(list::list_meta(&page).as_bytes()).unwrap_or_default();
     let mut raw = Vec::new();
-    put_message(&mut raw, 1, &messages.write_bare(&format!("{META}.ListMeta"), &meta).unwrap_or_default());
-    let partial = format!("{META}.PartialObjectMetadata");
+    put_message(&mut raw, 1, &encoder.messages().write_bare(&format!("{META}.ListMeta"), &meta).unwrap_or_default());
     let (message, form) = match view {
-        View::MetadataList(_) => (partial.as_str(), Form::ProtobufMetadata),
-        _ => (served.version().message.as_deref().unwrap_or_default(), Form::Protobuf),
+        View::MetadataList(_) => (format!("{META}.PartialObjectMetadata"), Form::ProtobufMetadata),
+        _ => (served.version().message.clone().unwrap_or_default(), Form::Protobuf),
     };
-    let write = |entry: &Entry, out: &mut Vec<u8>| match messages.write_bare(message, &entry_document(served, entry).into_value()) {
+    let (encoder, of) = (encoder.clone(), served.clone());
+    let write = move |entry: &Entry, out: &mut Vec<u8>| match encoder.messages().write_bare(&message, &entry_document(&of, entry).into_value()) {
         Ok(bytes) => put_message(out, 2, &bytes),
         Err(error) => tracing::warn!(message, error = %error, "an object does not fit its protobuf message"),
     };
-    let items = pieces.join(Scope { definition: Arc::clone(&served.definition), version: served.version, form }, &page.items, write);
-    let length = raw.len() + items.iter().map(Bytes::len).sum::<usize>();
-    let mut head = envelope_head(&kind, &api_version, length);
-    head.extend_from_slice(&raw);
-    let (head, tail) = (Bytes::from(head), Bytes::from_static(ENVELOPE_TAIL));
-    std::iter::once(head).chain(items).chain([tail]).collect()
+    let scope = Scope { definition: Arc::clone(&served.definition), version: served.version, form };
+    pieces.join((scope, ENVELOPE_TAIL), std::mem::take(&mut page.items), write, &|items| {
+        let mut head = envelope_head(&kind, &api_version, raw.len() + items);
+        head.extend_from_slice(&raw);
+        head
+    })
 }
 
 /// `k8s\0` and a `runtime.Unknown`, up to a message of some length; [`ENVELOPE_TAIL`] follows it.

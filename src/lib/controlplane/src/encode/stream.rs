@@ -2,15 +2,20 @@
 
 use super::lent::{Lender, Lent};
 use super::slices::Cut;
+use crate::{body, compress, status};
 use bytes::{Buf, BufMut};
-use ferrokube_serve::Chunk;
+use ferrokube_serve::{Chunk, Response};
 use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::io;
+use std::num::NonZero;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::vec::IntoIter;
+use tokio::sync::Semaphore;
 
 /// So many items ahead are touched together.
 pub(crate) const WARMED: usize = 16;
@@ -28,6 +33,11 @@ pub(crate) trait Fill: Unpin + Send + 'static {
 
     /// Whether nothing follows.
     fn is_done(&self) -> bool;
+
+    /// Whether the next frame costs little: bytes that are there already, or nearly. Others are made off the workers, if the body is [`Offloaded`].
+    fn is_cheap(&mut self) -> bool {
+        true
+    }
 
     /// Bytes that are still to come, when that is known.
     fn left(&self) -> Option<u64> {
@@ -81,6 +91,122 @@ impl<F: Fill> http_body::Body for Streamed<F> {
 
     fn size_hint(&self) -> SizeHint {
         self.fill.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// So many frames that cost much are made at a time; others wait for their turn. More threads would only take the processors from whoever has short requests.
+fn turns() -> &'static Arc<Semaphore> {
+    static TURNS: OnceLock<Arc<Semaphore>> = OnceLock::new();
+    TURNS.get_or_init(|| Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(2, NonZero::get))))
+}
+
+/// The body of what costs much to write: each frame that is not cheap is made off the workers.
+pub(crate) struct Offloaded<F>(Place<F>);
+
+enum Place<F> {
+    Here(Streamed<F>),
+    Away(Pin<Box<dyn Future<Output = Option<(Streamed<F>, Option<Chunk>)>> + Send>>),
+    Over,
+}
+
+impl<F: Fill> Offloaded<F> {
+    pub(crate) fn new(fill: F) -> Self {
+        Self(Place::Here(Streamed::new(fill)))
+    }
+}
+
+/// Makes the next frame on a thread of its own; `None` when that failed.
+async fn away<F: Fill>(mut streamed: Streamed<F>) -> Option<(Streamed<F>, Option<Chunk>)> {
+    let turn = Arc::clone(turns()).acquire_owned().await.ok()?;
+    let work = move || {
+        // Until it has ended, also when nobody waits for it any more.
+        let _turn = turn;
+        let frame = streamed.fill.fill();
+        (streamed, frame)
+    };
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
+impl<F: Fill> http_body::Body for Offloaded<F> {
+    type Data = Chunk;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
+        let place = &mut self.get_mut().0;
+        if let Place::Here(streamed) = place {
+            if streamed.fill.is_done() || streamed.fill.is_cheap() {
+                return Pin::new(streamed).poll_frame(context);
+            }
+            if let Place::Here(streamed) = std::mem::replace(place, Place::Over) {
+                *place = Place::Away(Box::pin(away(streamed)));
+            }
+        }
+        let Place::Away(away) = place else { return Poll::Ready(None) };
+        let made = std::task::ready!(away.as_mut().poll(context));
+        let Some((streamed, frame)) = made else {
+            *place = Place::Over;
+            return Poll::Ready(Some(Err(io::Error::other("a part of the answer could not be written"))));
+        };
+        *place = Place::Here(streamed);
+        Poll::Ready(frame.map(|chunk| Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Place::Here(streamed) => streamed.is_end_stream(),
+            Place::Away(_) => false,
+            Place::Over => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if let Place::Here(streamed) = &self.0 { streamed.size_hint() } else { SizeHint::default() }
+    }
+}
+
+/// Shorter answers are written whole, so that their length is known.
+const WHOLE_BYTES: usize = 32 * 1024;
+
+/// An answer that is written while it is sent, compressed if the client takes that and it is large. A short one is sent whole.
+pub(crate) fn respond(mut fill: impl Fill, media_type: &'static str, gzip: bool) -> Response {
+    let most = if gzip { compress::MIN_BYTES } else { WHOLE_BYTES };
+    if fill.left().is_some() && !gzip {
+        return status::with_type(200, media_type, Offloaded::new(fill).boxed_unsync());
+    }
+    let mut begun = Vec::new();
+    while begun.len() < most {
+        match fill.fill() {
+            Some(frame) => begun.put(frame),
+            None => return status::with_type(200, media_type, body::full(begun)),
+        }
+    }
+    if !gzip {
+        return status::with_type(200, media_type, Offloaded::new(Begun { begun, fill }).boxed_unsync());
+    }
+    let mut response = status::with_type(200, media_type, Offloaded::new(compress::Zipping::new(begun, fill)).boxed_unsync());
+    compress::mark(response.headers_mut());
+    response
+}
+
+/// What was begun before its answer.
+struct Begun<F> {
+    begun: Vec<u8>,
+    fill: F,
+}
+
+impl<F: Fill> Fill for Begun<F> {
+    const TURN_BYTES: usize = F::TURN_BYTES;
+
+    fn fill(&mut self) -> Option<Chunk> {
+        if self.begun.is_empty() { self.fill.fill() } else { Some(std::mem::take(&mut self.begun).into()) }
+    }
+
+    fn is_done(&self) -> bool {
+        self.begun.is_empty() && self.fill.is_done()
+    }
+
+    fn is_cheap(&mut self) -> bool {
+        !self.begun.is_empty() || self.fill.is_cheap()
     }
 }
 
@@ -166,7 +292,6 @@ mod tests {
     use crate::encode::slices::tests::entry;
     use ferrokube_serve::WRITE_BYTES;
     use ferrokube_storage::Entry;
-    use std::sync::Arc;
 
     fn items(count: u64, length: usize) -> Vec<Arc<Entry>> {
         let value = "v".repeat(length);

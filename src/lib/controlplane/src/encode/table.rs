@@ -1,21 +1,26 @@
 //! Tables: what kubectl prints. Rows carry cells and, as asked, nothing, the metadata or the whole object.
 
+use super::lent::Lent;
 use super::pieces::{self, Listing, Pieces, Scope};
-use super::rows::{Ages, Draft, Filling, Future};
+use super::rendered::{self, BATCH_BYTES, Rendered, Style};
+use super::rows::{Ages, Draft, Filling, Future, Rows};
 use super::slices::Cut;
-use super::stream::{Fill, WARMED, warm};
+use super::stream::{self, Fill, Streamed, WARMED, warm};
 use super::{canonical, entry_document, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
+use crate::{body, status};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::jsonpath::JsonPath;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time, yaml};
 use ferrokube_registry::{Object, Served};
 use ferrokube_resource::{Cell, Column, Printable, Row};
-use ferrokube_serve::{Chunk, WRITE_BYTES};
+use ferrokube_serve::{Chunk, Response, WRITE_BYTES};
 use ferrokube_storage::Entry;
+use http_body_util::BodyExt;
 use std::sync::Arc;
 use std::time::SystemTime;
+use std::vec::IntoIter;
 
 const TAIL: &[u8] = b"]}\n";
 
@@ -24,6 +29,12 @@ const FRAME_BYTES: usize = WRITE_BYTES - 64;
 
 /// Tables of no more rows are made anew each time, and sent whole.
 pub(crate) const FEW: usize = 32;
+/// If their objects are no longer than this.
+const SHORT_BYTES: usize = 32 * 1024;
+/// An object, or the metadata of one, that is longer is lent from where it is stored.
+const LENT_BYTES: usize = 16 * 1024;
+/// More rows are never written at once.
+const MOST_ROWS: usize = 256;
 /// Room for such a Table, to begin with.
 const FEW_BYTES: usize = 8 * 1024;
 
@@ -123,12 +134,33 @@ impl Table {
         out
     }
 
+    /// The answer to a list.
+    pub(crate) fn respond(self, list_meta: &str, pieces: &Pieces, entries: Vec<Arc<Entry>>, (accepted, gzip): (Accepted, bool)) -> Response {
+        let (style, media_type) = (Style::of(accepted), accepted.form.media_type());
+        if entries.is_empty() {
+            let json = [&self.head(list_meta, true), TAIL].concat();
+            return status::with_type(200, media_type, body::full(rendered::empty(&json, style)));
+        }
+        if style != Style::Plain {
+            let (head, ages) = (self.head(list_meta, true), Ages::new(self.now));
+            let source = Written { table: self, ages, entries: entries.into_iter() };
+            return stream::respond(Rendered::new(head, source, (TAIL, "rows"), style), media_type, gzip);
+        }
+        let is_short = entries.len() <= FEW && entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() <= SHORT_BYTES;
+        let stream = self.stream(list_meta, pieces, entries);
+        if gzip || is_short {
+            return stream::respond(stream, media_type, gzip);
+        }
+        status::with_type(200, media_type, Streamed::new(stream).boxed_unsync())
+    }
+
     /// A list's whole Table, to be written while it is sent, of rows that are kept if there are many.
     pub(crate) fn stream(self, list_meta: &str, pieces: &Pieces, entries: Vec<Arc<Entry>>) -> Stream {
         let (definition, version) = (Arc::clone(&self.served.definition), self.served.version);
         let form = pieces::Form::Rows(self.version, self.include);
         let kept = (entries.len() > FEW).then(|| (pieces.clone(), pieces.begin(Scope { definition, version, form })));
-        Stream { head: self.head(list_meta, true), ages: Ages::new(self.now), table: self, kept, entries, written: 0, filling: None, done: false }
+        let direct = Box::new(self.served.direct());
+        Stream { head: self.head(list_meta, true), ages: Ages::new(self.now), table: self, kept, direct, entries, written: 0, filling: None, done: false }
     }
 
     /// Rows of entries, separated by commas.
@@ -198,6 +230,13 @@ impl Table {
         out.push(b'}');
     }
 
+    /// The row of an entry up to its object.
+    fn cells(&mut self, entry: &Entry) -> Rows {
+        self.draft.clear();
+        self.write_cells(&slices::printable(entry));
+        self.draft.take()
+    }
+
     /// The row up to its object.
     fn write_cells(&mut self, object: &Printable<'_>) {
         self.row.clear();
@@ -238,22 +277,77 @@ pub(crate) struct Stream {
     written: usize,
     filling: Option<Filling>,
     done: bool,
+    /// Whether an entry is shown as it is stored.
+    direct: Box<dyn Fn(&Entry) -> bool + Send>,
 }
 
 impl Stream {
-    /// The next rows.
+    /// How much of an entry is lent, because it is long.
+    fn lent(&self, entry: &Entry) -> Option<Cut> {
+        let cut = match self.table.include {
+            Include::None => return None,
+            Include::Metadata => Cut::partial(entry, self.table.version),
+            Include::Object => Cut::whole(entry),
+        };
+        (cut.part.len() >= LENT_BYTES && (self.direct)(entry)).then_some(cut)
+    }
+
+    /// The next row, if its object is lent: a frame of its own.
+    fn lend(&mut self, out: Vec<u8>) -> Result<Chunk, Vec<u8>> {
+        let Some(entry) = self.entries.get(self.written) else { return Err(out) };
+        let Some(cut) = (entry.bytes.len() >= LENT_BYTES).then(|| self.lent(entry)).flatten() else { return Err(out) };
+        let entry = Arc::clone(entry);
+        let mut cells = Vec::new();
+        Filling::new(self.table.cells(&entry)).fill(&mut self.ages, &mut cells, usize::MAX);
+        let mut frame = Lent::new(out.len() + cells.len() + 64, WRITE_BYTES);
+        frame.copy(&out);
+        if self.written > 0 {
+            frame.copy(b",");
+        }
+        frame.copy(&cells);
+        frame.lend(entry, cut.head, cut.part, cut.tail);
+        frame.copy(b"}");
+        self.written += 1;
+        Ok(Chunk::lent(frame))
+    }
+
+    /// The next rows, up to one that is lent.
     fn next(&mut self) -> Option<Filling> {
         let rest = &self.entries[self.written..];
+        let long = rest.iter().take(MOST_ROWS).position(|entry| entry.bytes.len() >= LENT_BYTES && self.lent(entry).is_some());
+        let rest = &rest[..long.unwrap_or(rest.len())];
         if rest.is_empty() {
             return None;
         }
         let table = &mut self.table;
         let (count, rows) = match &self.kept {
             Some((pieces, listing)) => pieces.rows(listing, rest, |entries| table.rows(entries)),
-            None => (rest.len(), table.rows(rest).take()),
+            None => pieces::rows_once(rest, |entries| table.rows(entries)),
         };
         self.written += count;
         Some(Filling::new(rows))
+    }
+}
+
+/// Rows that are written for this list, in another style.
+struct Written {
+    table: Table,
+    ages: Ages,
+    entries: IntoIter<Arc<Entry>>,
+}
+
+impl rendered::Source for Written {
+    fn next(&mut self, out: &mut Vec<u8>) -> bool {
+        let (mut run, mut bytes) = (Vec::new(), 0);
+        while bytes < BATCH_BYTES
+            && let Some(entry) = self.entries.next()
+        {
+            bytes += entry.bytes.len();
+            run.push(entry);
+        }
+        let rows = self.table.rows(&run).take();
+        Filling::new(rows).fill(&mut self.ages, out, usize::MAX);
+        !run.is_empty()
     }
 }
 
@@ -274,6 +368,11 @@ impl Fill for Stream {
             {
                 break;
             }
+            self.filling = None;
+            out = match self.lend(out) {
+                Ok(frame) => return Some(frame),
+                Err(out) => out,
+            };
             let is_first = self.written == 0;
             self.filling = self.next();
             self.done = self.filling.is_none();

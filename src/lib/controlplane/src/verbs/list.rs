@@ -1,19 +1,17 @@
 //! GET of a collection.
 
 use super::{include, is_partial, offer};
-use crate::encode::stream::{Fill, Streamed};
+use crate::encode::list;
 use crate::encode::table::{Include, Table};
-use crate::encode::{list, table};
 use crate::exchange::{Exchange, Stop};
 use crate::handler::chosen;
 use crate::negotiate::{Accepted, Form, View, Views};
 use crate::server::Shared;
-use crate::{audited, compress, options, status};
+use crate::{audited, compress, options};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{ListPage, Target};
-use ferrokube_serve::Response;
+use ferrokube_serve::{Kept, Response};
 use http::header::ACCEPT_ENCODING;
-use http_body_util::BodyExt;
 use std::sync::Arc;
 
 pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
@@ -24,10 +22,8 @@ pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: 
     accepted.fit(Views::List)?;
     convert(shared, target, &mut page, accepted).await?;
     audited::list(shared, exchange, target, (&page, accepted, include));
-    let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
-    let is_costly = gzip || accepted.form == Form::Protobuf;
-    if is_costly && !matches!(accepted.view, View::Table(_)) && page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() >= compress::MIN_BYTES {
-        return costly_list(shared, target, page, (accepted, gzip)).await;
+    if accepted.form == Form::Protobuf && page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() >= compress::MIN_BYTES {
+        return protobuf_list(shared, exchange, target, (page, accepted)).await;
     }
     Ok(respond_list(shared, exchange, target, page, (accepted, include)))
 }
@@ -40,30 +36,48 @@ pub(super) async fn convert(shared: &Shared, target: &Target, page: &mut ListPag
     Ok(())
 }
 
-/// A large list that is compressed or transcoded: off the workers.
-async fn costly_list(shared: &Arc<Shared>, target: &Target, page: ListPage, (accepted, gzip): (Accepted, bool)) -> Result<Response, Stop> {
-    let (shared, served) = (Arc::clone(shared), target.served.clone());
-    let work = move || {
-        let zipped = if gzip { list::zipped(&shared.pieces, &served, &page, accepted) } else { None };
-        zipped.unwrap_or_else(|| list::respond(&shared.encoder, &shared.pieces, &served, page, accepted))
-    };
+/// A large list as protobuf, whose items are measured off the workers before the first is sent.
+async fn protobuf_list(shared: &Arc<Shared>, exchange: &Exchange, target: &Target, (page, accepted): (ListPage, Accepted)) -> Result<Response, Stop> {
+    let kept = keep(shared, target, &page, accepted);
+    let (shared, served, gzip) = (Arc::clone(shared), target.served.clone(), takes_gzip(exchange));
+    let work = move || keeping(list::respond(&shared.encoder, &shared.pieces, &served, page, (accepted, gzip)), kept);
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         tracing::error!(error = %error, "a list could not be written");
         Failure::internal("the answer could not be written").into()
     })
 }
 
+fn takes_gzip(exchange: &Exchange) -> bool {
+    compress::accepts(exchange.header(ACCEPT_ENCODING))
+}
+
 pub(super) fn respond_list(shared: &Shared, exchange: &Exchange, target: &Target, mut page: ListPage, (accepted, include): (Accepted, Include)) -> Response {
-    let View::Table(version) = accepted.view else {
-        return list::respond(&shared.encoder, &shared.pieces, &target.served, page, accepted);
+    let form = (accepted, takes_gzip(exchange));
+    let kept = keep(shared, target, &page, accepted);
+    let response = match accepted.view {
+        View::Table(version) => {
+            let entries = std::mem::take(&mut page.items);
+            Table::new(&target.served, version, include, exchange.now).respond(&list::list_meta(&page), &shared.pieces, entries, form)
+        }
+        _ => list::respond(&shared.encoder, &shared.pieces, &target.served, page, form),
     };
-    let entries = std::mem::take(&mut page.items);
-    // Small ones are one frame, whose length is known; compressing needs all of it too.
-    let whole = entries.len() <= table::FEW || compress::accepts(exchange.header(ACCEPT_ENCODING));
-    let stream = Table::new(&target.served, version, include, exchange.now).stream(&list::list_meta(&page), &shared.pieces, entries);
-    if !whole && accepted.form == Form::Json && !accepted.pretty {
-        return status::with_type(200, Form::Json.media_type(), Streamed::new(stream).boxed_unsync());
+    keeping(response, kept)
+}
+
+/// What a large list holds until it is sent, besides the objects that are stored: they are counted as what its client keeps from being freed.
+fn keep(shared: &Shared, target: &Target, page: &ListPage, accepted: Accepted) -> Option<Kept> {
+    let reading = page.reading.clone()?;
+    let places = size_of_val(&*page.items);
+    // Somebody else has converted them.
+    let copies =
+        target.served.definition.hooks.converter().filter(|_| !is_partial(accepted)).map_or(0, |_| page.items.iter().map(|entry| entry.bytes.len()).sum());
+    let held = shared.metrics.held().map(|held| held.hold(places + copies));
+    Some(Kept(Arc::new((reading, held))))
+}
+
+fn keeping(mut response: Response, kept: Option<Kept>) -> Response {
+    if let Some(kept) = kept {
+        response.extensions_mut().insert(kept);
     }
-    let (bytes, form) = table::finish(stream.collect(), accepted);
-    status::with_form(200, bytes, form)
+    response
 }

@@ -2,6 +2,7 @@
 
 use crate::support::{CONFIGMAPS, Server};
 use ferrokube_apimachinery::document::{Value, json};
+use http_body_util::BodyExt;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
@@ -133,4 +134,78 @@ async fn events_are_seen_through_both_groups() {
     let list = server.get("/apis/events.k8s.io/v1/namespaces/default/events").await.json();
     assert_eq!((list["apiVersion"].as_str(), list["items"][0]["regarding"]["name"].as_str()), (Some("events.k8s.io/v1"), Some("a")));
     assert_eq!(list["items"][0].get("kind"), None);
+}
+
+/// The frames of an answer, as they would be sent.
+async fn frames(server: &Server, path: &str, headers: &[(&str, &str)]) -> (bool, Vec<bytes::Bytes>) {
+    let response = server.open(path, headers).await;
+    assert_eq!(response.status(), 200);
+    let gzip = response.headers().contains_key("content-encoding");
+    let (mut body, mut frames) = (response.into_body(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        frames.push(frame.unwrap().into_data().unwrap().into_bytes());
+    }
+    (gzip, frames)
+}
+
+/// What a client that takes nothing holds of a list is one frame: no answer is made whole.
+#[tokio::test]
+async fn fault_43_a_list_in_any_form_is_sent_in_bounded_frames() {
+    const ACCEPTS: [&str; 8] = [
+        "application/json",
+        "application/yaml",
+        "application/vnd.kubernetes.protobuf",
+        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+        "application/yaml;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/yaml;as=Table;v=v1;g=meta.k8s.io",
+    ];
+    for (count, length) in [(400, 3000), (30, 100_000)] {
+        let server = Server::new().await;
+        for at in 0..count {
+            // What does not compress.
+            let text: String = (0..length).map(|n: u64| char::from(b'a' + ((n * n + at * 7919 + n * at) % 26) as u8)).collect();
+            let labels = json!({"n": at.to_string()});
+            assert_eq!(server.post(CONFIGMAPS, &json!({"metadata": {"name": format!("c{at:03}"), "labels": labels}, "data": {"k": text}})).await.code, 201);
+        }
+        let list = server.get(CONFIGMAPS).await.json();
+        for accept in ACCEPTS {
+            for query in ["?includeObject=Object", "?pretty=true&includeObject=None"] {
+                let path = format!("{CONFIGMAPS}{query}");
+                let (_, plain) = frames(&server, &path, &[("accept", accept)]).await;
+                let (gzip, zipped) = frames(&server, &path, &[("accept", accept), ("accept-encoding", "gzip")]).await;
+                let whole = plain.concat();
+                // An object that is written for this answer is the unit of what is written.
+                let most = 128 * 1024 + 2 * usize::try_from(length).unwrap();
+                for frame in plain.iter().chain(&zipped) {
+                    assert!(frame.len() <= most, "{} of {} bytes at once: {accept} {query}", frame.len(), whole.len());
+                }
+                assert_eq!(gzip, whole.len() >= 128 * 1024, "{accept} {query}");
+                let mut unzipped = Vec::new();
+                std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&zipped.concat()[..]), &mut unzipped).unwrap_or_default();
+                // Ages go on from one request to the next.
+                let parts = |bytes: &[u8]| {
+                    let mut value = ferrokube_apimachinery::yaml::read(bytes).unwrap().document.into_value();
+                    value["rows"].as_array_mut().unwrap().iter_mut().for_each(|row| row["cells"][2] = Value::Null);
+                    value
+                };
+                let is_same = !gzip || unzipped == whole || (accept.contains("Table") && parts(&unzipped) == parts(&whole));
+                assert!(is_same, "{accept} {query}");
+                if accept.contains("protobuf") {
+                    continue;
+                }
+                let value = ferrokube_apimachinery::yaml::read(&whole).unwrap().document.into_value();
+                assert_eq!(value["metadata"], list["metadata"]);
+                let (items, objects) = if accept.contains("Table") { ("rows", query == "?includeObject=Object") } else { ("items", true) };
+                let items = value[items].as_array().unwrap();
+                assert_eq!(items.len() as u64, count, "{accept} {query}");
+                for (item, stored) in items.iter().zip(list["items"].as_array().unwrap()).filter(|_| objects) {
+                    let item = if accept.contains("Table") { &item["object"] } else { item };
+                    assert_eq!(item["metadata"], stored["metadata"], "{accept} {query}");
+                    assert!(accept.contains("Partial") || item["data"] == stored["data"], "{accept} {query}");
+                }
+            }
+        }
+    }
 }

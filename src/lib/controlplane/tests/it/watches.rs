@@ -177,3 +177,62 @@ async fn the_old_watch_path_works() {
     let mut one = Lines::open(&server, "/api/v1/watch/namespaces/default/configmaps/b", &[]).await;
     assert_eq!(one.brief().await, "ADDED b");
 }
+
+/// A watch whose client takes nothing has one frame of a backlog: the rest is in the history, once for all.
+#[tokio::test]
+async fn fault_18_a_backlog_comes_in_frames_of_bounded_size_and_long_objects_are_not_copied() {
+    let server = Server::new().await;
+    let from = version(&server).await;
+    for at in 0..100 {
+        server.post(CONFIGMAPS, &json!({"metadata": {"name": format!("c{at}")}, "data": {"k": "v".repeat(1000)}})).await;
+    }
+    for query in ["resourceVersion=0".to_owned(), format!("resourceVersion={from}")] {
+        let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&{query}"), &[]).await;
+        let (mut events, mut frames) = (0, 0);
+        while events < 100 {
+            let frame = lines.frame().await.unwrap();
+            assert!(frame.len() <= 12 * 1024, "{} bytes", frame.len());
+            frames += 1;
+            events += frame.iter().filter(|byte| **byte == b'\n').count();
+        }
+        assert!((12..30).contains(&frames), "several events go together: {frames} frames");
+    }
+    // Of a long one every watcher sends the stored bytes.
+    let large = server.post(CONFIGMAPS, &json!({"metadata": {"name": "large"}, "data": {"k": "v".repeat(500_000)}})).await.json();
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={}", large["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap() - 1);
+    let mut chunks = Vec::new();
+    for _ in 0..2 {
+        let mut body = server.open(&path, &[]).await.into_body();
+        chunks.push(body.frame().await.unwrap().unwrap().into_data().unwrap());
+    }
+    let places: Vec<*const u8> = chunks
+        .iter()
+        .map(|chunk| {
+            let mut slices = [std::io::IoSlice::new(&[]); 4];
+            let count = bytes::Buf::chunks_vectored(chunk, &mut slices);
+            slices[..count][1].as_ptr()
+        })
+        .collect();
+    assert_eq!(places[0], places[1]);
+    let event: Value = serde_json::from_slice(&chunks.remove(0).into_bytes()).unwrap();
+    assert_eq!(event, json!({"type": "ADDED", "object": large}));
+}
+
+#[tokio::test]
+async fn a_user_has_a_bounded_number_of_watches() {
+    let server = Server::new().await;
+    let open = async || {
+        let request = http::Request::builder().uri(format!("{CONFIGMAPS}?watch=1&resourceVersion=1")).header("authorization", "Bearer reader");
+        server.plane.call(request.body(ferrokube_serve::empty()).unwrap()).await
+    };
+    let mut watches = Vec::new();
+    for _ in 0..10_000 {
+        watches.push(open().await);
+    }
+    assert!(watches.iter().all(|watch| watch.status() == 200));
+    let refused = open().await;
+    assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].as_bytes()), (429, b"1".as_slice()));
+    assert_eq!(server.open(&format!("{CONFIGMAPS}?watch=1&resourceVersion=1"), &[]).await.status(), 200, "others have theirs");
+    watches.pop();
+    assert_eq!(open().await.status(), 200);
+}

@@ -37,7 +37,10 @@ impl Registry {
         let selection = Selection::new(self.catalog(), target, options)?;
         let scope = scope(&prefix, &selection);
         let start = self.start(&prefix, &scope, options).await?;
-        Ok(self.page(start, (&prefix, &selection), &scope).await)
+        let snapshot = start.snapshot.clone();
+        let mut page = self.page(start, (&prefix, &selection), &scope).await;
+        page.reading = self.parts.readers.begin(&snapshot, page.items.len());
+        Ok(page)
     }
 
     async fn start(&self, prefix: &Prefix, scope: &str, options: &ListOptions) -> Result<Start, Failure> {
@@ -91,7 +94,7 @@ impl Registry {
 
     async fn page(&self, start: Start, (prefix, selection): (&Prefix, &Selection), scope: &str) -> ListPage {
         let Start { snapshot, after, left, limit } = start;
-        let mut page = ListPage { revision: snapshot.revision, items: Vec::new(), continue_token: String::new(), remaining: None };
+        let mut page = ListPage { revision: snapshot.revision, items: Vec::new(), continue_token: String::new(), remaining: None, reading: None };
         let mut work = Work::default();
         if let Some(only) = selection.only_key().filter(|_| after.is_none()) {
             page.items.extend(snapshot.get(&only).filter(|entry| selection.matches(entry, &mut work)).cloned());

@@ -2,7 +2,7 @@
 
 use super::exits::Exits;
 use super::select::{Selection, Work};
-use super::{WatchItem, WatchOptions, check_watch, parse_version};
+use super::{Reading, WatchItem, WatchOptions, check_watch, parse_version};
 use crate::catalog::{Catalog, Served};
 use crate::context::Target;
 use crate::failure::unknown;
@@ -70,6 +70,7 @@ struct Initial {
     /// Say when it is complete.
     end_bookmark: bool,
     cursor: Cursor,
+    _reading: Option<Arc<Reading>>,
 }
 
 impl Registry {
@@ -122,7 +123,10 @@ impl Registry {
             // A watch that begins with the state is a streaming list, also when it does not say so.
             let end_bookmark = options.bookmarks;
             return Ok(match store.watch(prefix, snapshot.revision) {
-                Ok(cursor) => Phase::Initial(Box::new(Initial { snapshot, after: None, end_bookmark, cursor })),
+                Ok(cursor) => {
+                    let _reading = self.parts.readers.begin(&snapshot, snapshot.count(None, None));
+                    Phase::Initial(Box::new(Initial { snapshot, after: None, end_bookmark, cursor, _reading }))
+                }
                 Err(error) => over(error, snapshot.revision.0, store.revision()),
             });
         }

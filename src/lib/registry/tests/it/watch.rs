@@ -99,6 +99,19 @@ async fn an_end_bookmark_comes_after_a_long_state() {
     assert_eq!(revision(&items[300]), server.registry.store().revision());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_slow_with_the_state_has_no_more_time_than_others() {
+    let server = Server::new();
+    for at in 0..100 {
+        server.post(CONFIGMAPS, json!({"metadata": {"name": format!("c{at}")}, "data": {"k": "v".repeat(1000)}})).await.unwrap();
+    }
+    let mut watch = watch(&server, WatchOptions { timeout: Duration::from_secs(10), ..streaming(0) }).await;
+    let first = watch.next().await.unwrap();
+    assert!(first.len() < 20, "a frame, not {} objects", first.len());
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert!(watch.next().await.is_none());
+}
+
 #[tokio::test]
 async fn options_that_cannot_be_combined() {
     let server = Server::new();

@@ -4,7 +4,8 @@
 use bytes::{Buf, Bytes};
 use ferrokube_serve::pki::{Pair, Pki};
 use ferrokube_serve::{BodyError, Chunk, CloseConnection, Handler, Limits, Peer, Request, Response, Server, Shutdown, ShutdownTrigger, Tls, TlsPolicy};
-use ferrokube_serve::{boxed, full, read_body, stream};
+use ferrokube_serve::{boxed, chunks, full, read_body, stream};
+use futures::StreamExt as _;
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::client::conn::{http1, http2};
@@ -16,9 +17,10 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -75,6 +77,16 @@ impl Paths {
                 Response::new(boxed(StreamBody::new(futures::stream::iter(frames))))
             }
             "/large" => Response::new(full(vec![0; 64 << 20])),
+            // Without end; all that was made and is not sent yet is counted.
+            "/events" => Response::new(chunks(futures::stream::repeat_with(|| Ok(Counted::chunk(8 << 10))))),
+            "/frames" => Response::new(chunks(futures::stream::repeat_with(|| Ok(Counted::chunk(60 << 10))))),
+            "/slow-frames" => {
+                let frames = futures::stream::repeat_with(|| Counted::chunk(60 << 10)).then(|chunk| async move {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    Ok(chunk)
+                });
+                Response::new(chunks(frames))
+            }
             "/watch" => {
                 let shutdown = self.shutdown.clone();
                 let end = futures::stream::once(async move {
@@ -82,10 +94,44 @@ impl Paths {
                     Ok(Bytes::from_static(b"end"))
                 });
                 let begin = futures::stream::once(std::future::ready(Ok(Bytes::from_static(b"begin "))));
-                Response::new(stream(futures::StreamExt::chain(begin, end)))
+                Response::new(stream(begin.chain(end)))
             }
             _ => Response::new(full(format!("{:?}", request.version()))),
         }
+    }
+}
+
+/// Bytes of chunks that are not sent yet, and of how many chunks, on every connection of this process.
+pub static UNSENT: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
+
+/// A chunk that knows whether it is still there.
+struct Counted(Bytes, usize);
+
+impl Counted {
+    fn chunk(length: usize) -> Chunk {
+        UNSENT.0.fetch_add(length, Ordering::Relaxed);
+        UNSENT.1.fetch_add(1, Ordering::Relaxed);
+        Chunk::lent(Self(vec![b'x'; length].into(), length))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        UNSENT.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
+
+impl Buf for Counted {
+    fn remaining(&self) -> usize {
+        self.0.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.0.advance(count);
     }
 }
 
@@ -105,6 +151,8 @@ pub struct Setup {
     pub handler: Arc<Paths>,
     pub stats: Arc<ferrokube_serve::Stats>,
     pub serving: JoinHandle<usize>,
+    /// What a client's socket takes without being read; 0: as the system likes.
+    pub receive_bytes: u32,
 }
 
 pub fn setup(limits: Limits) -> Setup {
@@ -122,7 +170,7 @@ pub fn setup_with(limits: Limits, policy: &TlsPolicy) -> Setup {
     let (trigger, shutdown) = ShutdownTrigger::new();
     let handler = Arc::new(Paths { shutdown: shutdown.clone(), hung: Semaphore::new(0), release: Semaphore::new(0) });
     let serving = tokio::spawn(server.serve(Arc::clone(&handler) as Arc<dyn Handler>, shutdown));
-    Setup { _directory: directory, pki, tls, address, trigger, handler, stats, serving }
+    Setup { _directory: directory, pki, tls, address, trigger, handler, stats, serving, receive_bytes: 0 }
 }
 
 impl Setup {
@@ -135,7 +183,14 @@ impl Setup {
     }
 
     pub async fn connect_with(&self, config: impl Into<Arc<ClientConfig>>) -> std::io::Result<TlsStream<TcpStream>> {
-        let socket = TcpStream::connect(self.address).await?;
+        let socket = match self.receive_bytes {
+            0 => TcpStream::connect(self.address).await?,
+            bytes => {
+                let socket = TcpSocket::new_v4()?;
+                socket.set_recv_buffer_size(bytes)?;
+                socket.connect(self.address).await?
+            }
+        };
         TlsConnector::from(config.into()).connect(ServerName::try_from("localhost").unwrap(), socket).await
     }
 

@@ -2,7 +2,7 @@
 
 use crate::load::block_on;
 use ferrokube_storage::testing::{ManualClock, commit, create, delete, key, write};
-use ferrokube_storage::{Config, Engine, JournalLimits, Limits, Parts, Prefix, Revision, Store};
+use ferrokube_storage::{Config, Engine, JournalLimits, Limits, Most, Parts, Prefix, Revision, Store};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +100,59 @@ fn a_journal_of_deleted_objects_becomes_small_at_rest() {
         store.close().await;
         let store = Store::open(config).unwrap();
         assert_eq!((store.revision(), store.snapshot(&Prefix::new("configmaps").unwrap()).count(None, None)), (revision, 1));
+        store.close().await;
+    });
+}
+
+/// Values that only the history has count against its bound: those that were replaced, however short what replaced them is.
+#[test]
+fn replaced_values_are_counted() {
+    block_on(async {
+        let clock = Arc::new(ManualClock::default());
+        let store = Store::open_with(Config { engine: Engine::Memory, history_bytes: 1 << 20 }, parts(&clock)).unwrap();
+        let keys: Vec<_> = (0..40).map(|n| key("configmaps", "ns", &format!("n{n}"))).collect();
+        for key in &keys {
+            commit(&store, create(key, &"x".repeat(100_000))).await.unwrap();
+        }
+        let present = store.stats().history_bytes;
+        assert!(present < 40 * 1000, "what is present is the state's: {present}");
+        for key in &keys {
+            commit(&store, write(key, "short")).await.unwrap();
+        }
+        let stats = store.stats();
+        assert!(stats.history_bytes <= 1 << 20 && stats.history_events < 20, "{stats:?}");
+        store.close().await;
+    });
+}
+
+/// After a restart every watcher resumes: the journal is decoded for all of them, not for each.
+#[test]
+fn fault_21_a_storm_of_resumed_watches_reads_the_journal_once() {
+    block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { engine: Engine::Embedded(dir.path().join("storage")), history_bytes: 4096 };
+        let store = Store::open(config).unwrap();
+        for n in 0..300 {
+            commit(&store, write(&key("configmaps", "ns", &format!("n{}", n % 10)), &"x".repeat(1000))).await.unwrap();
+        }
+        let mut watchers = tokio::task::JoinSet::new();
+        for from in 0..100 {
+            let mut cursor = store.watch(&Prefix::new("configmaps").unwrap(), Revision(from)).unwrap();
+            watchers.spawn(async move {
+                let mut seen = from;
+                while seen < 300 {
+                    for event in cursor.next_within(Most { events: 100, bytes: 8 << 10 }).await.unwrap() {
+                        seen += 1;
+                        assert_eq!(event.revision(), Revision(seen));
+                    }
+                }
+            });
+        }
+        while let Some(watched) = watchers.join_next().await {
+            watched.unwrap();
+        }
+        let stats = store.stats();
+        assert!((1..=3).contains(&stats.replays) && stats.replay_bytes > 0, "{stats:?}");
         store.close().await;
     });
 }

@@ -1,0 +1,107 @@
+//! Answers under way, and how much they keep from being freed: the objects of a list, or of the state that a watch begins with, while they are sent. Where they
+//! are overwritten meanwhile, the answer alone holds them.
+
+use ferrokube_storage::{Mark, Prefix, Snapshot, Store};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A shorter answer is not counted: what all of those hold is bounded by the requests in flight.
+const SMALL_BYTES: u64 = 64 * 1024;
+
+/// The answers under way. Cheap to clone; all clones are one.
+#[derive(Clone, Default)]
+pub(crate) struct Readers(Arc<Mutex<UnderWay>>);
+
+#[derive(Default)]
+struct UnderWay {
+    next: u64,
+    answers: HashMap<u64, (Mark, u64)>,
+}
+
+/// An answer under way: whoever sends it keeps this until it is sent.
+pub struct Reading {
+    of: Readers,
+    number: u64,
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reading").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.of.lock().answers.remove(&self.number);
+    }
+}
+
+impl Readers {
+    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an answer with so many entries of a state; `None`: it is short.
+    pub(super) fn begin(&self, snapshot: &Snapshot, entries: usize) -> Option<Arc<Reading>> {
+        let count = (snapshot.count(None, None) as u64).max(1);
+        // Of average length.
+        let bytes = u64::try_from(u128::from(snapshot.bytes()) * entries as u128 / u128::from(count)).unwrap_or(u64::MAX);
+        if bytes < SMALL_BYTES {
+            return None;
+        }
+        let mut under_way = self.lock();
+        let number = under_way.next;
+        under_way.next += 1;
+        under_way.answers.insert(number, (snapshot.mark(), bytes));
+        Some(Arc::new(Reading { of: self.clone(), number }))
+    }
+
+    /// Bytes that the answers keep from being freed, at most: of each resource what was overwritten since the earliest began, or all that they have.
+    pub(crate) fn pinned_bytes(&self, store: &Store) -> u64 {
+        let answers: Vec<(Mark, u64)> = self.lock().answers.values().cloned().collect();
+        let mut pinned: HashMap<Prefix, (u64, u64)> = HashMap::new();
+        for (mark, bytes) in answers {
+            let (overwritten, all) = pinned.entry(mark.prefix().clone()).or_default();
+            *overwritten = store.snapshot(mark.prefix()).replaced_since(&mark).max(*overwritten);
+            *all += bytes;
+        }
+        pinned.into_values().map(|(overwritten, all)| overwritten.min(all)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_storage::{Config, Put, Sidecar, Txn, Write};
+
+    #[tokio::test]
+    async fn answers_keep_what_is_overwritten_until_they_are_sent() {
+        let store = Store::open(Config::memory()).unwrap();
+        let prefix = Prefix::new("things").unwrap();
+        let write = async |name: usize| {
+            let key = prefix.key(None, &format!("n{name}")).unwrap();
+            let put = Put { key, value: format!("{{{}}}", "x".repeat(10_000)).into(), sidecar: Sidecar { revision_at: 1, ..Sidecar::default() }, ttl: None };
+            store.submit(Txn { guards: Vec::new(), writes: vec![Write::Put(put)] }).unwrap().committed().await.unwrap();
+        };
+        for name in 0..20 {
+            write(name).await;
+        }
+        let readers = Readers::default();
+        assert!(readers.begin(&store.snapshot(&prefix), 2).is_none(), "short");
+        let (first, second) = (readers.begin(&store.snapshot(&prefix), 20), readers.begin(&store.snapshot(&prefix), 10));
+        assert_eq!(readers.pinned_bytes(&store), 0, "all of it is stored");
+        for name in 0..5 {
+            write(name).await;
+        }
+        assert!((50_000..53_000).contains(&readers.pinned_bytes(&store)), "counted once: {}", readers.pinned_bytes(&store));
+        for name in (0..20).cycle().take(100) {
+            write(name).await;
+        }
+        assert!((300_000..320_000).contains(&readers.pinned_bytes(&store)), "no more than they have: {}", readers.pinned_bytes(&store));
+        drop(first);
+        assert!((100_000..110_000).contains(&readers.pinned_bytes(&store)));
+        drop(second);
+        assert!(readers.pinned_bytes(&store) == 0 && readers.lock().answers.is_empty());
+    }
+}
