@@ -78,19 +78,6 @@ pub enum StartError {
     },
 }
 
-/// Shows the listener what lists and watches under way keep from being freed, again and again; until dropped.
-async fn count_pinned(shared: &Shared) {
-    loop {
-        tokio::time::sleep(PINNED_EVERY).await;
-        if let Some(held) = shared.metrics.held() {
-            held.set_pinned(usize::try_from(shared.registry.pinned_bytes()).unwrap_or(usize::MAX));
-        }
-    }
-}
-
-/// How often is looked at what answers keep from being freed.
-const PINNED_EVERY: Duration = Duration::from_secs(1);
-
 /// What a server is made of. Made by [`ControlPlane::builder`].
 pub struct Builder {
     registry: Registry,
@@ -272,8 +259,7 @@ impl ControlPlane {
                 tokio::select! {
                     () = state.run(informer, Server(Arc::clone(&shared))) => {}
                     () = shared.openapi.cool_down() => {}
-                    () = shared.registry.tidy_pages() => {}
-                    () = count_pinned(&shared) => {}
+                    () = shared.registry.tidy_pages(|pinned| shared.metrics.show_pinned(pinned)) => {}
                 }
             });
             *follower = Some(AbortOnDrop(task.abort_handle()));

@@ -288,6 +288,13 @@ impl Metrics {
         self.listener.stats.get().map(|stats| &stats.held)
     }
 
+    /// Shows the listener what lists and watches under way keep from being freed.
+    pub(crate) fn show_pinned(&self, bytes: u64) {
+        if let Some(held) = self.held() {
+            held.set_pinned(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+    }
+
     fn refresh_listener(&self) {
         let listener = &self.listener;
         let Some(stats) = listener.stats.get() else { return };

@@ -199,7 +199,7 @@ impl Registry {
     }
 
     /// Bytes that answers under way keep from being freed, at most.
-    pub fn pinned_bytes(&self) -> u64 {
+    pub(crate) fn pinned_bytes(&self) -> u64 {
         self.parts.readers.pinned_bytes(&self.parts.store)
     }
 

@@ -122,10 +122,11 @@ fn bytes(held: &[Held], store: &Store) -> HashMap<Prefix, u64> {
 }
 
 impl crate::Registry {
-    /// Drops states of paged lists that nobody goes on with, again and again; until dropped.
-    pub async fn tidy_pages(&self) {
+    /// Drops states of paged lists that nobody goes on with, and says how many bytes answers under way keep from being freed, again and again; until dropped.
+    pub async fn tidy_pages(&self, pinned: impl Fn(u64)) {
         loop {
             tokio::time::sleep(TIDIED_EVERY).await;
+            pinned(self.pinned_bytes());
             if !self.parts.pages.lock().is_empty() {
                 self.parts.pages.tidy(self.store(), MAX_BYTES.max(self.store().live_bytes()));
             }
