@@ -103,6 +103,11 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
+    /// No more rows of it are written at once.
+    pub(crate) fn most_rows(&self) -> usize {
+        if self.again { MAX_OBJECTS } else { WARMED }
+    }
+
     /// What the next piece is made of.
     fn run<'a>(&'a self, entries: &'a [Arc<Entry>], first: bool) -> Run<'a> {
         let entries = &entries[..run_length(entries)];

@@ -33,8 +33,6 @@ pub(crate) const FEW: usize = 32;
 const SHORT_BYTES: usize = 32 * 1024;
 /// An object, or the metadata of one, that is longer is lent from where it is stored.
 const LENT_BYTES: usize = 16 * 1024;
-/// More rows are never written at once.
-const MOST_ROWS: usize = 256;
 /// Room for such a Table, to begin with.
 const FEW_BYTES: usize = 8 * 1024;
 
@@ -314,7 +312,8 @@ impl Stream {
     /// The next rows, up to one that is lent.
     fn next(&mut self) -> Option<Filling> {
         let rest = &self.entries[self.written..];
-        let long = rest.iter().take(MOST_ROWS).position(|entry| entry.bytes.len() >= LENT_BYTES && self.lent(entry).is_some());
+        let most = self.kept.as_ref().map_or(WARMED, |(_, listing)| listing.most_rows());
+        let long = rest.iter().take(most).position(|entry| entry.bytes.len() >= LENT_BYTES && self.lent(entry).is_some());
         let rest = &rest[..long.unwrap_or(rest.len())];
         if rest.is_empty() {
             return None;
