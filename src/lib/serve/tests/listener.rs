@@ -337,10 +337,10 @@ async fn fault_18_a_reader_that_stalls_holds_one_piece_and_under_pressure_it_is_
         stalled.push(ask_and_stall(&setup, "http/1.1", &["/events"]).await);
     }
     let held = settled().await;
-    assert!((1..=STREAMS * 16 << 10).contains(&held), "{} bytes for each of {STREAMS} connections", held / STREAMS);
+    assert!((1..=STREAMS * (16 << 10)).contains(&held), "{} bytes for each of {STREAMS} connections", held / STREAMS);
     stalled.push(ask_and_stall(&setup, "h2", &["/events"; STREAMS]).await);
     let more = settled().await - held;
-    assert!(more <= STREAMS * 16 << 10, "{} bytes for each of {STREAMS} streams", more / STREAMS);
+    assert!(more <= STREAMS * (16 << 10), "{} bytes for each of {STREAMS} streams", more / STREAMS);
     drop(stalled);
 
     // Long before the limit of a stalled reader: there is no room for all of them.

@@ -105,7 +105,7 @@ pub(crate) struct Offloaded<F>(Place<F>);
 
 enum Place<F> {
     Here(Streamed<F>),
-    Away(Pin<Box<dyn Future<Output = Option<(Streamed<F>, Option<Chunk>)>> + Send>>),
+    Away(Pin<Box<dyn Future<Output = Option<Made<F>>> + Send>>),
     Over,
 }
 
@@ -115,8 +115,11 @@ impl<F: Fill> Offloaded<F> {
     }
 }
 
+/// A list and the next frame of it.
+type Made<F> = (Streamed<F>, Option<Chunk>);
+
 /// Makes the next frame on a thread of its own; `None` when that failed.
-async fn away<F: Fill>(mut streamed: Streamed<F>) -> Option<(Streamed<F>, Option<Chunk>)> {
+async fn away<F: Fill>(mut streamed: Streamed<F>) -> Option<Made<F>> {
     let turn = Arc::clone(turns()).acquire_owned().await.ok()?;
     let work = move || {
         // Until it has ended, also when nobody waits for it any more.
