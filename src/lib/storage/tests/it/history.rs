@@ -109,7 +109,7 @@ fn a_journal_of_deleted_objects_becomes_small_at_rest() {
 fn replaced_values_are_counted() {
     block_on(async {
         let clock = Arc::new(ManualClock::default());
-        let store = Store::open_with(Config { engine: Engine::Memory, history_bytes: 1 << 20 }, parts(&clock)).unwrap();
+        let store = Store::open_with(Config { history_bytes: 1 << 20, ..Config::memory() }, parts(&clock)).unwrap();
         let keys: Vec<_> = (0..40).map(|n| key("configmaps", "ns", &format!("n{n}"))).collect();
         for key in &keys {
             commit(&store, create(key, &"x".repeat(100_000))).await.unwrap();
@@ -130,7 +130,7 @@ fn replaced_values_are_counted() {
 fn fault_21_a_storm_of_resumed_watches_reads_the_journal_once() {
     block_on(async {
         let dir = tempfile::tempdir().unwrap();
-        let config = Config { engine: Engine::Embedded(dir.path().join("storage")), history_bytes: 4096 };
+        let config = Config { history_bytes: 4096, ..Config::embedded(dir.path().join("storage")) };
         let store = Store::open(config).unwrap();
         for n in 0..300 {
             commit(&store, write(&key("configmaps", "ns", &format!("n{}", n % 10)), &"x".repeat(1000))).await.unwrap();
