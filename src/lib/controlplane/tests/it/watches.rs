@@ -214,7 +214,7 @@ async fn fault_18_a_backlog_comes_in_frames_of_bounded_size_and_long_objects_are
         })
         .collect();
     assert_eq!(places[0], places[1]);
-    let event: Value = serde_json::from_slice(&chunks.remove(0).into_bytes()).unwrap();
+    let event: Value = ferrokube_apimachinery::json::read_value(&chunks.remove(0).into_bytes()).unwrap();
     assert_eq!(event, json!({"type": "ADDED", "object": large}));
 }
 
