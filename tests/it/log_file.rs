@@ -96,7 +96,7 @@ async fn the_log_file_is_where_it_is_asked_to_be() {
     }
     let refused = Launch::new(FERROKUBE).flag(format!("--log-file={}/x/y", none.display())).command(&folder.path().join("data")).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot open the log file"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot use --log-file"), "{refused:?}");
 }
 
 /// Files as they are left by crashes, rotation and hands: what is of a known form is found, the rest is counted, and nothing is fatal.

@@ -1,3 +1,5 @@
+//! The tree against a model: building, inserting, removing, writing.
+
 use super::{Array, Map, Number, Text, Value};
 use crate::document::json;
 use std::collections::BTreeMap;
