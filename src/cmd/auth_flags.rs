@@ -20,7 +20,7 @@ pub(crate) struct AuthFlags {
     /// Tokens live as long as was asked for; false is the only value
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, value_parser = never)]
     pub(crate) service_account_extend_token_expiration: bool,
-    /// Serve the issuer's OpenID documents without credentials; else to whom the role system:service-account-issuer-discovery is bound
+    /// Serve the issuer's keys (/openid/v1/jwks) without credentials, as its discovery document; else to whom system:service-account-issuer-discovery is bound
     #[arg(long)]
     pub(crate) public_issuer_discovery: bool,
 }

@@ -94,8 +94,8 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
     for authenticator in authenticators(plan, bearer) {
         builder = builder.authenticator(authenticator);
     }
-    for (path, route) in oidc_documents(&tokens) {
-        builder = builder.route(path, plan.flags.auth.public_issuer_discovery, route);
+    for (path, is_public, route) in oidc_documents(&tokens) {
+        builder = builder.route(path, is_public || plan.flags.auth.public_issuer_discovery, route);
     }
     if plan.flags.trace_ui.enabled {
         builder = with_trace_page(plan, builder, authorizer);
@@ -117,12 +117,12 @@ async fn bootstrap_roles(registry: Registry) -> Result<(), String> {
     bootstrap::reconcile(&registry).await.map(drop).map_err(|error| error.to_string())
 }
 
-/// What a relying party needs to verify service account tokens.
-fn oidc_documents(tokens: &ServiceAccountTokens) -> [(&'static str, Arc<dyn Route>); 2] {
+/// What a relying party needs to verify service account tokens, and whether kube-apiserver serves it to anybody.
+fn oidc_documents(tokens: &ServiceAccountTokens) -> [(&'static str, bool, Arc<dyn Route>); 2] {
     let (discovery, keys) = (tokens.clone(), tokens.clone());
     let discovery = DocumentRoute { media_type: "application/json", produce: Box::new(move || discovery.discovery_document()) };
     let keys = DocumentRoute { media_type: "application/jwk-set+json", produce: Box::new(move || keys.jwks()) };
-    [("/.well-known/openid-configuration", Arc::new(discovery)), ("/openid/v1/jwks", Arc::new(keys))]
+    [("/.well-known/openid-configuration", true, Arc::new(discovery)), ("/openid/v1/jwks", false, Arc::new(keys))]
 }
 
 fn service_account_tokens(plan: &Plan<'_>, keys: TokenKeys, store: &Store) -> ServiceAccountTokens {
