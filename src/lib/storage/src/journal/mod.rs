@@ -2,7 +2,7 @@
 //!
 //! A directory holds at most one base (every entry present at a revision) and the logs that continue it; the last log is written to. The journal is
 //! the history: watches that are behind the events in memory read it (`archive`), and space is regained by merging old logs into a new base (`rewrite`).
-//! What is known to be durable is written down in the `manifest`; after a journal was not closed, revisions go on at a distance ([`recover::EPOCH`]).
+//! What is known to be durable is written down in the `manifest`; after a journal was not closed, revisions go on at a distance (`recover::EPOCH`).
 //! Left for the issue on backups: nothing here notices that a directory was replaced by an older copy of itself, whose revisions would be given again.
 
 mod archive;
