@@ -28,6 +28,21 @@ pub enum FieldReason {
 }
 
 impl FieldReason {
+    /// How messages begin.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::NotFound => "Not found",
+            Self::Internal => "Internal error",
+        }
+    }
+
     /// The API's word.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -47,6 +62,8 @@ impl FieldReason {
 
 /// At most so many errors of one object are collected and shown: more help nobody, and each names its path.
 pub const MAX_ERRORS: usize = 100;
+/// The longest name of a field manager.
+pub const MAX_MANAGER_BYTES: usize = 128;
 /// Longer paths are cut.
 const MAX_FIELD_BYTES: usize = 1024;
 /// Longer messages are cut: they may quote values and whole enumerations.
@@ -85,8 +102,78 @@ impl Shown for String {
 
 impl Shown for Value {
     fn shown(&self) -> String {
-        self.as_str().map_or_else(|| self.to_string(), quote)
+        self.as_str().map_or_else(|| escaped(self), quote)
     }
+}
+
+/// Texts, as a list.
+impl Shown for [&str] {
+    fn shown(&self) -> String {
+        escaped(&Value::from(self))
+    }
+}
+
+/// A text shown as JSON: of a type that kube-apiserver does not take for a string.
+#[derive(Clone, Copy, Debug)]
+pub struct Word<'a>(pub &'a str);
+
+impl Shown for Word<'_> {
+    fn shown(&self) -> String {
+        escaped(&Value::from(self.0))
+    }
+}
+
+/// A value that many errors show, written once and cut.
+#[derive(Clone, Debug)]
+pub struct Written(String);
+
+impl Written {
+    /// Writes it.
+    pub fn new(value: impl Shown) -> Self {
+        Self(cut(value.shown(), MAX_MESSAGE_BYTES))
+    }
+
+    /// An object with its fields in the given order, as Go writes a struct.
+    pub fn object<'a>(fields: impl IntoIterator<Item = (&'a str, Self)>) -> Self {
+        let fields: Vec<String> = fields.into_iter().map(|(name, value)| format!("{}:{}", escaped(&Value::from(name)), value.0)).collect();
+        Self(cut(format!("{{{}}}", fields.join(",")), MAX_MESSAGE_BYTES))
+    }
+
+    /// A list of such.
+    pub fn list(items: impl IntoIterator<Item = Self>) -> Self {
+        let mut out = String::from("[");
+        for item in items {
+            // The rest would be cut.
+            if out.len() > MAX_MESSAGE_BYTES {
+                break;
+            }
+            if out.len() > 1 {
+                out.push(',');
+            }
+            out.push_str(&item.0);
+        }
+        out.push(']');
+        Self(cut(out, MAX_MESSAGE_BYTES))
+    }
+}
+
+impl Shown for Written {
+    fn shown(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// JSON that may stand in HTML, as Go writes it.
+fn escaped(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        return text;
+    }
+    let escape = |letter: char| match letter {
+        '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => format!("\\u{:04x}", u32::from(letter)),
+        letter => letter.to_string(),
+    };
+    text.chars().map(escape).collect()
 }
 
 impl Shown for Option<&Value> {
@@ -115,13 +202,18 @@ shown_as_displayed!(i64, i32, u64, u32, usize, bool);
 
 impl FieldError {
     /// From its parts. A path over 1 KiB and a message over 4 KiB lose their ends.
-    pub fn new(reason: FieldReason, field: impl Into<String>, message: impl Into<String>) -> Self {
+    fn new(reason: FieldReason, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason, field: cut(field.into(), MAX_FIELD_BYTES), message: cut(message.into(), MAX_MESSAGE_BYTES) }
     }
 
     /// The same within the bounds of [`FieldError::new`].
     pub(crate) fn bounded(&self) -> Self {
         Self::new(self.reason, self.field.as_str(), self.message.as_str())
+    }
+
+    /// Whatever the reason, without a value.
+    pub fn unshown(reason: FieldReason, field: impl Into<String>, detail: impl AsRef<str>) -> Self {
+        Self::new(reason, field, joined(reason.words(), detail.as_ref()))
     }
 
     /// A required value is absent.
@@ -171,10 +263,30 @@ impl FieldError {
         Self::new(FieldReason::TooLong, field, format!("Too long: may not be more than {max_bytes} bytes"))
     }
 
+    /// More than so many characters.
+    pub fn too_long_characters(field: impl Into<String>, max: u64) -> Self {
+        let noun = if max == 1 { "character" } else { "characters" };
+        Self::new(FieldReason::TooLong, field, format!("Too long: may not be more than {max} {noun}"))
+    }
+
     /// More than so many items.
     pub fn too_many(field: impl Into<String>, items: usize, max: usize) -> Self {
         let noun = if max == 1 { "item" } else { "items" };
         Self::new(FieldReason::TooMany, field, format!("Too many: {items}: must have at most {max} {noun}"))
+    }
+
+    /// What is wrong with the name of a field manager: an error for its length, and one for each character that is not printable.
+    pub fn manager(field: &str, manager: &str) -> Vec<Self> {
+        let mut errors = Vec::new();
+        if manager.len() > MAX_MANAGER_BYTES {
+            errors.push(Self::too_long(field, MAX_MANAGER_BYTES));
+        }
+        let hidden = manager.char_indices().filter(|(_, letter)| !crate::name::is_printable(*letter)).take(MAX_ERRORS);
+        errors.extend(hidden.map(|(at, letter)| {
+            let code = format!("U+{:04X}", u32::from(letter));
+            Self::invalid(field, manager, format!("invalid character {code} (at position {at})"))
+        }));
+        errors
     }
 
     /// What could not be checked.
@@ -237,6 +349,13 @@ mod tests {
             (FieldError::invalid("f", "a\"b", "no"), "Invalid value: \"a\\\"b\": no"),
             (FieldError::invalid("f", 3_i64, "no"), "Invalid value: 3: no"),
             (FieldError::invalid("f", json!({"a": [1]}), "no"), "Invalid value: {\"a\":[1]}: no"),
+            (FieldError::invalid("f", json!({"<": ["&"]}), "no"), "Invalid value: {\"\\u003c\":[\"\\u0026\"]}: no"),
+            (FieldError::invalid("f", &["a"][..], "no"), "Invalid value: [\"a\"]: no"),
+            (FieldError::duplicate("f", Word("<")), "Duplicate value: \"\\u003c\""),
+            (
+                FieldError::invalid("f", Written::list([Written::object([("b", Written::new(Word("<"))), ("a", Written::new(1_i64))])]), ""),
+                "Invalid value: [{\"b\":\"\\u003c\",\"a\":1}]",
+            ),
             (FieldError::invalid("f", None::<&Value>, "no"), "Invalid value: null: no"),
             (FieldError::not_supported("f", "x", ["", "b"]), "Unsupported value: \"x\": supported values: \"\", \"b\""),
             (FieldError::duplicate("f", "x"), "Duplicate value: \"x\""),
@@ -250,6 +369,7 @@ mod tests {
 
     #[test]
     fn quotes_as_go_does() {
+        assert_eq!(FieldError::manager("m", "a\0")[0].message, "Invalid value: \"a\\x00\": invalid character U+0000 (at position 1)");
         assert_eq!(quote("a\0\n\u{7f}\u{e9}\u{200b}"), "\"a\\x00\\n\\x7f\u{e9}\\u200b\"");
     }
 }

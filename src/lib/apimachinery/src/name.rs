@@ -9,22 +9,52 @@ pub const MAX_LABEL: usize = 63;
 /// The longest DNS subdomain.
 pub const MAX_SUBDOMAIN: usize = 253;
 
+const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const SUBDOMAIN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const WORD: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const WORD_FORM: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+
 /// RFC 1123 label: at most 63 of `[a-z0-9-]`, alphanumeric at both ends.
 pub fn dns1123_label(text: &str) -> NameErrors {
-    let form = "must be a DNS label (RFC 1123): lower-case letters, digits and '-', with a letter or digit at both ends";
-    check(text, MAX_LABEL, is_label(text), form)
+    let mut errors = too_long(text, MAX_LABEL, "characters");
+    if is_label(text) {
+        return errors;
+    }
+    errors.push(if text.split('.').all(is_label) {
+        "must not contain dots".to_owned()
+    } else {
+        let form =
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
+        misformed(form, LABEL, &["my-name", "123-abc"])
+    });
+    errors
 }
 
 /// RFC 1123 subdomain: labels joined by dots, at most 253.
 pub fn dns1123_subdomain(text: &str) -> NameErrors {
-    let form = "must be a DNS subdomain (RFC 1123): lower-case letters, digits, '-' and '.', with a letter or digit at both ends of each part";
-    check(text, MAX_SUBDOMAIN, text.split('.').all(is_label), form)
+    subdomain(text, "characters")
+}
+
+/// Upstream counts in bytes, and calls them characters except in label keys.
+fn subdomain(text: &str, unit: &str) -> NameErrors {
+    let mut errors = too_long(text, MAX_SUBDOMAIN, unit);
+    if !text.split('.').all(is_label) {
+        let form = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+            and must start and end with an alphanumeric character";
+        errors.push(misformed(form, SUBDOMAIN, &["example.com"]));
+    }
+    errors
 }
 
 /// RFC 1035 label: at most 63, begins with a letter.
 pub fn dns1035_label(text: &str) -> NameErrors {
-    let form = "must be a DNS label (RFC 1035): lower-case letters, digits and '-', beginning with a letter and ending with a letter or digit";
-    check(text, MAX_LABEL, is_label(text) && text.starts_with(|first: char| first.is_ascii_lowercase()), form)
+    let mut errors = too_long(text, MAX_LABEL, "characters");
+    if !(is_label(text) && text.starts_with(|first: char| first.is_ascii_lowercase())) {
+        let form = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, \
+            and end with an alphanumeric character";
+        errors.push(misformed(form, "[a-z]([-a-z0-9]*[a-z0-9])?", &["my-name", "abc-123"]));
+    }
+    errors
 }
 
 /// A path segment: not `.` or `..`, without `/` and `%` (RBAC names).
@@ -37,39 +67,52 @@ pub fn path_segment(text: &str) -> NameErrors {
 
 /// A label or annotation key: an optional DNS prefix and `/`, then at most 63 of `[A-Za-z0-9-_.]`.
 pub fn qualified_name(text: &str) -> NameErrors {
+    const EXAMPLES: [&str; 3] = ["MyName", "my.name", "123-abc"];
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, text),
     };
     if name.contains('/') {
-        return vec!["must be a name with at most one prefix, separated by a single '/' (such as 'example.com/my-name')".to_owned()];
+        let form = misformed(WORD_FORM, WORD, &EXAMPLES);
+        return vec![format!("a valid label key {form} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
     }
     let mut errors = match prefix {
-        Some("") => vec!["the prefix before '/' must not be empty".to_owned()],
-        Some(prefix) => dns1123_subdomain(prefix).into_iter().map(|error| format!("the prefix before '/' {error}")).collect(),
+        Some("") => vec!["prefix part must be non-empty".to_owned()],
+        Some(prefix) => subdomain(prefix, "bytes").into_iter().map(|error| format!("prefix part {error}")).collect(),
         None => NameErrors::new(),
     };
     if name.is_empty() {
-        errors.push("the name must not be empty".to_owned());
-        return errors;
+        errors.push("name part must be non-empty".to_owned());
     }
-    let form = "must consist of letters, digits, '-', '_' and '.', with a letter or digit at both ends";
-    errors.extend(check(name, MAX_LABEL, is_word(name), form).into_iter().map(|error| format!("the name {error}")));
+    errors.extend(too_long(name, MAX_LABEL, "bytes").into_iter().map(|error| format!("name part {error}")));
+    if !is_word(name) {
+        errors.push(format!("name part {}", misformed(WORD_FORM, WORD, &EXAMPLES)));
+    }
     errors
 }
 
 /// A label's value: empty, or at most 63 of `[A-Za-z0-9-_.]`, alphanumeric at both ends.
 pub fn label_value(text: &str) -> NameErrors {
-    let form = "must be empty or consist of letters, digits, '-', '_' and '.', with a letter or digit at both ends";
-    check(text, MAX_LABEL, text.is_empty() || is_word(text), form)
+    let mut errors = too_long(text, MAX_LABEL, "bytes");
+    if !text.is_empty() && !is_word(text) {
+        let form = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
+            and must start and end with an alphanumeric character";
+        errors.push(misformed(form, &format!("({WORD})?"), &["MyValue", "my_value", "12345"]));
+    }
+    errors
 }
 
 /// A key of a config map or secret: at most 253 of `[A-Za-z0-9-_.]`, not `.`, and not beginning with `..`.
 pub fn config_key(text: &str) -> NameErrors {
-    let form = "must consist of letters, digits, '-', '_' and '.'";
-    let mut errors = check(text, MAX_SUBDOMAIN, !text.is_empty() && text.bytes().all(is_word_byte), form);
-    if text == "." || text.starts_with("..") {
-        errors.push("may not be '.' or begin with '..'".to_owned());
+    let mut errors = too_long(text, MAX_SUBDOMAIN, "characters");
+    if text.is_empty() || !text.bytes().all(is_word_byte) {
+        let form = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+        errors.push(misformed(form, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"]));
+    }
+    if matches!(text, "." | "..") {
+        errors.push(format!("must not be '{text}'"));
+    } else if text.starts_with("..") {
+        errors.push("must not start with '..'".to_owned());
     }
     errors
 }
@@ -84,15 +127,13 @@ pub fn is_printable(letter: char) -> bool {
     }
 }
 
-fn check(text: &str, longest: usize, well_formed: bool, form: &str) -> NameErrors {
-    let mut errors = NameErrors::new();
-    if text.len() > longest {
-        errors.push(format!("must be no more than {longest} characters"));
-    }
-    if !well_formed {
-        errors.push(form.to_owned());
-    }
-    errors
+fn too_long(text: &str, longest: usize, unit: &str) -> NameErrors {
+    if text.len() > longest { vec![format!("must be no more than {longest} {unit}")] } else { NameErrors::new() }
+}
+
+fn misformed(form: &str, pattern: &str, examples: &[&str]) -> String {
+    let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
+    format!("{form} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
 }
 
 fn is_label(text: &str) -> bool {
@@ -154,6 +195,26 @@ mod tests {
         check_all(label_value, &["", "a", "A_b.c-1", "1", &long(63)], &["-", "a-", "a b", "a/b", "\u{e9}", "a\n", &long(64)]);
         check_all(config_key, &["a", ".a", "a.b_c-D", "_", &long(253)], &["", ".", "..", "..a", "a/b", "a b", "\u{e9}", &long(254)]);
         check_all(path_segment, &["a", "a:b", "A B", "...", ""], &[".", "..", "a/b", "a%b"]);
+    }
+
+    #[test]
+    fn sentences_are_kube_apiservers() {
+        let word = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character \
+            (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+        let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an \
+            alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+        assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);
+        assert_eq!(dns1123_subdomain("A"), [subdomain]);
+        assert_eq!(dns1123_subdomain(&"x".repeat(254)), ["must be no more than 253 characters"]);
+        assert_eq!(qualified_name("A/"), [format!("prefix part {subdomain}"), "name part must be non-empty".to_owned(), format!("name part {word}")]);
+        assert_eq!(qualified_name("/b"), ["prefix part must be non-empty"]);
+        assert_eq!(qualified_name("a/b/c"), [format!("a valid label key {word} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")]);
+        let long = "x".repeat(254);
+        let lengths = ["prefix part must be no more than 253 bytes", "name part must be no more than 63 bytes"];
+        assert_eq!(qualified_name(&format!("{long}/{long}")), lengths);
+        assert_eq!(label_value(&long), ["must be no more than 63 bytes"]);
+        assert_eq!(config_key("..a"), ["must not start with '..'"]);
+        assert_eq!(config_key(".."), ["must not be '..'"]);
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 use crate::document::{Document, Value, json};
 use crate::field::{FieldError, MAX_ERRORS};
 use crate::gvk::GroupResource;
+use std::collections::HashSet;
 
 /// The machine-readable reason of a failed request (`status.reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +195,10 @@ impl Failure {
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let more = errors.len().saturating_sub(MAX_ERRORS);
         let errors: Vec<FieldError> = errors.iter().take(MAX_ERRORS).map(FieldError::bounded).collect();
-        let mut texts: Vec<String> = errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+        // The message says a thing once, the causes as often as it is found.
+        let mut said = HashSet::new();
+        let texts = errors.iter().map(|error| format!("{}: {}", error.field, error.message));
+        let mut texts: Vec<String> = texts.filter(|text| said.insert(text.clone())).collect();
         if more > 0 {
             texts.push(format!("and {more} more"));
         }

@@ -2,14 +2,12 @@
 
 use crate::query::Query;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{DeleteOptions, FieldValidation, ListOptions, VersionMatch, WatchOptions, WriteOptions};
 use std::time::Duration;
 
-/// The longest field manager.
-const MAX_MANAGER_CHARS: usize = 128;
 /// A watch without a timeout ends after this much or up to twice as much.
 const MIN_WATCH: Duration = Duration::from_secs(30 * 60);
 /// No watch lasts longer.
@@ -54,10 +52,6 @@ pub(crate) fn watch(query: &Query, jitter: u64) -> Result<WatchOptions, Failure>
     Ok(WatchOptions { list, bookmarks: query.flag("allowWatchBookmarks") == Some(true), timeout })
 }
 
-fn forbidden(field: &str, message: &str) -> FieldError {
-    FieldError::new(FieldReason::Forbidden, field, format!("Forbidden: {message}"))
-}
-
 /// Which write asks for its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteKind {
@@ -94,12 +88,12 @@ pub(crate) fn write(query: &Query, kind: WriteKind) -> Result<WriteOptions, Fail
     let manager = query.text("fieldManager");
     match kind {
         WriteKind::Apply if manager.is_empty() => {
-            errors.push(FieldError::new(FieldReason::Required, "fieldManager", "Required value: is required for apply patch"));
+            errors.push(FieldError::required("fieldManager", "is required for apply patch"));
         }
-        WriteKind::Patch if force.is_some() => errors.push(forbidden("force", "may not be given for a patch that is no apply")),
+        WriteKind::Patch if force.is_some() => errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch")),
         _ => {}
     }
-    check_manager(manager, &mut errors);
+    errors.extend(FieldError::manager("fieldManager", manager));
     let dry_run = dry_run(query.all("dryRun"), &mut errors);
     let field_validation = match query.text("fieldValidation") {
         "" => None,
@@ -107,8 +101,7 @@ pub(crate) fn write(query: &Query, kind: WriteKind) -> Result<WriteOptions, Fail
         "Warn" => Some(FieldValidation::Warn),
         "Strict" => Some(FieldValidation::Strict),
         other => {
-            let message = format!("Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\"");
-            errors.push(FieldError::new(FieldReason::NotSupported, "fieldValidation", message));
+            errors.push(FieldError::not_supported("fieldValidation", other, ["", "Ignore", "Strict", "Warn"]));
             None
         }
     };
@@ -118,26 +111,13 @@ pub(crate) fn write(query: &Query, kind: WriteKind) -> Result<WriteOptions, Fail
     Ok(WriteOptions { dry_run, field_validation, field_manager: manager.to_owned(), force: force == Some(true), forbid_create: None })
 }
 
-fn check_manager(manager: &str, errors: &mut Vec<FieldError>) {
-    if manager.chars().count() > MAX_MANAGER_CHARS {
-        let message = format!("Too long: may not be more than {MAX_MANAGER_CHARS} characters");
-        errors.push(FieldError::new(FieldReason::TooLong, "fieldManager", message));
-    }
-    if manager.chars().any(|letter| !ferrokube_apimachinery::name::is_printable(letter)) {
-        errors.push(FieldError::new(FieldReason::Invalid, "fieldManager", "Invalid value: should only hold printable characters"));
-    }
-}
-
 /// Whether a dry run is asked for; `All` is the only value.
 fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldError>) -> bool {
-    let mut asked = false;
-    for value in values {
-        asked = true;
-        if value != "All" {
-            errors.push(FieldError::new(FieldReason::NotSupported, "dryRun", format!("Unsupported value: {value:?}: supported values: \"All\"")));
-        }
+    let values: Vec<&str> = values.collect();
+    if values.iter().any(|value| *value != "All") {
+        errors.push(FieldError::not_supported("dryRun", &values[..], ["All"]));
     }
-    asked
+    !values.is_empty()
 }
 
 /// Options of a delete: from the body when there is one, else from the query.
@@ -145,12 +125,12 @@ fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldErro
 /// # Errors
 /// 400 for malformed values, 422 for values that are not allowed.
 pub(crate) fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOptions, Failure> {
-    let mut errors = Vec::new();
+    let (mut errors, mut dry_run_errors) = (Vec::new(), Vec::new());
     let precondition = |name: &str| query.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
     let options = match body {
-        Some(body) => delete_from_body(body, &mut errors)?,
+        Some(body) => delete_from_body(body, &mut dry_run_errors)?,
         None => DeleteOptions {
-            dry_run: dry_run(query.all("dryRun"), &mut errors),
+            dry_run: dry_run(query.all("dryRun"), &mut dry_run_errors),
             grace_seconds: query.integer("gracePeriodSeconds")?,
             propagation: query.get("propagationPolicy").map(str::to_owned),
             orphan_dependents: query.flag("orphanDependents"),
@@ -160,14 +140,13 @@ pub(crate) fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOpt
     };
     if let Some(policy) = options.propagation.as_deref() {
         if options.orphan_dependents.is_some() {
-            let message = "Invalid value: orphanDependents and propagationPolicy may not both be set";
-            errors.push(FieldError::new(FieldReason::Invalid, "propagationPolicy", message));
+            errors.push(FieldError::invalid("propagationPolicy", Word(policy), "orphanDependents and deletionPropagation cannot be both set"));
         }
         if !matches!(policy, "Foreground" | "Background" | "Orphan") {
-            let message = format!("Unsupported value: {policy:?}: supported values: \"Background\", \"Foreground\", \"Orphan\"");
-            errors.push(FieldError::new(FieldReason::NotSupported, "propagationPolicy", message));
+            errors.push(FieldError::not_supported("propagationPolicy", Word(policy), ["Foreground", "Background", "Orphan", "nil"]));
         }
     }
+    errors.append(&mut dry_run_errors);
     if errors.is_empty() { Ok(options) } else { Err(invalid("DeleteOptions", &errors)) }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::catalog::{Served, Virtual};
 use crate::context::{FieldValidation, RequestContext, Target};
-use crate::failure::invalid;
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
@@ -128,7 +128,7 @@ impl Shape {
     fn wrong_kind(&self, object: &Document) -> Failure {
         let [given, expected] = [object.kind(), self.gvk.kind.as_str()];
         if self.custom {
-            let error = invalid("kind", given, format!("must be {expected}"));
+            let error = FieldError::invalid("kind", given, format!("must be {expected}"));
             return Failure::invalid(&self.gvk.group, given, object.name(), &[error]);
         }
         Failure::bad_request(format!("no kind {given:?} is handled here: the endpoint takes {expected}"))

@@ -2,36 +2,9 @@
 
 use crate::catalog::Served;
 use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
 use ferrokube_storage::{CommitError, Rejected, Revision};
-use std::fmt::Debug;
-
-/// A malformed or disallowed value.
-pub(crate) fn invalid(field: impl Into<String>, value: impl Debug, why: impl AsRef<str>) -> FieldError {
-    FieldError::new(FieldReason::Invalid, field, format!("Invalid value: {value:?}: {}", why.as_ref()))
-}
-
-/// A value that is absent.
-pub(crate) fn required(field: &str, why: &str) -> FieldError {
-    let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
-    FieldError::new(FieldReason::Required, field, message)
-}
-
-/// A value that may not be given here.
-pub(crate) fn forbidden(field: &str, why: impl AsRef<str>) -> FieldError {
-    FieldError::new(FieldReason::Forbidden, field, format!("Forbidden: {}", why.as_ref()))
-}
-
-/// A value outside a fixed set.
-pub(crate) fn not_supported(field: &str, value: &str, supported: &[&str]) -> FieldError {
-    FieldError::new(FieldReason::NotSupported, field, format!("Unsupported value: {value:?}: supported values: {supported:?}"))
-}
-
-/// More than so many bytes.
-pub(crate) fn too_long(field: &str, bytes: usize) -> FieldError {
-    FieldError::new(FieldReason::TooLong, field, format!("Too long: may not be more than {bytes} bytes"))
-}
 
 /// 422 about the request's options, such as `ListOptions`.
 pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Failure {

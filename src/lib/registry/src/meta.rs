@@ -4,7 +4,7 @@ mod owners;
 mod rules;
 
 pub(crate) use owners::dedup as dedup_owners;
-pub(crate) use rules::{MAX_MANAGER_BYTES, check_change, check_manager, check_object, warnings};
+pub(crate) use rules::{check_change, check_manager, check_object, warnings};
 
 use crate::context::Target;
 use ferrokube_apimachinery::document::{Document, Map, Value};

@@ -9,7 +9,7 @@ mod token;
 mod watch;
 
 use crate::context::{RequestContext, Target};
-use crate::failure::{forbidden, invalid_options, not_supported, too_large};
+use crate::failure::{invalid_options, too_large};
 use crate::pipeline::{Object, Registry, key};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
@@ -167,7 +167,7 @@ fn parse_version(text: &str) -> Result<Option<u64>, String> {
 fn check_list(options: &ListOptions) -> Result<(), Failure> {
     let mut errors = Vec::new();
     let matches = options.version_match;
-    let mut forbid = |field: &str, why: &str| errors.push(forbidden(field, why));
+    let mut forbid = |field: &str, why: &str| errors.push(FieldError::forbidden(field, why));
     if matches != VersionMatch::Unset {
         if options.resource_version.is_empty() {
             forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided");
@@ -183,7 +183,7 @@ fn check_list(options: &ListOptions) -> Result<(), Failure> {
         forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
     }
     if matches == VersionMatch::Unsupported {
-        errors.push(not_supported("resourceVersionMatch", "", &["Exact", "NotOlderThan"]));
+        errors.push(FieldError::not_supported("resourceVersionMatch", "", ["Exact", "NotOlderThan", ""]));
     }
     refuse(errors)
 }
@@ -193,20 +193,20 @@ fn check_watch(options: &ListOptions) -> Result<(), Failure> {
     let mut errors = Vec::new();
     let matches = options.version_match;
     if options.initial_events.is_some() && matches != VersionMatch::NotOlderThan {
-        errors.push(forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+        errors.push(FieldError::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
     }
     if matches != VersionMatch::Unset {
         if options.initial_events.is_none() {
-            errors.push(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+            errors.push(FieldError::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
         }
         if matches != VersionMatch::NotOlderThan {
-            errors.push(not_supported("resourceVersionMatch", "", &["NotOlderThan"]));
+            errors.push(FieldError::not_supported("resourceVersionMatch", "", ["NotOlderThan"]));
         }
     }
     // A watch without a version, or from 0, has the match by default; any other without a match ignores the token.
     let by_default = options.initial_events.is_none() && matches!(options.resource_version.as_str(), "" | "0");
     if !options.continue_token.is_empty() && (matches != VersionMatch::Unset || by_default) {
-        errors.push(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
+        errors.push(FieldError::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
     }
     refuse(errors)
 }

@@ -103,29 +103,18 @@ struct Loader {
     metadata: Option<Arc<Schema>>,
 }
 
-fn error(reason: FieldReason, path: String, why: &str) -> FieldError {
-    let message = match reason {
-        FieldReason::Required => format!("Required value: {why}"),
-        FieldReason::Forbidden => format!("Forbidden: {why}"),
-        FieldReason::NotSupported => format!("Unsupported value: {why}"),
-        FieldReason::TooMany => format!("Too many: {why}"),
-        _ => format!("Invalid value: {why}"),
-    };
-    FieldError::new(reason, path, message)
-}
-
 impl Loader {
     /// Notes that the schema is not structural.
     fn report(&mut self, reason: FieldReason, path: String, why: &str) {
         if self.structural.len() < MAX_ERRORS {
-            self.structural.push(error(reason, path, why));
+            self.structural.push(FieldError::unshown(reason, path, why));
         }
     }
 
     /// Notes an error that is told whether the schema is structural or not.
     fn refuse(&mut self, reason: FieldReason, path: String, why: &str) {
         if self.plain.len() < MAX_ERRORS {
-            self.plain.push(error(reason, path, why));
+            self.plain.push(FieldError::unshown(reason, path, why));
         }
     }
 
@@ -141,7 +130,7 @@ impl Loader {
         }
         errors.append(&mut self.plain);
         if errors.is_empty() && self.unsupported {
-            errors.push(error(FieldReason::Invalid, path.to_owned(), "a keyword is not supported"));
+            errors.push(FieldError::unshown(FieldReason::Invalid, path.to_owned(), "a keyword is not supported"));
         }
         errors
     }

@@ -2,8 +2,8 @@
 
 use super::selectors;
 use crate::access::{Access, Authorizer, Decision, ResourceAccess};
-use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{RequestContext, Target, UserInfo, Virtual};
 use std::collections::BTreeMap;
@@ -90,18 +90,25 @@ impl AccessReview {
         let has = |field: &str| object.get(&["spec", field]).is_some_and(|value| !value.is_null());
         let exactly_one = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         match (has("resourceAttributes"), has("nonResourceAttributes")) {
-            (true, true) => errors.push(invalid("spec.nonResourceAttributes", "cannot be specified in combination with resourceAttributes")),
-            (false, false) => errors.push(invalid("spec.resourceAttributes", exactly_one)),
+            (true, true) => {
+                errors.push(FieldError::invalid("spec.nonResourceAttributes", elsewhere(object), "cannot be specified in combination with resourceAttributes"))
+            }
+            (false, false) => errors.push(FieldError::invalid("spec.resourceAttributes", Value::Null, exactly_one)),
             _ => {}
         }
         if self.kind != Kind::Own && texts(object.get(&["spec", "groups"])).is_empty() && object.str(&["spec", "user"]).unwrap_or_default().is_empty() {
-            errors.push(invalid("spec.user", "at least one of user or group must be specified"));
+            errors.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
         }
         errors.extend(selectors::validate(object));
         let allowed: &[&str] = if self.kind == Kind::Local { &["managedFields", "namespace"] } else { &["managedFields"] };
         let metadata = object.get(&["metadata"]).and_then(Value::as_object);
         if metadata.is_some_and(|metadata| metadata.iter().any(|(field, value)| !allowed.contains(&field.as_str()) && !is_empty(value))) {
-            errors.push(invalid("metadata", if self.kind == Kind::Local { "must be empty except for namespace" } else { "must be empty" }));
+            let metadata = object.get(&["metadata"]);
+            errors.push(FieldError::invalid(
+                "metadata",
+                metadata,
+                if self.kind == Kind::Local { "must be empty except for namespace" } else { "must be empty" },
+            ));
         }
         if self.kind == Kind::Local {
             errors.extend(locality(object));
@@ -110,15 +117,22 @@ impl AccessReview {
     }
 }
 
+/// What is no resource, as kube-apiserver's internal type is shown.
+fn elsewhere(object: &Document) -> Value {
+    let field = |name: &str| object.str(&["spec", "nonResourceAttributes", name]).unwrap_or_default();
+    json!({"Path": field("path"), "Verb": field("verb")})
+}
+
 /// A local review is about its own namespace and about resources.
 fn locality(object: &Document) -> Vec<FieldError> {
     let has = |field: &str| object.get(&["spec", field]).is_some_and(|value| !value.is_null());
     let mut errors = Vec::new();
-    if has("resourceAttributes") && object.str(&["spec", "resourceAttributes", "namespace"]).unwrap_or_default() != object.namespace() {
-        errors.push(invalid("spec.resourceAttributes.namespace", "must match metadata.namespace"));
+    let namespace = object.str(&["spec", "resourceAttributes", "namespace"]).unwrap_or_default();
+    if has("resourceAttributes") && namespace != object.namespace() {
+        errors.push(FieldError::invalid("spec.resourceAttributes.namespace", namespace, "must match metadata.namespace"));
     }
     if has("nonResourceAttributes") {
-        errors.push(invalid("spec.nonResourceAttributes", "disallowed on this kind of request"));
+        errors.push(FieldError::invalid("spec.nonResourceAttributes", elsewhere(object), "disallowed on this kind of request"));
     }
     errors
 }
@@ -164,16 +178,11 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn invalid(field: &str, message: &str) -> FieldError {
-    FieldError::new(FieldReason::Invalid, field, format!("Invalid value: {message}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::user;
     use crate::{AlwaysDeny, MastersOnly};
-    use ferrokube_apimachinery::document::json;
 
     fn review(kind: Kind, asker: &UserInfo, object: Value) -> Result<Document, Failure> {
         let namespace = if kind == Kind::Local { "n" } else { "" };

@@ -2,7 +2,7 @@
 
 use super::access::texts;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 
@@ -17,11 +17,10 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
         let at = format!("spec.resourceAttributes.{field}");
         match (raw.is_empty(), requirements.is_empty()) {
             (false, false) => {
-                let message = format!("Invalid value: {raw:?}: may not specified at the same time as requirements");
-                errors.push(FieldError::new(FieldReason::Invalid, format!("{at}.rawSelector"), message));
+                errors.push(FieldError::invalid(format!("{at}.rawSelector"), raw, "may not specified at the same time as requirements"));
             }
             (true, true) => {
-                errors.push(required(format!("{at}.requirements"), &format!("when {at} is specified, requirements or rawSelector is required")));
+                errors.push(FieldError::required(format!("{at}.requirements"), format!("when {at} is specified, requirements or rawSelector is required")));
             }
             _ => {}
         }
@@ -75,37 +74,32 @@ fn is_understood(requirement: &Value, field: &str) -> bool {
 
 fn values(requirement: &Value, at: &str) -> Option<FieldError> {
     match (text(requirement, "operator"), texts(requirement.get("values")).is_empty()) {
-        ("In" | "NotIn", true) => Some(required(format!("{at}.values"), "must be specified when `operator` is 'In' or 'NotIn'")),
+        ("In" | "NotIn", true) => Some(FieldError::required(format!("{at}.values"), "must be specified when `operator` is 'In' or 'NotIn'")),
         ("Exists" | "DoesNotExist", false) => {
-            let message = "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            Some(FieldError::new(FieldReason::Forbidden, format!("{at}.values"), message))
+            Some(FieldError::forbidden(format!("{at}.values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
         }
         _ => None,
     }
 }
 
 fn field_key(requirement: &Value, at: &str) -> Vec<FieldError> {
-    if text(requirement, "key").is_empty() { vec![required(format!("{at}.key"), "must be specified")] } else { Vec::new() }
+    if text(requirement, "key").is_empty() { vec![FieldError::required(format!("{at}.key"), "must be specified")] } else { Vec::new() }
 }
 
 fn label(requirement: &Value, at: &str) -> Vec<FieldError> {
-    let invalid = |field: String, value: &str, sentence: String| FieldError::new(FieldReason::Invalid, field, format!("Invalid value: {value:?}: {sentence}"));
     let key = text(requirement, "key");
-    let mut errors: Vec<FieldError> = name::qualified_name(key).into_iter().map(|sentence| invalid(format!("{at}.key"), key, sentence)).collect();
+    let mut errors: Vec<FieldError> = name::qualified_name(key).into_iter().map(|sentence| FieldError::invalid(format!("{at}.key"), key, sentence)).collect();
     for (index, value) in texts(requirement.get("values")).iter().enumerate() {
-        errors.extend(name::label_value(value).into_iter().map(|sentence| invalid(format!("{at}.values[{index}]"), value, sentence)));
+        errors.extend(name::label_value(value).into_iter().map(|sentence| FieldError::invalid(format!("{at}.values[{index}]"), value, sentence)));
     }
     errors
-}
-
-fn required(field: String, message: &str) -> FieldError {
-    FieldError::new(FieldReason::Required, field, format!("Required value: {message}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use ferrokube_apimachinery::document::json;
+    use ferrokube_apimachinery::field::FieldReason;
 
     fn review(field: &str, selector: Value) -> Document {
         let mut object = Document::new();

@@ -4,7 +4,7 @@ use super::bound::BoundKind;
 use super::claims::{Claims, Reference, from_unix, unix};
 use super::service_account::{Inner, ServiceAccountTokens};
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::time;
@@ -132,7 +132,7 @@ fn asked_seconds(request: &Document) -> Result<i64, Failure> {
         MIN_SECONDS..=MAX_SECONDS => return Ok(asked),
         _ => "may not specify a duration larger than 2^32 seconds",
     };
-    let error = FieldError::new(FieldReason::Invalid, "spec.expirationSeconds", format!("Invalid value: {asked}: {why}"));
+    let error = FieldError::invalid("spec.expirationSeconds", asked, why);
     Err(Failure::invalid("authentication.k8s.io", "TokenRequest", "", &[error]))
 }
 
@@ -141,8 +141,7 @@ fn check_metadata(request: &Document, namespace: &str, name: &str) -> Result<(),
         return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
     }
     if !request.name().is_empty() && request.name() != name {
-        let message = format!("Invalid value: {:?}: must match the service account name if specified", request.name());
-        let error = FieldError::new(FieldReason::Invalid, "metadata.name", message);
+        let error = FieldError::invalid("metadata.name", request.name(), "must match the service account name if specified");
         return Err(Failure::invalid("authentication.k8s.io", "TokenRequest", name, &[error]));
     }
     Ok(())

@@ -70,9 +70,9 @@ pub(super) fn compile(schema: &Arc<Schema>, path: &str) -> Result<Branch, Vec<Fi
     if compiler.total > MAX_SCHEMA {
         compiler.costs.sort_unstable_by(|one, other| other.cmp(one));
         for (cost, field) in std::mem::take(&mut compiler.costs).into_iter().take(MAX_NAMED).filter(|(cost, _)| *cost >= MAX_SCHEMA / 100) {
-            compiler.report(FieldReason::Forbidden, field, format!("Forbidden: contributes {cost} to an estimated cost of all rules that may be {MAX_SCHEMA}"));
+            compiler.report(FieldReason::Forbidden, field, format!("contributes {cost} to an estimated cost of all rules that may be {MAX_SCHEMA}"));
         }
-        compiler.report(FieldReason::Forbidden, path.to_owned(), "Forbidden: the rules of the schema may cost too much together: bound lists, maps and texts");
+        compiler.report(FieldReason::Forbidden, path.to_owned(), "the rules of the schema may cost too much together: bound lists, maps and texts");
     }
     if compiler.errors.is_empty() { Ok(root) } else { Err(compiler.errors) }
 }
@@ -106,9 +106,13 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn report(&mut self, reason: FieldReason, field: String, message: impl Into<String>) {
+    fn report(&mut self, reason: FieldReason, field: String, detail: impl AsRef<str>) {
+        self.push(FieldError::unshown(reason, field, detail));
+    }
+
+    fn push(&mut self, error: FieldError) {
         if self.errors.len() < MAX_ERRORS {
-            self.errors.push(FieldError::new(reason, field, message));
+            self.errors.push(error);
         }
     }
 
@@ -154,16 +158,16 @@ impl Compiler {
         let stated: Vec<Stated<'_>> = rules.iter().map(|(rule, path)| self.stated(schema, rule, path)).collect();
         let visible = at.root || stated.is_empty() || Type::of(schema).is_some();
         if !visible && self.malformed == malformed {
-            self.report(FieldReason::Internal, format!("{path}.x-kubernetes-validations"), "Internal error: rules cannot see values of this schema");
+            self.report(FieldReason::Internal, format!("{path}.x-kubernetes-validations"), "rules cannot see values of this schema");
         } else if self.malformed == malformed {
             branch.rules = stated.into_iter().filter_map(|stated| self.rule(schema, stated, at)).collect();
         }
         branch
     }
 
-    fn malformed(&mut self, reason: FieldReason, field: String, message: impl Into<String>) {
+    fn malformed(&mut self, reason: FieldReason, field: String, detail: impl AsRef<str>) {
         self.malformed += 1;
-        self.report(reason, field, message);
+        self.report(reason, field, detail);
     }
 
     /// What is said beside the expressions of a rule.
@@ -172,12 +176,12 @@ impl Compiler {
         let source = text("rule").trim();
         let message_source = text("messageExpression");
         if source.is_empty() {
-            self.malformed(FieldReason::Required, format!("{path}.rule"), "Required value: rule is not specified");
+            self.malformed(FieldReason::Required, format!("{path}.rule"), "rule is not specified");
         } else {
             self.message(text("message"), source, path);
         }
         if !message_source.is_empty() && message_source.trim().is_empty() {
-            let why = "Required value: messageExpression must be non-empty if specified";
+            let why = "messageExpression must be non-empty if specified";
             self.malformed(FieldReason::Required, format!("{path}.messageExpression"), why);
         }
         Stated {
@@ -198,7 +202,7 @@ impl Compiler {
         let uses_old = program.as_ref().is_some_and(|program| program.uses(OLD));
         // A rule that does not compile uses nothing.
         if stated.optional_old.is_some() && !uses_old {
-            self.report(FieldReason::Invalid, format!("{path}.optionalOldSelf"), "Invalid value: may not be set if oldSelf is not used in rule");
+            self.report(FieldReason::Invalid, format!("{path}.optionalOldSelf"), "may not be set if oldSelf is not used in rule");
         }
         let program = program?;
         let message_program = match stated.message_source {
@@ -225,11 +229,7 @@ impl Compiler {
             Some((_, reason)) => *reason,
             None => {
                 let names: Vec<&str> = REASONS.iter().map(|(name, _)| *name).collect();
-                self.malformed(
-                    FieldReason::NotSupported,
-                    format!("{path}.reason"),
-                    format!("Unsupported value: {given:?}: supported values: {}", names.join(", ")),
-                );
+                self.malformed(FieldReason::NotSupported, format!("{path}.reason"), format!("{given:?}: supported values: {}", names.join(", ")));
                 FieldReason::Invalid
             }
         }
@@ -239,11 +239,11 @@ impl Compiler {
         let breaks = |text: &str| text.contains(['\n', '\r']);
         let (field, trimmed) = (format!("{path}.message"), given.trim());
         if !given.is_empty() && trimmed.is_empty() {
-            self.malformed(FieldReason::Invalid, field, "Invalid value: message must be non-empty if specified");
+            self.malformed(FieldReason::Invalid, field, "message must be non-empty if specified");
         } else if breaks(trimmed) {
-            self.malformed(FieldReason::Invalid, field, "Invalid value: message must not contain line breaks");
+            self.malformed(FieldReason::Invalid, field, "message must not contain line breaks");
         } else if breaks(source) && trimmed.is_empty() {
-            self.malformed(FieldReason::Required, field, "Required value: message must be specified if rule contains line breaks");
+            self.malformed(FieldReason::Required, field, "message must be specified if rule contains line breaks");
         }
     }
 
@@ -253,7 +253,7 @@ impl Compiler {
             return given.into();
         }
         let refuse = |compiler: &mut Self, why: &str| {
-            compiler.malformed(FieldReason::Invalid, format!("{path}.fieldPath"), format!("Invalid value: {given:?}: {why}"));
+            compiler.malformed(FieldReason::Invalid, format!("{path}.fieldPath"), format!("{given:?}: {why}"));
         };
         if given.trim().is_empty() {
             refuse(self, "fieldPath must be non-empty if specified");
@@ -277,22 +277,20 @@ impl Compiler {
                 let times = if matches!(answer.1, Type::Bool) { at.cardinality.unwrap_or_else(|| occurrences(schema)) } else { 1 };
                 let cost = program.cost().saturating_mul(times);
                 if cost > MAX_RULE {
-                    let why = format!(
-                        "Forbidden: the estimated cost of the expression exceeds the budget by a factor of {}: bound lists, maps and texts",
-                        cost / MAX_RULE + 1
-                    );
+                    let why =
+                        format!("the estimated cost of the expression exceeds the budget by a factor of {}: bound lists, maps and texts", cost / MAX_RULE + 1);
                     self.report(FieldReason::Forbidden, path.to_owned(), why);
                 }
                 self.total = self.total.saturating_add(cost);
                 self.costs.push((cost, path.to_owned()));
                 if program.uses(OLD) && !at.correlates && matches!(answer.1, Type::Bool) {
-                    let why = "Invalid value: oldSelf cannot be used where old values cannot be told apart: the list above is no list map";
+                    let why = "oldSelf cannot be used where old values cannot be told apart: the list above is no list map";
                     self.report(FieldReason::Invalid, path.to_owned(), why);
                 }
                 Some(program)
             }
             Err(why) => {
-                self.report(FieldReason::Invalid, path.to_owned(), format!("Invalid value: {source:?}: compilation failed: {why}"));
+                self.push(FieldError::invalid(path, source, format!("compilation failed: {why}")));
                 None
             }
         }

@@ -176,16 +176,11 @@ impl Evaluation {
             (path, "") => path.to_owned(),
             (path, below) => join(path, below),
         };
-        let message = match reason {
-            FieldReason::Forbidden => format!("Forbidden: {message}"),
-            FieldReason::Required => format!("Required value: {message}"),
-            FieldReason::Duplicate => format!("Duplicate value: {message}"),
-            _ => format!("Invalid value: {message}"),
-        };
+        let error = FieldError::unshown(reason, field, message);
         if ratchets {
-            self.verdict.warnings.push(format!("{field}: {message}"));
+            self.verdict.warnings.push(format!("{}: {}", error.field, error.message));
         } else {
-            self.verdict.errors.push(FieldError::new(reason, field, message));
+            self.verdict.errors.push(error);
         }
     }
 

@@ -7,7 +7,7 @@ use super::scale::{self, Paths, Scale};
 use super::webhook::Webhook;
 use super::{group, plural, text};
 use ferrokube_apimachinery::document::{Array, Document, Value, json};
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_registry::Catalog;
 use ferrokube_resource::{Column, Definition, Scope, Subresource, Verbs, Version};
@@ -68,7 +68,7 @@ impl Making<'_> {
         let object = self.object;
         let is_stored = |version: &Value| version.get("storage").and_then(Value::as_bool).unwrap_or(false);
         let storage_version = object.list(&["spec", "versions"]).iter().position(is_stored);
-        let missing = || vec![FieldError::new(FieldReason::Invalid, "spec.versions", "no version is stored")];
+        let missing = || vec![FieldError::invalid_unshown("spec.versions", "no version is stored")];
         let generation = object.get(&["metadata", "generation"]).and_then(Value::as_u64).unwrap_or(1);
         let names = self.names;
         let rules = VersionRules::of(&versions);

@@ -3,8 +3,8 @@
 use super::rules::VersionRules;
 use super::scale::Paths;
 use super::webhook::Webhook;
-use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::conversion::Converter;
 use ferrokube_resource::{Change, Hooks, Printable, Row};
 
@@ -47,8 +47,8 @@ impl Hooks for CustomHooks {
     }
 
     fn unchecked(&self, change: &Change<'_>) -> Option<FieldError> {
-        let why = "Invalid value: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
-        self.rules.has(change.version).then(|| FieldError::new(FieldReason::Invalid, "<nil>", why))
+        let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+        self.rules.has(change.version).then(|| FieldError::invalid("<nil>", Value::Null, why))
     }
 
     fn converter(&self) -> Option<&dyn Converter> {

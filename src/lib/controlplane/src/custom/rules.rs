@@ -1,7 +1,7 @@
 //! The validation rules of a custom resource's versions, compiled at their first use: most of many definitions are cold.
 
 use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_cel::{Rules, Verdict};
 use ferrokube_resource::Version;
 use ferrokube_schema::Schema;
@@ -43,7 +43,7 @@ impl VersionRules {
             Ok(Some(rules)) => rules.check(old, object),
             // They were stored by a server that understood them: what cannot be checked does not pass.
             Err(why) => {
-                let error = FieldError::new(FieldReason::Internal, "<nil>", format!("the validation rules cannot be compiled: {why}"));
+                let error = FieldError::internal("<nil>", format!("the validation rules cannot be compiled: {why}"));
                 Verdict { errors: vec![error], ..Verdict::default() }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::text;
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::context::RequestContext;
 use ferrokube_registry::{Target, Virtual};
@@ -31,7 +31,7 @@ impl Paths {
     /// What is wrong with the replicas of an object; through its status nothing but that is looked at.
     pub(super) fn validate(&self, subresource: &str, object: &Document) -> Vec<FieldError> {
         let wanted = if subresource == "status" { None } else { replicas_fault(object, &self.wanted) };
-        let selector = found(object, &self.selector).filter(|value| !value.is_string()).map(|_| fault(&self.selector, "must be a string"));
+        let selector = found(object, &self.selector).filter(|value| !value.is_string()).map(|value| fault(&self.selector, value, "must be a string"));
         wanted.into_iter().chain(replicas_fault(object, &self.actual)).chain(selector).collect()
     }
 }
@@ -55,15 +55,16 @@ pub(super) fn columns() -> Arc<[Column]> {
     .into()
 }
 
-fn fault(path: &[String], why: &str) -> FieldError {
-    FieldError::new(FieldReason::Invalid, format!(".{}", path.join(".")), format!("Invalid value: {why}"))
+fn fault(path: &[String], value: &Value, why: &str) -> FieldError {
+    FieldError::invalid(format!(".{}", path.join(".")), value, why)
 }
 
 fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
-    match found(object, path)?.as_i64() {
-        None => Some(fault(path, "must be an integer")),
-        Some(count) if count < 0 => Some(fault(path, &format!("{count}: should be a non-negative integer"))),
-        Some(count) if count > i64::from(i32::MAX) => Some(fault(path, &format!("{count}: should be less than or equal to {}", i32::MAX))),
+    let value = found(object, path)?;
+    match value.as_i64() {
+        None => Some(fault(path, value, "must be an integer")),
+        Some(count) if count < 0 => Some(fault(path, value, "should be a non-negative integer")),
+        Some(count) if count > i64::from(i32::MAX) => Some(fault(path, value, &format!("should be less than or equal to {}", i32::MAX))),
         Some(_) => None,
     }
 }

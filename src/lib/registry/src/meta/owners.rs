@@ -2,9 +2,8 @@
 
 use super::metadata_mut;
 use crate::context::RequestContext;
-use crate::failure::invalid;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, Written};
 use ferrokube_apimachinery::gvk::GroupVersion;
 use ferrokube_apimachinery::json;
 use std::collections::HashSet;
@@ -43,6 +42,7 @@ pub(crate) fn dedup(object: &mut Document, context: &RequestContext) {
 pub(super) fn check(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut controller: Option<&Value> = None;
+    let mut all = None;
     for reference in object.list(&["metadata", "ownerReferences"]) {
         if errors.len() >= MAX_ERRORS {
             break;
@@ -53,11 +53,12 @@ pub(super) fn check(object: &Document) -> Vec<FieldError> {
         }
         match controller {
             None => controller = Some(reference),
-            Some(first) => errors.push(invalid(
-                PATH,
-                [first, reference].map(|reference| (text(reference, "name"), text(reference, "uid"))),
-                "only one reference can have controller set to true",
-            )),
+            Some(first) => {
+                let all = &*all.get_or_insert_with(|| Written::list(object.list(&["metadata", "ownerReferences"]).iter().map(shown)));
+                let [first, second] = [first, reference].map(|reference| format!("{}/{}", text(reference, "kind"), text(reference, "name")));
+                let why = format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}");
+                errors.push(FieldError::invalid(PATH, all, why));
+            }
         }
     }
     errors
@@ -66,18 +67,25 @@ pub(super) fn check(object: &Document) -> Vec<FieldError> {
 fn check_one(reference: &Value, errors: &mut Vec<FieldError>) {
     let version = GroupVersion::parse(text(reference, "apiVersion"));
     if version.is_none() {
-        errors.push(invalid(format!("{PATH}.apiVersion"), text(reference, "apiVersion"), "version must not be empty"));
+        errors.push(FieldError::invalid(format!("{PATH}.apiVersion"), text(reference, "apiVersion"), "version must not be empty"));
     }
     for field in ["kind", "name", "uid"] {
         if text(reference, field).is_empty() {
-            errors.push(invalid(format!("{PATH}.{field}"), "", "must not be empty"));
+            errors.push(FieldError::invalid(format!("{PATH}.{field}"), "", "must not be empty"));
         }
     }
     if version.is_some_and(|version| version.group.is_empty() && version.version == "v1") && text(reference, "kind") == "Event" {
-        errors.push(invalid(PATH, text(reference, "name"), "v1 Event is disallowed from being an owner"));
+        errors.push(FieldError::invalid(PATH, shown(reference), "/v1, Kind=Event is disallowed from being an owner"));
     }
 }
 
 fn text<'a>(reference: &'a Value, field: &str) -> &'a str {
     reference.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// In the order of kube-apiserver's fields.
+fn shown(reference: &Value) -> Written {
+    let always = ["apiVersion", "kind", "name", "uid"].map(|field| (field, Written::new(Word(text(reference, field)))));
+    let set = ["controller", "blockOwnerDeletion"].into_iter().filter_map(|field| Some((field, Written::new(reference.get(field)?))));
+    Written::object(always.into_iter().chain(set))
 }

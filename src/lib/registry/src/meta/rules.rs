@@ -1,9 +1,8 @@
 //! What metadata must be: names, labels, annotations, owners, finalizers, and what never changes.
 
 use super::{finalizers, generation, owners};
-use crate::failure::{forbidden, invalid, required, too_long};
 use ferrokube_apimachinery::document::{Document, Map, Value};
-use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, quote};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::{Definition, Scope};
 use ferrokube_trace::annotation;
@@ -11,8 +10,6 @@ use std::collections::HashSet;
 
 /// All annotations of an object together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
-/// The longest field manager.
-pub(crate) const MAX_MANAGER_BYTES: usize = 128;
 /// The longest subresource of a managedFields entry.
 const MAX_SUBRESOURCE_BYTES: usize = 256;
 /// At most so many new finalizers are named.
@@ -26,13 +23,14 @@ pub(crate) fn check_object(definition: &Definition, object: &Document, ids_are_s
     check_names(definition, object, &mut errors);
     check_namespace(definition, object, &mut errors);
     if let Some(generation) = generation(object).filter(|generation| *generation < 0) {
-        errors.push(invalid("metadata.generation", generation, "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid("metadata.generation", generation, "must be greater than or equal to 0"));
     }
     check_labels(object, &mut errors);
     check_annotations(object, ids_are_servers, &mut errors);
     errors.append(&mut owners::check(object));
-    check_finalizers(definition, object, &mut errors);
+    check_finalizers(object, &mut errors);
     check_managed_fields(object, &mut errors);
+    check_domains(definition, object, &mut errors);
     errors
 }
 
@@ -40,11 +38,11 @@ fn check_names(definition: &Definition, object: &Document, errors: &mut Vec<Fiel
     let check = |text: &str| definition.hooks.validate_name(text).unwrap_or_else(|| name::dns1123_subdomain(text));
     let prefix = object.meta("generateName");
     if !prefix.is_empty() {
-        errors.extend(check(&as_name(prefix)).into_iter().map(|why| invalid("metadata.generateName", prefix, why)));
+        errors.extend(check(&as_name(prefix)).into_iter().map(|why| FieldError::invalid("metadata.generateName", prefix, why)));
     }
     match object.name() {
-        "" => errors.push(required("metadata.name", "name or generateName is required")),
-        name => errors.extend(check(name).into_iter().map(|why| invalid("metadata.name", name, why))),
+        "" => errors.push(FieldError::required("metadata.name", "name or generateName is required")),
+        name => errors.extend(check(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why))),
     }
 }
 
@@ -63,10 +61,10 @@ fn as_name(prefix: &str) -> String {
 fn check_namespace(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
     let namespace = object.namespace();
     match definition.scope {
-        Scope::Cluster if !namespace.is_empty() => errors.push(forbidden("metadata.namespace", "not allowed on this type")),
+        Scope::Cluster if !namespace.is_empty() => errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type")),
         Scope::Cluster => {}
-        Scope::Namespaced if namespace.is_empty() => errors.push(required("metadata.namespace", "")),
-        Scope::Namespaced => errors.extend(name::dns1123_label(namespace).into_iter().map(|why| invalid("metadata.namespace", namespace, why))),
+        Scope::Namespaced if namespace.is_empty() => errors.push(FieldError::required("metadata.namespace", "")),
+        Scope::Namespaced => errors.extend(name::dns1123_label(namespace).into_iter().map(|why| FieldError::invalid("metadata.namespace", namespace, why))),
     }
 }
 
@@ -80,8 +78,8 @@ fn check_labels(object: &Document, errors: &mut Vec<FieldError>) {
         if errors.len() >= MAX_ERRORS {
             return;
         }
-        errors.extend(name::qualified_name(key).into_iter().map(|why| invalid("metadata.labels", key, why)));
-        errors.extend(name::label_value(value).into_iter().map(|why| invalid("metadata.labels", value, why)));
+        errors.extend(name::qualified_name(key).into_iter().map(|why| FieldError::invalid("metadata.labels", key, why)));
+        errors.extend(name::label_value(value).into_iter().map(|why| FieldError::invalid("metadata.labels", value, why)));
     }
 }
 
@@ -98,29 +96,39 @@ fn check_annotations(object: &Document, ids_are_servers: bool, errors: &mut Vec<
         }
         // Upstream lets upper-case keys pass here.
         let wrong = if key.bytes().any(|byte| byte.is_ascii_uppercase()) { name::qualified_name(&key.to_ascii_lowercase()) } else { name::qualified_name(key) };
-        errors.extend(wrong.into_iter().map(|why| invalid("metadata.annotations", key, why)));
+        errors.extend(wrong.into_iter().map(|why| FieldError::invalid("metadata.annotations", key, why)));
     }
     if bytes > MAX_ANNOTATION_BYTES {
-        errors.push(too_long("metadata.annotations", MAX_ANNOTATION_BYTES));
+        errors.push(FieldError::too_long("metadata.annotations", MAX_ANNOTATION_BYTES));
     }
 }
 
-fn check_finalizers(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
+fn check_finalizers(object: &Document, errors: &mut Vec<FieldError>) {
     let [mut orphan, mut foreground] = [false, false];
-    for (index, finalizer) in finalizers(object).enumerate() {
+    for finalizer in finalizers(object) {
         orphan |= finalizer == "orphan";
         foreground |= finalizer == "foregroundDeletion";
-        if errors.len() >= MAX_ERRORS {
-            continue;
-        }
-        errors.extend(name::qualified_name(finalizer).into_iter().map(|why| invalid("metadata.finalizers", finalizer, why)));
-        if !definition.custom && definition.hooks.demands_qualified_finalizers() && !is_qualified(finalizer) {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(invalid(format!("metadata.finalizers[{index}]"), finalizer, why));
+        if errors.len() < MAX_ERRORS {
+            errors.extend(name::qualified_name(finalizer).into_iter().map(|why| FieldError::invalid("metadata.finalizers", finalizer, why)));
         }
     }
     if orphan && foreground {
-        errors.push(invalid("metadata.finalizers", "orphan", "finalizers orphan and foregroundDeletion cannot both be set"));
+        let why = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(FieldError::invalid("metadata.finalizers", object.get(&["metadata", "finalizers"]), why));
+    }
+}
+
+/// Finalizers of most native kinds have a domain, or are standard.
+fn check_domains(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
+    if definition.custom || !definition.hooks.demands_qualified_finalizers() {
+        return;
+    }
+    for (index, finalizer) in finalizers(object).enumerate().filter(|(_, finalizer)| !is_qualified(finalizer)) {
+        if errors.len() >= MAX_ERRORS {
+            return;
+        }
+        let why = "name is neither a standard finalizer name nor is it fully qualified";
+        errors.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), finalizer, why));
     }
 }
 
@@ -134,21 +142,14 @@ fn check_managed_fields(object: &Document, errors: &mut Vec<FieldError>) {
         let path = |field: &str| format!("metadata.managedFields[{index}].{field}");
         errors.extend(check_manager(text("manager"), || path("manager")));
         if text("subresource").len() > MAX_SUBRESOURCE_BYTES {
-            errors.push(too_long(&path("subresource"), MAX_SUBRESOURCE_BYTES));
+            errors.push(FieldError::too_long(path("subresource"), MAX_SUBRESOURCE_BYTES));
         }
     }
 }
 
 /// What is wrong with the name of a field manager.
 pub(crate) fn check_manager(manager: &str, path: impl Fn() -> String) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if manager.len() > MAX_MANAGER_BYTES {
-        errors.push(too_long(&path(), MAX_MANAGER_BYTES));
-    }
-    if !manager.chars().all(name::is_printable) {
-        errors.push(invalid(path(), manager, "should only contain printable characters"));
-    }
-    errors
+    FieldError::manager(&path(), manager)
 }
 
 fn is_qualified(finalizer: &str) -> bool {
@@ -163,25 +164,36 @@ pub(crate) fn warnings<'a>(definition: &Definition, object: &'a Document) -> imp
     })
 }
 
-/// Everything that is wrong with an update's metadata beside the stored one.
+/// A metadata value as it is shown: absent texts are empty, anything else that is absent is null.
+fn shown(field: &str, value: Option<&Value>) -> Value {
+    match (field, value) {
+        (_, Some(value)) => value.clone(),
+        ("name" | "namespace" | "uid", None) => Value::from(""),
+        _ => Value::Null,
+    }
+}
+
+/// Everything that is wrong with an update's metadata next to the stored one.
 pub(crate) fn check_change(old: &Document, object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.is_terminating() {
         let stored: HashSet<&str> = finalizers(old).collect();
-        let added: Vec<&str> = finalizers(object).filter(|finalizer| !stored.contains(finalizer)).take(MAX_NAMED).collect();
+        let mut added: Vec<String> = finalizers(object).filter(|finalizer| !stored.contains(finalizer)).take(MAX_NAMED).map(quote).collect();
+        added.sort_unstable();
+        added.dedup();
         if !added.is_empty() {
-            let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
-            errors.push(forbidden("metadata.finalizers", why));
+            let named = added.join(", ");
+            let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers []string{{{named}}}");
+            errors.push(FieldError::forbidden("metadata.finalizers", why));
         }
     }
     if generation(object).unwrap_or(0) < generation(old).unwrap_or(0) {
-        errors.push(invalid("metadata.generation", generation(object).unwrap_or(0), "must not be decremented"));
+        errors.push(FieldError::invalid("metadata.generation", generation(object).unwrap_or(0), "must not be decremented"));
     }
     for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         let [before, after] = [old, object].map(|object| object.get(&["metadata", field]).filter(|value| !value.is_null()));
         if before != after {
-            let shown = after.map_or_else(|| "null".to_owned(), Value::to_string);
-            errors.push(FieldError { message: format!("Invalid value: {shown}: field is immutable"), ..invalid(format!("metadata.{field}"), "", "") });
+            errors.push(FieldError::invalid(format!("metadata.{field}"), shown(field, after), "field is immutable"));
         }
     }
     errors

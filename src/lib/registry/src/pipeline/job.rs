@@ -12,7 +12,7 @@ use crate::ids::show_ids;
 use crate::meta;
 use crate::noop;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::FieldReason;
+use ferrokube_apimachinery::field::{FieldError, FieldReason, MAX_MANAGER_BYTES};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::rfc3339_seconds;
@@ -352,7 +352,7 @@ impl<'a> Job<'a> {
                 Ok(())
             }
             0 => {
-                let error = crate::failure::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+                let error = FieldError::invalid("metadata.resourceVersion", 0_u64, "must be specified for an update");
                 let definition = self.definition();
                 Err(Failure::invalid(&definition.group, &definition.plural, name, &[error]))
             }
@@ -418,9 +418,9 @@ impl<'a> Job<'a> {
 /// The field manager of a client that names none: what its User-Agent begins with, as far as it is printable and not too long.
 fn from_user_agent(agent: &str) -> String {
     let first = agent.split('/').next().unwrap_or_default();
-    let mut name = String::with_capacity(first.len().min(meta::MAX_MANAGER_BYTES));
+    let mut name = String::with_capacity(first.len().min(MAX_MANAGER_BYTES));
     for letter in first.chars().filter(|letter| ferrokube_apimachinery::name::is_printable(*letter)) {
-        if name.len() + letter.len_utf8() > meta::MAX_MANAGER_BYTES {
+        if name.len() + letter.len_utf8() > MAX_MANAGER_BYTES {
             break;
         }
         name.push(letter);

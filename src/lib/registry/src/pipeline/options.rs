@@ -1,7 +1,7 @@
 //! The options of a write, checked before anything else.
 
 use super::{DeleteOptions, WriteOptions};
-use crate::failure::{forbidden, invalid, invalid_options, not_supported, required};
+use crate::failure::invalid_options;
 use crate::meta::check_manager;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::Failure;
@@ -24,10 +24,10 @@ pub(super) fn check_write(kind: &str, options: &WriteOptions) -> Result<(), Fail
 pub(super) fn check_patch(options: &WriteOptions, is_apply: bool) -> Result<(), Failure> {
     let mut errors = manager(options);
     if is_apply && options.field_manager.is_empty() {
-        errors.push(required("fieldManager", "is required for apply patch"));
+        errors.push(FieldError::required("fieldManager", "is required for apply patch"));
     }
     if !is_apply && options.force {
-        errors.push(forbidden("force", "may not be specified for non-apply patch"));
+        errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
     }
     refuse("PatchOptions", errors)
 }
@@ -44,10 +44,10 @@ pub(super) fn check_delete(options: &DeleteOptions) -> Result<(), Failure> {
     let mut errors = Vec::new();
     if let Some(policy) = &options.propagation {
         if options.orphan_dependents.is_some() {
-            errors.push(invalid("propagationPolicy", policy, "orphanDependents and propagationPolicy cannot be both set"));
+            errors.push(FieldError::invalid("propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set"));
         }
         if !POLICIES.contains(&policy.as_str()) {
-            errors.push(not_supported("propagationPolicy", policy, &POLICIES));
+            errors.push(FieldError::not_supported("propagationPolicy", policy, ["Foreground", "Background", "Orphan", "nil"]));
         }
     }
     refuse("DeleteOptions", errors)

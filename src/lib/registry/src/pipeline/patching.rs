@@ -3,7 +3,6 @@
 use super::job::Job;
 use super::{Body, Patch};
 use crate::decode::Misfit;
-use crate::failure::invalid;
 use crate::ids::keep_ids;
 use crate::meta;
 use ferrokube_apimachinery::document::Document;
@@ -103,7 +102,7 @@ impl Job<'_> {
     fn check_version_of_result(&self, object: &Document) -> Result<(), Failure> {
         let shape = &self.body_shape;
         if shape.custom && object.api_version() != shape.gvk.api_version() && !object.api_version().is_empty() {
-            let error = invalid("apiVersion", object.api_version(), format!("must be {}", shape.gvk.api_version()));
+            let error = FieldError::invalid("apiVersion", object.api_version(), format!("must be {}", shape.gvk.api_version()));
             // Upstream names the group that was given.
             let group = object.api_version().rsplit_once('/').map_or("", |(group, _)| group);
             return Err(Failure::invalid(group, &shape.gvk.kind, object.name(), &[error]));
@@ -119,7 +118,7 @@ impl Job<'_> {
             Misfit::Types(why) => why,
             Misfit::Strict(why) => format!("strict decoding error: {why}"),
         };
-        let error = FieldError { message: format!("Invalid value: {why}"), ..invalid("patch", "", "") };
+        let error = FieldError::invalid_unshown("patch", why);
         let cause = Cause { reason: FieldReason::Invalid.as_str().to_owned(), message: error.message.clone(), field: error.field };
         let details = Details { causes: vec![cause], ..Details::default() };
         Failure::new(Reason::Invalid, format!(" \"\" is invalid: patch: {}", error.message)).with_details(details)

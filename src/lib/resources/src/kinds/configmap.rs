@@ -1,8 +1,9 @@
 //! ConfigMap: text and bytes under keys, at most 1 MiB; may be made immutable.
 
-use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, data_key, entries, forbidden, invalid, is_true, too_long};
+use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, entries, is_true};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Printed};
 use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
@@ -25,19 +26,19 @@ impl Hooks for ConfigMap {
         let mut bytes = 0;
         for (key, value) in entries(object, &["data"]) {
             let field = format!("data[{key}]");
-            errors.extend(all_invalid(&field, key, data_key(key)));
+            errors.extend(all_invalid(&field, key, name::config_key(key)));
             if object.get(&["binaryData", key]).is_some() {
-                errors.push(invalid(field, format!("Invalid value: {key:?}: duplicate of key present in binaryData")));
+                errors.push(FieldError::invalid(field, key.as_str(), "duplicate of key present in binaryData"));
             }
             bytes += value.as_str().map_or(0, str::len);
         }
         for (key, value) in entries(object, &["binaryData"]) {
-            errors.extend(all_invalid(&format!("binaryData[{key}]"), key, data_key(key)));
+            errors.extend(all_invalid(&format!("binaryData[{key}]"), key, name::config_key(key)));
             bytes += value.as_str().map_or(0, decoded_bytes);
         }
         if bytes > MAX_DATA_BYTES {
             // Upstream's path of the whole object.
-            errors.push(too_long("[]", MAX_DATA_BYTES));
+            errors.push(FieldError::too_long("[]", MAX_DATA_BYTES));
         }
         errors
     }
@@ -56,11 +57,11 @@ fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
     }
     let mut errors = Vec::new();
     if !is_true(object, &["immutable"]) {
-        errors.push(forbidden("immutable", IMMUTABLE));
+        errors.push(FieldError::forbidden("immutable", IMMUTABLE));
     }
     for field in ["data", "binaryData"] {
         if old.get(&[field]) != object.get(&[field]) {
-            errors.push(forbidden(field, IMMUTABLE));
+            errors.push(FieldError::forbidden(field, IMMUTABLE));
         }
     }
     errors

@@ -6,7 +6,7 @@ mod paths;
 mod schemas;
 mod versions;
 
-use crate::checks::{invalid, keep_stored, text};
+use crate::checks::{keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{Body, Part, Printed};
@@ -159,7 +159,7 @@ fn specification(old: Option<&Document>, object: &Document) -> Vec<FieldError> {
     errors.extend(paths::validate(object));
     errors.extend(conversion::validate(old, object));
     if is_true(object.get(&["spec"]).unwrap_or(&Value::Null), "preserveUnknownFields") {
-        errors.push(invalid("spec.preserveUnknownFields", "Invalid value: true: must be false"));
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", true, "must be false"));
     }
     errors
 }
@@ -175,26 +175,29 @@ fn immutable(old: &Document, object: &Document) -> Vec<FieldError> {
     let always: [&[&str]; 2] = [&["spec", "group"], &["spec", "names", "plural"]];
     let then: [&[&str]; 2] = [&["spec", "scope"], &["spec", "names", "kind"]];
     let fields = always.into_iter().chain(then.into_iter().filter(|_| established));
-    fields.filter(|field| old.get(field) != object.get(field)).map(|field| invalid(field.join("."), "field is immutable")).collect()
+    fields
+        .filter(|field| old.get(field) != object.get(field))
+        .map(|field| FieldError::invalid(field.join("."), object.get(field), "field is immutable"))
+        .collect()
 }
 
 fn stored_versions(object: &Document) -> Vec<FieldError> {
     const FIELD: &str = "status.storedVersions";
     let stored = object.list(&["status", "storedVersions"]);
     if stored.is_empty() {
-        return vec![invalid(FIELD, "Invalid value: must have at least one stored version")];
+        return vec![FieldError::invalid(FIELD, &[][..] as &[&str], "must have at least one stored version")];
     }
     let mut errors = Vec::new();
     let listed = versions(object);
     for version in listed.iter().filter(|version| is_true(version, "storage")) {
         let name = text(version, "name");
         if !stored.iter().any(|stored| stored == name) {
-            errors.push(invalid(FIELD, format!("Invalid value: {name:?}: must have the storage version {name}")));
+            errors.push(FieldError::invalid(FIELD, name, format!("must have the storage version {name}")));
         }
     }
     for (index, name) in stored.iter().enumerate() {
         if !listed.iter().any(|version| Some(text(version, "name")) == name.as_str()) {
-            errors.push(invalid(format!("{FIELD}[{index}]"), format!("Invalid value: {name}: must appear in spec.versions")));
+            errors.push(FieldError::invalid(format!("{FIELD}[{index}]"), name, "must appear in spec.versions"));
         }
     }
     errors

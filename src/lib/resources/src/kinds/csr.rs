@@ -4,9 +4,9 @@ mod conditions;
 mod request;
 
 use crate::cells;
-use crate::checks::{duplicate, forbidden, invalid, keep_stored, not_supported, required, too_long};
+use crate::checks::keep_stored;
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, quote};
 use ferrokube_apimachinery::{name, time};
 use ferrokube_resource::native::{Body, Part, Printed};
 use ferrokube_resource::{Change, Hooks, Verbs};
@@ -118,7 +118,7 @@ impl Hooks for SigningRequest {
             errors.extend(certificate_change(old, object, change.subresource));
         }
         if let Err(why) = request::check_certificate(object.str(&["status", "certificate"]).unwrap_or_default()) {
-            errors.push(invalid("status.certificate", format!("Invalid value: \"<certificate data>\": {why}")));
+            errors.push(FieldError::invalid("status.certificate", "<certificate data>", why));
         }
         errors
     }
@@ -155,17 +155,17 @@ fn requester(change: &Change<'_>, object: &mut Document) {
 fn spec(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Err(why) = request::check_request(object.str(&["spec", "request"]).unwrap_or_default()) {
-        errors.push(invalid("spec.request", why));
+        errors.push(FieldError::invalid("spec.request", object.get(&["spec", "request"]), why));
     }
     errors.extend(usages(object));
     let signer = object.str(&["spec", "signerName"]).unwrap_or_default();
     if signer == "kubernetes.io/legacy-unknown" {
-        errors.push(invalid("spec.signerName", "the legacy signerName is not allowed via this API version"));
+        errors.push(FieldError::invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version"));
     } else {
         errors.extend(signer_name(signer));
     }
     if let Some(seconds) = object.get(&["spec", "expirationSeconds"]).and_then(Value::as_i64).filter(|seconds| *seconds < MIN_EXPIRATION_SECONDS) {
-        errors.push(invalid("spec.expirationSeconds", format!("Invalid value: {seconds}: may not be less than {MIN_EXPIRATION_SECONDS} seconds")));
+        errors.push(FieldError::invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 600 seconds (10 minutes)"));
     }
     errors
 }
@@ -174,19 +174,14 @@ fn usages(object: &Document) -> Vec<FieldError> {
     let usages: Vec<&str> = object.list(&["spec", "usages"]).iter().map(|usage| usage.as_str().unwrap_or_default()).collect();
     let mut errors = Vec::new();
     if usages.is_empty() {
-        errors.push(required("spec.usages", "usages must be provided"));
+        errors.push(FieldError::required("spec.usages", ""));
+    }
+    for (index, usage) in usages.iter().enumerate().filter(|(_, usage)| !USAGES.contains(usage)).take(MAX_ERRORS) {
+        errors.push(FieldError::not_supported(format!("spec.usages[{index}]"), Word(usage), USAGES));
     }
     let mut seen = HashSet::new();
-    for (index, usage) in usages.iter().enumerate() {
-        if errors.len() >= MAX_ERRORS {
-            break;
-        }
-        if !USAGES.contains(usage) {
-            errors.push(not_supported(format!("spec.usages[{index}]"), usage, USAGES));
-        }
-        if !seen.insert(usage) {
-            errors.push(duplicate(format!("spec.usages[{index}]"), usage));
-        }
+    for (index, usage) in usages.iter().enumerate().filter(|(_, usage)| !seen.insert(*usage)).take(MAX_ERRORS) {
+        errors.push(FieldError::duplicate(format!("spec.usages[{index}]"), Word(usage)));
     }
     errors
 }
@@ -196,26 +191,34 @@ fn signer_name(signer: &str) -> Vec<FieldError> {
     const FIELD: &str = "spec.signerName";
     const MAX_DOMAIN_BYTES: usize = 253;
     const MAX_BYTES: usize = MAX_DOMAIN_BYTES + 1 + 253 + 63 + 1;
-    let wrong = |sentence: String| invalid(FIELD, format!("Invalid value: {signer:?}: {sentence}"));
     if signer.is_empty() {
-        return vec![required(FIELD, "Required value")];
+        return vec![FieldError::required(FIELD, "")];
     }
     let Some((domain, path)) = signer.split_once('/').filter(|(_, path)| !path.contains('/')) else {
-        return vec![wrong("must be a fully qualified domain and path of the form 'example.com/signer-name'".to_owned())];
+        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return vec![FieldError::invalid(FIELD, signer, why)];
     };
     let mut errors = Vec::new();
     if domain.len() > MAX_DOMAIN_BYTES {
-        errors.push(too_long(FIELD, MAX_DOMAIN_BYTES));
+        errors.push(FieldError::too_long(FIELD, MAX_DOMAIN_BYTES));
     }
-    errors.extend(domain.split('.').flat_map(name::dns1123_label).map(wrong));
+    errors.extend(first_wrong(domain, name::dns1123_label));
     if !domain.contains('.') {
-        errors.push(wrong("should be a domain with at least two segments separated by dots".to_owned()));
+        errors.push(FieldError::invalid(FIELD, domain, "should be a domain with at least two segments separated by dots"));
     }
-    errors.extend(path.split('.').flat_map(name::dns1123_subdomain).map(wrong));
+    errors.extend(first_wrong(path, name::dns1123_subdomain));
     if signer.len() > MAX_BYTES {
-        errors.push(too_long(FIELD, MAX_BYTES));
+        errors.push(FieldError::too_long(FIELD, MAX_BYTES));
     }
     errors
+}
+
+/// What is wrong with the first misformed label of one side of a signer's name.
+fn first_wrong(side: &str, rule: fn(&str) -> Vec<String>) -> Vec<FieldError> {
+    let found = side.split('.').map(|label| (label, rule(label))).find(|(_, sentences)| !sentences.is_empty());
+    let (label, sentences) = found.unwrap_or_default();
+    let error = |sentence| FieldError::invalid("spec.signerName", side, format!("validating label {}: {sentence}", quote(label)));
+    sentences.into_iter().map(error).collect()
 }
 
 /// A certificate is set once, through `status`.
@@ -226,7 +229,7 @@ fn certificate_change(old: &Document, object: &Document, subresource: &str) -> O
     }
     match subresource {
         "status" if was.is_empty() => None,
-        "status" => Some(forbidden("status.certificate", "updates may not modify existing certificate content")),
-        _ => Some(forbidden("status.certificate", "updates may not set certificate content")),
+        "status" => Some(FieldError::forbidden("status.certificate", "updates may not modify existing certificate content")),
+        _ => Some(FieldError::forbidden("status.certificate", "updates may not set certificate content")),
     }
 }

@@ -1,9 +1,9 @@
 //! LeaseCandidate: who could hold a lease, for coordinated leader election. Served only on request, as upstream does with its beta versions.
 
 use crate::cells;
-use crate::checks::{all_invalid, invalid, not_supported, required};
+use crate::checks::all_invalid;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Printed};
 use ferrokube_resource::{Change, Hooks};
@@ -44,15 +44,15 @@ impl Hooks for LeaseCandidate {
         let mut errors = Vec::new();
         for name in ["leaseName", "binaryVersion", "strategy"] {
             if field(name).is_empty() {
-                errors.push(required(format!("spec.{name}"), "Required value"));
+                errors.push(FieldError::required(format!("spec.{name}"), ""));
             }
         }
         if change.old.is_some_and(|old| old.str(&["spec", "leaseName"]).unwrap_or_default() != field("leaseName")) {
-            errors.push(invalid("spec.leaseName", format!("Invalid value: {:?}: field is immutable", field("leaseName"))));
+            errors.push(FieldError::invalid("spec.leaseName", field("leaseName"), "field is immutable"));
         }
         errors.extend(versions(field("binaryVersion"), field("emulationVersion")));
         if field("strategy") == OLDEST && Version::parse(field("emulationVersion")).is_none_or(|version| version == Version::default()) {
-            errors.push(required("spec.emulationVersion", "Required value: must be specified when `strategy` is 'OldestEmulationVersion'"));
+            errors.push(FieldError::required("spec.emulationVersion", "must be specified when `strategy` is 'OldestEmulationVersion'"));
         }
         errors.extend(strategy(field("strategy")));
         errors
@@ -81,13 +81,13 @@ fn versions(binary: &str, emulated: &str) -> Vec<FieldError> {
     let mut read = |field: &str, text: &str| {
         let version = Version::parse(text);
         if !text.is_empty() && version.is_none() {
-            errors.push(invalid(format!("spec.{field}"), format!("Invalid value: {text:?}: must be a valid semantic version")));
+            errors.push(FieldError::invalid(format!("spec.{field}"), text, "must be a valid semantic version"));
         }
         version.unwrap_or_default()
     };
     let (emulated_version, binary_version) = (read("emulationVersion", emulated), read("binaryVersion", binary));
     if !binary.is_empty() && !emulated.is_empty() && binary_version < emulated_version {
-        errors.push(invalid("spec.binaryVersion", format!("Invalid value: {binary:?}: must be greater than or equal to `emulationVersion`")));
+        errors.push(FieldError::invalid("spec.binaryVersion", binary, "must be greater than or equal to `emulationVersion`"));
     }
     errors
 }
@@ -98,7 +98,7 @@ fn strategy(strategy: &str) -> Vec<FieldError> {
     match strategy {
         "" | OLDEST => Vec::new(),
         other if other.contains('/') => all_invalid(FIELD, other, name::qualified_name(other)).collect(),
-        other => vec![not_supported(FIELD, other, &[OLDEST])],
+        other => vec![FieldError::not_supported(FIELD, Word(other), [OLDEST])],
     }
 }
 

@@ -1,8 +1,8 @@
 //! Namespace: the scope of other objects. It lives through two phases; its own finalizers hold it until its content is gone.
 
-use crate::checks::{all_invalid, finalizer, invalid, keep_stored};
+use crate::checks::{all_invalid, finalizer, keep_stored};
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Part, Printed};
 use ferrokube_resource::{Change, Hooks, Printable, Row, Verbs};
@@ -63,7 +63,8 @@ impl Hooks for Namespace {
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         match (change.old, change.subresource) {
-            (None, _) | (_, "finalize") => finalizers(object),
+            (None, _) => finalizers(object, |_| "spec.finalizers".to_owned()),
+            (_, "finalize") => finalizers(object, |index| format!("spec.finalizers[{index}]")),
             (_, "status") => phase(object).into_iter().collect(),
             _ => Vec::new(),
         }
@@ -102,14 +103,18 @@ fn label(object: &mut Document) {
     }
 }
 
-fn finalizers(object: &Document) -> Vec<FieldError> {
+/// Upstream names the item only when they are changed.
+fn finalizers(object: &Document, path: impl Fn(usize) -> String) -> Vec<FieldError> {
     let names = object.list(&["spec", "finalizers"]).iter().map(|name| name.as_str().unwrap_or_default());
-    names.enumerate().flat_map(|(index, name)| all_invalid(&format!("spec.finalizers[{index}]"), name, finalizer(name)).collect::<Vec<_>>()).collect()
+    names.enumerate().flat_map(|(index, name)| all_invalid(&path(index), name, finalizer(name)).collect::<Vec<_>>()).collect()
 }
 
 /// The phase follows from whether the namespace is being deleted.
 fn phase(object: &Document) -> Option<FieldError> {
     let phase = object.str(&["status", "phase"]).unwrap_or_default();
-    let expected = if object.is_terminating() { "Terminating" } else { "Active" };
-    (phase != expected).then(|| invalid("status.Phase", format!("Invalid value: {phase:?}: may only be '{expected}' with this `deletionTimestamp`")))
+    let (expected, why) = match object.is_terminating() {
+        true => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),
+        false => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),
+    };
+    (phase != expected).then(|| FieldError::invalid("status.Phase", Word(phase), why))
 }

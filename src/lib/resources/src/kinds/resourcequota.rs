@@ -1,13 +1,13 @@
 //! ResourceQuota: limits on what a namespace holds. Admission counts, the quota controller repairs.
 
 use crate::cells;
-use crate::checks::{all_invalid, invalid, items, keep_stored, required, text};
+use crate::checks::{all_invalid, items, keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, Written};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Part, Printed};
 use ferrokube_resource::{Change, Hooks, Verbs};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -77,7 +77,7 @@ impl Hooks for ResourceQuota {
         errors.extend(scopes(object));
         errors.extend(scope_selector(object));
         if change.old.is_some_and(|old| sorted_scopes(old) != sorted_scopes(object)) {
-            errors.push(invalid("spec.scopes", "field is immutable"));
+            errors.push(FieldError::invalid("spec.scopes", object.get(&["spec", "scopes"]), "field is immutable"));
         }
         errors
     }
@@ -104,19 +104,25 @@ fn amounts(object: &Document, path: [&str; 2]) -> Vec<FieldError> {
         errors.extend(all_invalid(&field, resource, resource_name(resource)));
         let amount = amount.as_str().unwrap_or("0");
         if amount.starts_with('-') {
-            errors.push(invalid(&field, format!("Invalid value: {amount:?}: must be greater than or equal to 0")));
+            errors.push(FieldError::invalid(&field, amount, "must be greater than or equal to 0"));
         }
         if is_whole(resource) && !is_integer(amount) {
-            errors.push(invalid(&field, format!("Invalid value: {amount:?}: must be an integer")));
+            errors.push(FieldError::invalid(&field, amount, "must be an integer"));
         }
     }
     errors
 }
 
 fn resource_name(resource: &str) -> Vec<String> {
-    let sentences = name::qualified_name(resource);
-    if sentences.is_empty() && !resource.contains('/') && !is_standard(resource) {
-        return vec!["must be a standard resource for quota".to_owned()];
+    let mut sentences = name::qualified_name(resource);
+    if resource.contains('/') {
+        return sentences;
+    }
+    if sentences.is_empty() && !is_standard(resource) && resource != "storage" {
+        sentences.push("must be a standard resource type or fully qualified".to_owned());
+    }
+    if !is_standard(resource) {
+        sentences.push("must be a standard resource for quota".to_owned());
     }
     sentences
 }
@@ -143,20 +149,45 @@ fn sorted_scopes(object: &Document) -> Vec<&str> {
 }
 
 fn scopes(object: &Document) -> Vec<FieldError> {
-    let scopes = sorted_scopes(object);
-    let mut errors: Vec<FieldError> = scopes.iter().filter_map(|scope| scope_error(object, scope, "spec.scopes")).take(MAX_ERRORS).collect();
-    errors.extend(conflicting(&scopes, "spec.scopes"));
+    let scopes: Vec<&str> = object.list(&["spec", "scopes"]).iter().filter_map(Value::as_str).collect();
+    let shown = Written::new(object.get(&["spec", "scopes"]));
+    let mut misfits = Misfits::of(object);
+    let mut errors = Vec::new();
+    for scope in &scopes {
+        if errors.len() >= MAX_ERRORS {
+            break;
+        }
+        if !SCOPES.contains(scope) {
+            errors.push(FieldError::invalid("spec.scopes", &shown, "unsupported scope"));
+        }
+        let misfit = FieldError::invalid("spec.scopes", &shown, MISFIT);
+        errors.extend(std::iter::repeat_n(misfit, misfits.count(scope)));
+    }
+    errors.extend(conflicting(&scopes, "spec.scopes", object));
     errors
 }
 
-/// What is wrong with a scope by itself or for a resource that the quota limits.
-fn scope_error(object: &Document, scope: &str, field: &str) -> Option<FieldError> {
-    if !SCOPES.contains(&scope) {
-        return Some(invalid(field, format!("Invalid value: {scope:?}: unsupported scope")));
+const MISFIT: &str = "unsupported scope applied to resource";
+
+/// How many of the standard resources that a quota limits do not fit a scope; each known scope looks through them once.
+struct Misfits<'a> {
+    limited: Vec<&'a str>,
+    counted: HashMap<&'a str, usize>,
+}
+
+impl<'a> Misfits<'a> {
+    fn of(object: &'a Document) -> Self {
+        let hard = object.get(&["spec", "hard"]).and_then(Value::as_object).into_iter().flatten();
+        Self { limited: hard.map(|(resource, _)| resource.as_str()).filter(|resource| is_standard(resource)).collect(), counted: HashMap::new() }
     }
-    let mut hard = object.get(&["spec", "hard"]).and_then(Value::as_object).into_iter().flatten();
-    let misfit = hard.find(|(resource, _)| is_standard(resource) && !fits(scope, resource))?;
-    Some(invalid(field, format!("Invalid value: {scope:?}: unsupported scope applied to resource {}", misfit.0)))
+
+    fn count(&mut self, scope: &'a str) -> usize {
+        if !SCOPES.contains(&scope) {
+            return 0;
+        }
+        let limited = &self.limited;
+        *self.counted.entry(scope).or_insert_with(|| limited.iter().filter(|resource| !fits(scope, resource)).take(MAX_ERRORS).count())
+    }
 }
 
 fn fits(scope: &str, resource: &str) -> bool {
@@ -169,49 +200,70 @@ fn fits(scope: &str, resource: &str) -> bool {
     }
 }
 
-fn conflicting(scopes: &[&str], field: &str) -> Vec<FieldError> {
+/// The list of scopes is shown also when the selector's conflict, as upstream does.
+fn conflicting(scopes: &[&str], field: &str, object: &Document) -> Vec<FieldError> {
     let pairs = [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
     let both = pairs.iter().filter(|(one, other)| scopes.contains(one) && scopes.contains(other));
-    both.map(|_| invalid(field, "conflicting scopes")).collect()
+    both.map(|_| FieldError::invalid(field, object.get(&["spec", "scopes"]), "conflicting scopes")).collect()
 }
 
 fn scope_selector(object: &Document) -> Vec<FieldError> {
     const FIELD: &str = "spec.scopeSelector.matchExpressions";
+    let requirements = object.list(&["spec", "scopeSelector", "matchExpressions"]);
     let mut errors = Vec::new();
     let mut scopes = Vec::new();
-    // Each looks through all that the quota limits, and there are few that are known.
-    let mut fit = HashSet::new();
-    for requirement in object.list(&["spec", "scopeSelector", "matchExpressions"]) {
+    let mut misfits = Misfits::of(object);
+    let mut shown = None;
+    for requirement in requirements {
         if errors.len() >= MAX_ERRORS {
             break;
         }
         let scope = text(requirement, "scopeName");
-        let field = if SCOPES.contains(&scope) { FIELD.to_owned() } else { format!("{FIELD}.scopeName") };
-        if !fit.contains(scope) {
-            match scope_error(object, scope, &field) {
-                Some(error) => errors.push(error),
-                None => _ = fit.insert(scope),
-            }
+        if !SCOPES.contains(&scope) {
+            errors.push(FieldError::invalid(format!("{FIELD}.scopeName"), Word(scope), "unsupported scope"));
         }
-        errors.extend(operator_error(requirement, scope, FIELD));
+        let unfit = misfits.count(scope);
+        if unfit > 0 {
+            let shown = &*shown.get_or_insert_with(|| selector_shown(requirements));
+            errors.extend(std::iter::repeat_n(FieldError::invalid(FIELD, shown, MISFIT), unfit));
+        }
+        errors.extend(operator_errors(requirement, scope, FIELD));
         scopes.push(scope);
     }
-    errors.extend(conflicting(&scopes, FIELD));
+    errors.extend(conflicting(&scopes, FIELD, object));
     errors
 }
 
-fn operator_error(requirement: &Value, scope: &str, field: &str) -> Option<FieldError> {
+/// As kube-apiserver's internal type is shown.
+fn selector_shown(requirements: &[Value]) -> Written {
+    let word = |requirement: &Value, field: &str| Written::new(Word(text(requirement, field)));
+    let shown = |requirement: &Value| {
+        let values = Written::new(requirement.get("values").filter(|values| values.as_array().is_some_and(|values| !values.is_empty())));
+        Written::object([("ScopeName", word(requirement, "scopeName")), ("Operator", word(requirement, "operator")), ("Values", values)])
+    };
+    Written::object([("MatchExpressions", Written::list(requirements.iter().map(shown)))])
+}
+
+fn operator_errors(requirement: &Value, scope: &str, field: &str) -> Vec<FieldError> {
     let operator = text(requirement, "operator");
     let values = items(requirement, "values");
-    match operator {
-        "In" | "NotIn" if scope != "PriorityClass" && scope != "VolumeAttributesClass" => {
-            Some(invalid(format!("{field}.operator"), format!("Invalid value: {operator:?}: must be 'Exists' for this scope")))
-        }
-        "In" | "NotIn" if values.is_empty() => Some(required(format!("{field}.values"), "must be at least one value when `operator` is 'In' or 'NotIn'")),
-        "Exists" | "DoesNotExist" if !values.is_empty() => {
-            Some(invalid(format!("{field}.values"), "must be no value when `operator` is 'Exists' or 'DoesNotExist'"))
-        }
-        "In" | "NotIn" | "Exists" | "DoesNotExist" => None,
-        other => Some(invalid(format!("{field}.operator"), format!("Invalid value: {other:?}: not a valid selector operator"))),
+    let mut errors = Vec::new();
+    if operator != "Exists" && matches!(scope, "BestEffort" | "NotBestEffort" | "Terminating" | "NotTerminating" | "CrossNamespacePodAffinity") {
+        let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
+            ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+        errors.push(FieldError::invalid(format!("{field}.operator"), Word(operator), why));
     }
+    match operator {
+        "In" | "NotIn" if values.is_empty() => {
+            let why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+            errors.push(FieldError::required(format!("{field}.values"), why));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+            errors.push(FieldError::invalid(format!("{field}.values"), requirement.get("values"), why));
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        other => errors.push(FieldError::invalid(format!("{field}.operator"), Word(other), "not a valid selector operator")),
+    }
+    errors
 }

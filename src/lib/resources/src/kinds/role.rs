@@ -1,6 +1,6 @@
 //! Role and ClusterRole: lists of rules. Whether the writer may grant them is checked by admission.
 
-use crate::checks::{invalid, items, label_selector, required};
+use crate::checks::{items, label_selector};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
@@ -54,23 +54,24 @@ impl Role {
         let is_empty = |field: &str| items(rule, field).is_empty();
         let mut errors = Vec::new();
         if is_empty("verbs") {
-            errors.push(required(format!("{path}.verbs"), "verbs must contain at least one value"));
+            errors.push(FieldError::required(format!("{path}.verbs"), "verbs must contain at least one value"));
         }
         if !is_empty("nonResourceURLs") {
             let field = format!("{path}.nonResourceURLs");
+            let urls = rule.get("nonResourceURLs");
             if self.namespaced {
-                errors.push(invalid(&field, "namespaced rules cannot apply to non-resource URLs"));
+                errors.push(FieldError::invalid(&field, urls, "namespaced rules cannot apply to non-resource URLs"));
             }
             if !["apiGroups", "resources", "resourceNames"].iter().all(|field| is_empty(field)) {
-                errors.push(invalid(field, "rules cannot apply to both regular resources and non-resource URLs"));
+                errors.push(FieldError::invalid(field, urls, "rules cannot apply to both regular resources and non-resource URLs"));
             }
             return errors;
         }
         if is_empty("apiGroups") {
-            errors.push(required(format!("{path}.apiGroups"), "resource rules must supply at least one api group"));
+            errors.push(FieldError::required(format!("{path}.apiGroups"), "resource rules must supply at least one api group"));
         }
         if is_empty("resources") {
-            errors.push(required(format!("{path}.resources"), "resource rules must supply at least one resource"));
+            errors.push(FieldError::required(format!("{path}.resources"), "resource rules must supply at least one resource"));
         }
         errors
     }
@@ -80,14 +81,14 @@ fn aggregation(object: &Document) -> Vec<FieldError> {
     const FIELD: &str = "aggregationRule.clusterRoleSelectors";
     let selectors = object.list(&["aggregationRule", "clusterRoleSelectors"]);
     if selectors.is_empty() {
-        return vec![required(FIELD, "at least one clusterRoleSelector required if aggregationRule is non-nil")];
+        return vec![FieldError::required(FIELD, "at least one clusterRoleSelector required if aggregationRule is non-nil")];
     }
     let each = |(index, selector)| {
         let field = format!("{FIELD}[{index}]");
         let mut errors = label_selector(selector, &field);
         if !errors.is_empty() {
             // Told once more as a whole, as upstream.
-            errors.push(invalid(field, "invalid label selector."));
+            errors.push(FieldError::invalid(field, Value::Null, "invalid label selector."));
         }
         errors
     };

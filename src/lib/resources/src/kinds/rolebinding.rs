@@ -1,8 +1,8 @@
 //! RoleBinding and ClusterRoleBinding: who has the rules of one role. The role cannot be changed.
 
 use crate::cells;
-use crate::checks::{all_invalid, invalid, not_supported, required, text};
-use ferrokube_apimachinery::document::{Document, Value};
+use crate::checks::{all_invalid, text};
+use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Printed};
@@ -62,7 +62,7 @@ impl Hooks for Binding {
             errors.extend(self.subject(subject, &format!("subjects[{index}]")));
         }
         if change.old.is_some_and(|old| old.get(&["roleRef"]) != object.get(&["roleRef"])) {
-            errors.push(invalid("roleRef", "cannot change roleRef"));
+            errors.push(FieldError::invalid("roleRef", role_ref_shown(object), "cannot change roleRef"));
         }
         errors
     }
@@ -87,6 +87,12 @@ impl Hooks for Binding {
     }
 }
 
+/// As kube-apiserver's internal type is shown.
+fn role_ref_shown(object: &Document) -> Value {
+    let field = |name: &str| object.str(&["roleRef", name]).unwrap_or_default();
+    json!({"APIGroup": field("apiGroup"), "Kind": field("kind"), "Name": field("name")})
+}
+
 fn subject_name(subject: &Value, kind: &str) -> String {
     if kind == "ServiceAccount" { format!("{}/{}", text(subject, "namespace"), text(subject, "name")) } else { text(subject, "name").to_owned() }
 }
@@ -97,13 +103,13 @@ impl Binding {
         let kinds: &[&str] = if self.namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
         let mut errors = Vec::new();
         if field("apiGroup") != GROUP {
-            errors.push(not_supported("roleRef.apiGroup", field("apiGroup"), &[GROUP]));
+            errors.push(FieldError::not_supported("roleRef.apiGroup", field("apiGroup"), [GROUP]));
         }
         if !kinds.contains(&field("kind")) {
-            errors.push(not_supported("roleRef.kind", field("kind"), kinds));
+            errors.push(FieldError::not_supported("roleRef.kind", field("kind"), kinds));
         }
         match field("name") {
-            "" => errors.push(required("roleRef.name", "Required value")),
+            "" => errors.push(FieldError::required("roleRef.name", "")),
             name => errors.extend(all_invalid("roleRef.name", name, name::path_segment(name))),
         }
         errors
@@ -113,7 +119,7 @@ impl Binding {
         let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
         let mut errors = Vec::new();
         if name.is_empty() {
-            errors.push(required(format!("{path}.name"), "Required value"));
+            errors.push(FieldError::required(format!("{path}.name"), ""));
         }
         match text(subject, "kind") {
             "ServiceAccount" => {
@@ -121,15 +127,15 @@ impl Binding {
                     errors.extend(all_invalid(&format!("{path}.name"), name, name::dns1123_subdomain(name)));
                 }
                 if !group.is_empty() {
-                    errors.push(not_supported(format!("{path}.apiGroup"), group, &[""]));
+                    errors.push(FieldError::not_supported(format!("{path}.apiGroup"), group, [""]));
                 }
                 if !self.namespaced && text(subject, "namespace").is_empty() {
-                    errors.push(required(format!("{path}.namespace"), "Required value"));
+                    errors.push(FieldError::required(format!("{path}.namespace"), ""));
                 }
             }
-            "User" | "Group" if group != GROUP => errors.push(not_supported(format!("{path}.apiGroup"), group, &[GROUP])),
+            "User" | "Group" if group != GROUP => errors.push(FieldError::not_supported(format!("{path}.apiGroup"), group, [GROUP])),
             "User" | "Group" => {}
-            other => errors.push(not_supported(format!("{path}.kind"), other, &["ServiceAccount", "User", "Group"])),
+            other => errors.push(FieldError::not_supported(format!("{path}.kind"), other, ["ServiceAccount", "User", "Group"])),
         }
         errors
     }

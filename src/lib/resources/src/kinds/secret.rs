@@ -1,12 +1,13 @@
 //! Secret: bytes under keys, at most 1 MiB; its type never changes and may demand keys. No message here ever holds a value.
 
-use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, data_key, entries, forbidden, invalid, is_true, required, too_long};
+use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, entries, is_true};
 use crate::kinds::configmap::decoded_bytes;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::json::{self, DecodeError};
+use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{Body, Printed};
 use ferrokube_resource::{Change, Hooks, Printable, Row};
 use std::sync::Arc;
@@ -44,11 +45,11 @@ impl Hooks for Secret {
         let mut errors = change.old.map_or_else(Vec::new, |old| unchanged(old, object));
         let mut bytes = 0;
         for (key, value) in entries(object, &["data"]) {
-            errors.extend(all_invalid(&format!("data[{key}]"), key, data_key(key)));
+            errors.extend(all_invalid(&format!("data[{key}]"), key, name::config_key(key)));
             bytes += value.as_str().map_or(0, decoded_bytes);
         }
         if bytes > MAX_DATA_BYTES {
-            errors.push(too_long("data", MAX_DATA_BYTES));
+            errors.push(FieldError::too_long("data", MAX_DATA_BYTES));
         }
         errors.extend(demanded(object));
         errors
@@ -72,14 +73,14 @@ impl Hooks for Secret {
 fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.get(&["type"]) != object.get(&["type"]) {
-        errors.push(invalid("type", "field is immutable"));
+        errors.push(FieldError::invalid("type", Word(object.str(&["type"]).unwrap_or_default()), "field is immutable"));
     }
     if is_true(old, &["immutable"]) {
         if !is_true(object, &["immutable"]) {
-            errors.push(forbidden("immutable", IMMUTABLE));
+            errors.push(FieldError::forbidden("immutable", IMMUTABLE));
         }
         if old.get(&["data"]) != object.get(&["data"]) {
-            errors.push(forbidden("data", IMMUTABLE));
+            errors.push(FieldError::forbidden("data", IMMUTABLE));
         }
     }
     errors
@@ -88,10 +89,10 @@ fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
 /// What the secret's type demands.
 fn demanded(object: &Document) -> Vec<FieldError> {
     let has = |key: &str| object.get(&["data", key]).is_some();
-    let missing = |key: &str| required(format!("data[{key}]"), "Required value");
+    let missing = |key: &str| FieldError::required(format!("data[{key}]"), "");
     match object.str(&["type"]).unwrap_or_default() {
         "kubernetes.io/service-account-token" if object.annotation(SERVICE_ACCOUNT).unwrap_or_default().is_empty() => {
-            vec![required(format!("metadata.annotations[{SERVICE_ACCOUNT}]"), "Required value")]
+            vec![FieldError::required(format!("metadata.annotations[{SERVICE_ACCOUNT}]"), "")]
         }
         "kubernetes.io/dockercfg" => json_object(object, ".dockercfg"),
         "kubernetes.io/dockerconfigjson" => json_object(object, ".dockerconfigjson"),
@@ -105,11 +106,11 @@ fn demanded(object: &Document) -> Vec<FieldError> {
 fn json_object(object: &Document, key: &str) -> Vec<FieldError> {
     let field = format!("data[{key}]");
     match object.str(&["data", key]) {
-        None => vec![required(field, "Required value")],
+        None => vec![FieldError::required(field, "")],
         Some(text) => match STANDARD.decode(text).ok().map(|bytes| json::read(&bytes)) {
             // Upstream reads it into a map, and takes null for an empty one.
             Some(Ok(_) | Err(DecodeError::NotObject("null"))) => Vec::new(),
-            _ => vec![invalid(field, "Invalid value: \"<secret contents redacted>\": not a JSON object")],
+            _ => vec![FieldError::invalid(field, "<secret contents redacted>", "not a JSON object")],
         },
     }
 }

@@ -1,7 +1,7 @@
 //! StorageVersion: which versions the API servers store a resource in, as they say themselves. Served only on request, as upstream does with its alpha versions.
 
 use crate::cells;
-use crate::checks::{invalid, items, keep_stored, required, text};
+use crate::checks::{items, keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{Body, Part, Printed};
@@ -46,16 +46,16 @@ impl Hooks for StorageVersion {
         let servers = object.list(&["status", "storageVersions"]);
         for (index, server) in servers.iter().enumerate() {
             if text(server, "apiServerID").is_empty() {
-                errors.push(required(format!("{SERVERS}[{index}].apiServerID"), "Required value"));
+                errors.push(FieldError::required(format!("{SERVERS}[{index}].apiServerID"), ""));
             }
             let encoding = text(server, "encodingVersion");
             if !items(server, "decodableVersions").iter().any(|version| version == encoding) {
-                errors.push(invalid(format!("{SERVERS}[{index}]"), "Invalid value: decodableVersions must include encodingVersion"));
+                errors.push(FieldError::invalid_unshown(format!("{SERVERS}[{index}]"), "decodableVersions must include encodingVersion"));
             }
         }
         let common = object.str(&["status", "commonEncodingVersion"]).unwrap_or_default();
         if !common.is_empty() && servers.iter().any(|server| text(server, "encodingVersion") != common) {
-            errors.push(invalid("status.commonEncodingVersion", "Invalid value: must be unset when the servers do not agree"));
+            errors.push(FieldError::invalid("status.commonEncodingVersion", common, "must be unset when the servers do not agree"));
         }
         errors
     }

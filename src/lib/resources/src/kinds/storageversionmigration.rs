@@ -1,7 +1,7 @@
 //! StorageVersionMigration: rewrites all objects of a resource in its storage version. Served only on request, as upstream does with its beta versions.
 
 use crate::cells;
-use crate::checks::{invalid, keep_stored, required};
+use crate::checks::keep_stored;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{Body, Part, Printed};
@@ -37,10 +37,10 @@ impl Hooks for StorageVersionMigration {
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if object.str(&RESOURCE).unwrap_or_default().is_empty() {
-            errors.push(required(RESOURCE.join("."), "Required value"));
+            errors.push(FieldError::required(RESOURCE.join("."), ""));
         }
         if change.old.is_some_and(|old| old.get(&["spec", "resource"]) != object.get(&["spec", "resource"])) {
-            errors.push(invalid("spec.resource", "Invalid value: field is immutable"));
+            errors.push(FieldError::invalid("spec.resource", object.get(&["spec", "resource"]), "field is immutable"));
         }
         if let (Some(old), "status") = (change.old, change.subresource) {
             errors.extend(status(old, object));
@@ -67,21 +67,21 @@ fn status(old: &Document, object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let [before, revision] = [old, object].map(|object| object.str(&REVISION).unwrap_or_default());
     if !revision.is_empty() && !revision.parse::<i64>().is_ok_and(|revision| revision >= 0) {
-        errors.push(invalid(REVISION.join("."), format!("Invalid value: {revision:?}: should be a number that is not negative")));
+        errors.push(FieldError::invalid(REVISION.join("."), revision, "should be a number that is not negative"));
     }
     if !before.is_empty() && before != revision {
-        errors.push(invalid(REVISION.join("."), format!("Invalid value: {revision:?}: field is immutable")));
+        errors.push(FieldError::invalid(REVISION.join("."), revision, "field is immutable"));
     }
     let [succeeded, failed, running] = ["Succeeded", "Failed", "Running"].map(|kind| is_true(object, kind));
     if succeeded && failed {
-        errors.push(invalid(CONDITIONS, "Invalid value: it cannot both have succeeded and have failed"));
+        errors.push(FieldError::invalid_unshown(CONDITIONS, "it cannot both have succeeded and have failed"));
     }
     if running && (succeeded || failed) {
-        errors.push(invalid(CONDITIONS, "Invalid value: it cannot run when it has ended"));
+        errors.push(FieldError::invalid_unshown(CONDITIONS, "it cannot run when it has ended"));
     }
     for kind in ["Succeeded", "Failed"] {
         if is_true(old, kind) && !is_true(object, kind) {
-            errors.push(invalid(CONDITIONS, format!("Invalid value: {kind} cannot be taken back")));
+            errors.push(FieldError::invalid_unshown(CONDITIONS, format!("{kind} cannot be taken back")));
         }
     }
     errors

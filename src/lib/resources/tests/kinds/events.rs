@@ -47,8 +47,7 @@ fn an_event_lives_where_its_object_does() {
 fn reported_events_say_who_and_what() {
     let create = Write::create("", "events");
     let timed = with(core(), "eventTime", json!("2024-01-02T03:04:05.000000Z"));
-    create
-        .refused(timed, &[("Required", "reportingController"), ("Invalid", "reportingController"), ("Required", "reportingInstance"), ("Required", "action")]);
+    create.refused(timed, &[("Required", "reportingComponent"), ("Invalid", "reportingComponent"), ("Required", "reportingInstance"), ("Required", "action")]);
 }
 
 #[test]

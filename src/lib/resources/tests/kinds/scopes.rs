@@ -12,8 +12,8 @@ fn a_new_namespace_is_active_labeled_and_held() {
     create.gives(json!({"metadata": {"name": "n"}, "status": {"phase": "Terminating"}}), &expected);
     let outcome = create.run(json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["example.com/extra", "kubernetes"]}}));
     assert_eq!(outcome.object.list(&["spec", "finalizers"]).len(), 2);
-    create.refused(json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["Bad Name"]}}), &[("Invalid", "spec.finalizers[0]")]);
-    create.refused(json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["unqualified"]}}), &[("Invalid", "spec.finalizers[0]")]);
+    create.refused(json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["Bad Name"]}}), &[("Invalid", "spec.finalizers")]);
+    create.refused(json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["unqualified"]}}), &[("Invalid", "spec.finalizers")]);
 }
 
 #[test]

@@ -5,14 +5,15 @@ use super::path::Path;
 use super::values::Sink;
 use crate::openapi;
 use ferrokube_apimachinery::document::{Map, Value};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, quote};
 
 /// Checks a value against the compositions of its node. A failed one is reported without a place, beside what the best alternative has to say.
 pub(super) fn check(sink: &mut Sink, checks: &Checks, value: &Value, path: &Path<'_>) {
+    let place = || quote(&path.to_string());
     if !checks.any_of.is_empty() {
         let mut closest = Vec::new();
         if !checks.any_of.iter().any(|node| is_valid(sink.errors_of(node, value, path), &mut closest)) {
-            sink.nowhere("must validate at least one schema (anyOf)");
+            sink.nowhere(format_args!("{} must validate at least one schema (anyOf)", place()));
             sink.extend(closest);
         }
     }
@@ -21,10 +22,10 @@ pub(super) fn check(sink: &mut Sink, checks: &Checks, value: &Value, path: &Path
         match checks.one_of.iter().filter(|node| is_valid(sink.errors_of(node, value, path), &mut closest)).count() {
             1 => {}
             0 => {
-                sink.nowhere("must validate one and only one schema (oneOf), and validates none");
+                sink.nowhere(format_args!("{} must validate one and only one schema (oneOf). Found none valid", place()));
                 sink.extend(closest);
             }
-            valid => sink.nowhere(format_args!("must validate one and only one schema (oneOf), and validates {valid}")),
+            valid => sink.nowhere(format_args!("{} must validate one and only one schema (oneOf). Found {valid} valid alternatives", place())),
         }
     }
     let mut all_hold = true;
@@ -34,10 +35,10 @@ pub(super) fn check(sink: &mut Sink, checks: &Checks, value: &Value, path: &Path
         sink.extend(errors);
     }
     if !all_hold {
-        sink.nowhere("must validate all the schemas (allOf)");
+        sink.nowhere(format_args!("{} must validate all the schemas (allOf)", place()));
     }
     if checks.not.as_ref().is_some_and(|node| sink.errors_of(node, value, path).is_empty()) {
-        sink.nowhere("must not validate the schema (not)");
+        sink.nowhere(format_args!("{} must not validate the schema (not)", place()));
     }
 }
 

@@ -3,15 +3,15 @@
 use super::path::Path;
 use super::values::Sink;
 use ferrokube_apimachinery::document::{Map, Text, Value};
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 
 pub(super) fn check(sink: &mut Sink, map: &Map, path: &Path<'_>) {
     for field in ["apiVersion", "kind"] {
         let place = path.field(field).bracketed();
-        let mut invalid = |why: &str| sink.push(FieldError::new(FieldReason::Invalid, place.clone(), format!("Invalid value: {why}")));
+        let mut invalid = |why: &str| sink.push(FieldError::invalid(place.clone(), map.get(field), why));
         match map.get(field) {
-            None => sink.push(FieldError::new(FieldReason::Required, place, "Required value")),
+            None => sink.push(FieldError::required(place, "")),
             Some(Value::String(text)) if text.is_empty() => invalid("must not be empty"),
             Some(Value::String(text)) if field == "apiVersion" && text.matches('/').count() > 1 => invalid("must be a version, or a group and a version"),
             Some(Value::String(text)) if field == "kind" && !name::dns1035_label(&text.to_lowercase()).is_empty() => {
@@ -44,11 +44,11 @@ fn metadata_of(sink: &mut Sink, metadata: &Map, path: &Path<'_>) {
     ];
     let entries = metadata.get("managedFields").and_then(Value::as_array).into_iter().flatten();
     let operation = |entry: &Value| entry.get("operation").and_then(Value::as_str).unwrap_or_default().to_owned();
-    for (index, _) in entries.enumerate().filter(|(_, entry)| !matches!(operation(entry).as_str(), "Apply" | "Update")) {
+    for (index, entry) in entries.enumerate().filter(|(_, entry)| !matches!(operation(entry).as_str(), "Apply" | "Update")) {
         let place = path.field("managedFields").index(index).field("operation").bracketed();
-        sink.push(FieldError::new(FieldReason::Invalid, place, "Invalid value: must be `Apply` or `Update`"));
+        sink.push(FieldError::invalid(place, operation(entry), "must be `Apply` or `Update`"));
     }
     for (field, _) in faults.into_iter().filter(|(_, fits)| !fits) {
-        sink.push(FieldError::new(FieldReason::Invalid, path.field(field).bracketed(), "Invalid value: malformed"));
+        sink.push(FieldError::invalid(path.field(field).bracketed(), metadata.get(field), "malformed"));
     }
 }

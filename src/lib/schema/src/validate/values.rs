@@ -4,13 +4,13 @@ use super::composition;
 use super::embedded;
 use super::formats;
 use super::path::Path;
-use super::types::json_type;
 use crate::apply::element;
 use crate::schema::{Kind, ListType, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Number, Value};
-use ferrokube_apimachinery::field::{FieldError, FieldReason, MAX_ERRORS};
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Shown, quote};
 use ferrokube_apimachinery::work;
 use std::collections::HashMap;
+use std::fmt::Display;
 
 /// At most so many nodes of a schema are held against the values of one object: compositions hold many against each. About 300 ms, and five times what the
 /// largest object takes without them.
@@ -68,14 +68,19 @@ impl Default for Sink {
 }
 
 impl Sink {
-    fn report(&mut self, reason: FieldReason, path: &Path<'_>, message: impl Into<String>) {
+    /// A value that is refused, as kube-apiserver says it: where it is stands in the detail once more.
+    fn invalid(&mut self, path: &Path<'_>, value: impl Shown, why: impl Display) {
         if self.errors.len() < MAX_ERRORS {
-            self.errors.push(FieldError::new(reason, path.to_string(), message));
+            self.errors.push(FieldError::invalid(path.to_string(), value, format!("{path} in body {why}")));
         }
     }
 
-    fn invalid(&mut self, path: &Path<'_>, why: impl std::fmt::Display) {
-        self.report(FieldReason::Invalid, path, format!("Invalid value: {why}"));
+    /// A value that is not what it should be: of another type, which it shows, or without the form of a format.
+    fn misfit(&mut self, path: &Path<'_>, shown: &str, wanted: &str) {
+        if self.errors.len() < MAX_ERRORS {
+            let detail = format!("{path} in body must be of type {wanted}: {}", quote(shown));
+            self.errors.push(FieldError::type_invalid(path.to_string(), shown, detail));
+        }
     }
 
     pub(super) fn extend(&mut self, errors: Vec<FieldError>) {
@@ -106,7 +111,7 @@ impl Sink {
     /// The errors, or that they cannot be known.
     fn judged(self) -> Vec<FieldError> {
         match self.left {
-            0 => vec![FieldError::new(FieldReason::Invalid, NOWHERE, format!("Invalid value: its validation takes more than {MAX_STEPS} steps"))],
+            0 => vec![FieldError::invalid_unshown(NOWHERE, format!("its validation takes more than {MAX_STEPS} steps"))],
             _ => self.errors,
         }
     }
@@ -126,7 +131,7 @@ impl Sink {
 
     pub(super) fn nowhere(&mut self, why: impl std::fmt::Display) {
         if self.errors.len() < MAX_ERRORS {
-            self.errors.push(FieldError::new(FieldReason::Invalid, NOWHERE, format!("Invalid value: {why}")));
+            self.errors.push(FieldError::invalid(NOWHERE, "", why.to_string()));
         }
     }
 
@@ -159,8 +164,8 @@ impl Sink {
             self.wrong_type(schema.kind, value, path);
         }
         if !schema.allows(value) {
-            let allowed: Vec<String> = schema.enumeration.iter().map(Value::to_string).collect();
-            self.report(FieldReason::NotSupported, path, format!("Unsupported value: supported values: {}", allowed.join(", ")));
+            let allowed = schema.enumeration.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+            self.push(FieldError::not_supported(path.to_string(), value, allowed));
         }
         match value {
             Value::Object(map) => self.object(schema, map, old.and_then(Value::as_object), path),
@@ -175,8 +180,7 @@ impl Sink {
     }
 
     fn wrong_type(&mut self, kind: Kind, value: &Value, path: &Path<'_>) {
-        let wanted = type_name(kind);
-        self.report(FieldReason::TypeInvalid, path, format!("Invalid value: must be of type {wanted}: it is {}", json_type(value)));
+        self.misfit(path, given_type(value), type_name(kind));
     }
 
     fn object(&mut self, schema: &Schema, map: &Map, old: Option<&Map>, path: &Path<'_>) {
@@ -185,16 +189,16 @@ impl Sink {
         }
         if let Some(checks) = schema.checks.as_deref() {
             self.at_least(checks.min_properties, map.len(), "properties", path);
-            self.at_most(checks.max_properties, map.len(), "properties", path);
+            self.at_most(checks.max_properties, map.len(), path);
             // Each that is not missing is in the map, and of those that are only some are reported.
             work::count(checks.required.len().min(MAX_ERRORS + map.len()));
             let missing = checks.required.iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS);
-            missing.for_each(|name| self.report(FieldReason::Required, &path.field(name), "Required value"));
+            missing.for_each(|name| self.push(FieldError::required(path.field(name).to_string(), "")));
         }
         work::count(schema.required().len().min(MAX_ERRORS + map.len()));
         for name in schema.required().iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS) {
             if !schema.properties[name].schema.native {
-                self.report(FieldReason::Required, &path.field(name), "Required value");
+                self.push(FieldError::required(path.field(name).to_string(), ""));
             }
         }
         for (name, child) in map {
@@ -202,7 +206,7 @@ impl Sink {
             match (schema.properties.get(&**name), schema.additional.as_deref()) {
                 (Some(property), _) => self.value(&property.schema, child, old, &path.field(name)),
                 (None, Some(_)) if schema.checks.as_deref().is_some_and(|checks| checks.closed) => {
-                    self.invalid(path, format_args!("{name} is a forbidden property"));
+                    self.invalid(path, name.as_str(), "is a forbidden property");
                 }
                 (None, Some(values)) => self.value(values, child, old, &path.key(name)),
                 (None, None) => {}
@@ -213,7 +217,7 @@ impl Sink {
     fn array(&mut self, schema: &Schema, items: &[Value], old: Option<&Value>, path: &Path<'_>) {
         if let Some(checks) = schema.checks.as_deref() {
             self.at_least(checks.min_items, items.len(), "items", path);
-            self.at_most(checks.max_items, items.len(), "items", path);
+            self.at_most(checks.max_items, items.len(), path);
         }
         let keyed = matches!(schema.list_type, ListType::Map(_));
         let before: Vec<(String, &Value)> = match old {
@@ -240,8 +244,8 @@ impl Sink {
         };
         let malformed = items.iter().position(|item| keys.is_some() && !item.is_object() && !item.is_null());
         if let Some(index) = malformed {
-            let why = "Invalid value: must be an object for an array of list-type map";
-            self.repeated.push(FieldError::new(FieldReason::Invalid, path.index(index).bracketed(), why));
+            let why = "must be an object for an array of list-type map";
+            self.repeated.push(FieldError::invalid(path.index(index).bracketed(), &items[index], why));
             return;
         }
         let mut seen: HashMap<String, usize> = HashMap::with_capacity(items.len());
@@ -253,20 +257,27 @@ impl Sink {
             let times = seen.entry(member).or_default();
             *times += 1;
             if *times == 2 && self.repeated.len() < MAX_ERRORS {
-                self.repeated.push(FieldError::new(FieldReason::Duplicate, path.index(index).bracketed(), "Duplicate value"));
+                let place = path.index(index).bracketed();
+                self.repeated.push(match keys {
+                    None => FieldError::duplicate(place, item),
+                    Some(keys) => {
+                        let present = keys.iter().filter_map(|key| Some((key.to_string(), item.get(key)?.clone())));
+                        FieldError::duplicate(place, Value::Object(present.collect()))
+                    }
+                });
             }
         }
     }
 
     fn at_least(&mut self, bound: Option<u64>, count: usize, what: &str, path: &Path<'_>) {
         if let Some(bound) = bound.filter(|bound| (count as u64) < *bound) {
-            self.invalid(path, format_args!("should have at least {bound} {what}"));
+            self.invalid(path, count, format_args!("should have at least {bound} {what}"));
         }
     }
 
-    fn at_most(&mut self, bound: Option<u64>, count: usize, what: &str, path: &Path<'_>) {
+    fn at_most(&mut self, bound: Option<u64>, count: usize, path: &Path<'_>) {
         if let Some(bound) = bound.filter(|bound| (count as u64) > *bound) {
-            self.report(FieldReason::TooMany, path, format!("Too many: {count}: must have at most {bound} {what}"));
+            self.push(FieldError::too_many(path.to_string(), count, usize::try_from(bound).unwrap_or(usize::MAX)));
         }
     }
 
@@ -275,7 +286,7 @@ impl Sink {
             && schema.kind == Kind::String
             && !formats::fits(format, text)
         {
-            self.report(FieldReason::TypeInvalid, path, format!("Invalid value: must be of type {format}"));
+            self.misfit(path, text, format);
         }
         let Some(checks) = schema.checks.as_deref() else {
             return;
@@ -283,11 +294,12 @@ impl Sink {
         let length = || text.chars().count() as u64;
         // Only the first of these is told, as upstream does.
         if let Some(bound) = checks.max_length.filter(|bound| length() > *bound) {
-            self.report(FieldReason::TooLong, path, format!("Too long: may not be more than {bound} characters"));
+            // Counted in characters, and called bytes.
+            self.push(FieldError::too_long(path.to_string(), usize::try_from(bound).unwrap_or(usize::MAX)));
         } else if let Some(bound) = checks.min_length.filter(|bound| length() < *bound) {
-            self.invalid(path, format_args!("should be at least {bound} characters long"));
+            self.invalid(path, text, format_args!("should be at least {bound} chars long"));
         } else if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
-            self.invalid(path, format_args!("should match '{}'", pattern.as_str()));
+            self.invalid(path, text, format_args!("should match '{}'", pattern.as_str()));
         }
     }
 
@@ -301,13 +313,17 @@ impl Sink {
         let bound = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);
         let (low, high, step) = (bound(&checks.minimum), bound(&checks.maximum), bound(&checks.multiple_of));
         if let Some(low) = low.filter(|low| value < *low || (checks.exclusive_minimum && value <= *low)) {
-            self.invalid(path, format_args!("should be greater than{} {low}", if checks.exclusive_minimum { "" } else { " or equal to" }));
+            self.invalid(
+                path,
+                Value::from(*number),
+                format_args!("should be greater than{} {low}", if checks.exclusive_minimum { "" } else { " or equal to" }),
+            );
         }
         if let Some(high) = high.filter(|high| value > *high || (checks.exclusive_maximum && value >= *high)) {
-            self.invalid(path, format_args!("should be less than{} {high}", if checks.exclusive_maximum { "" } else { " or equal to" }));
+            self.invalid(path, Value::from(*number), format_args!("should be less than{} {high}", if checks.exclusive_maximum { "" } else { " or equal to" }));
         }
         if let Some(step) = step.filter(|step| !is_multiple(value, *step)) {
-            self.invalid(path, format_args!("should be a multiple of {step}"));
+            self.invalid(path, Value::from(*number), format_args!("should be a multiple of {step}"));
         }
     }
 }
@@ -372,6 +388,18 @@ fn fits(kind: Kind, value: &Value) -> bool {
         (Kind::IntOrString, Value::Number(_)) => fits(Kind::Integer, value),
         (Kind::IntOrString, Value::String(_)) => true,
         _ => false,
+    }
+}
+
+fn given_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
 

@@ -1,6 +1,6 @@
 //! How objects get from one version to another.
 
-use crate::checks::{all_invalid, forbidden, invalid, items, not_supported, required, text};
+use crate::checks::{all_invalid, items, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -21,12 +21,12 @@ pub(super) fn validate(old: Option<&Document>, object: &Document) -> Vec<FieldEr
     let mut errors = Vec::new();
     match text(conversion, "strategy") {
         "None" | "Webhook" => {}
-        "" => errors.push(required(format!("{FIELD}.strategy"), "Required value")),
-        other => errors.push(not_supported(format!("{FIELD}.strategy"), other, &["None", "Webhook"])),
+        "" => errors.push(FieldError::required(format!("{FIELD}.strategy"), "")),
+        other => errors.push(FieldError::not_supported(format!("{FIELD}.strategy"), other, ["None", "Webhook"])),
     }
     if text(conversion, "strategy") == "Webhook" {
         match client {
-            None => errors.push(required(format!("{FIELD}.webhookClientConfig"), "Required value: required when strategy is set to Webhook")),
+            None => errors.push(FieldError::required(format!("{FIELD}.webhookClientConfig"), "required when strategy is set to Webhook")),
             Some(client) => errors.extend(validate_client(client, may_have_bad_bundle(old))),
         }
         errors.extend(validate_reviews(reviews));
@@ -34,7 +34,7 @@ pub(super) fn validate(old: Option<&Document>, object: &Document) -> Vec<FieldEr
     }
     for (is_set, field) in [(client.is_some(), "webhookClientConfig"), (!reviews.is_empty(), "conversionReviewVersions")] {
         if is_set {
-            errors.push(forbidden(format!("{FIELD}.{field}"), "Forbidden: should not be set when strategy is not set to Webhook"));
+            errors.push(FieldError::forbidden(format!("{FIELD}.{field}"), "should not be set when strategy is not set to Webhook"));
         }
     }
     errors
@@ -65,11 +65,11 @@ fn validate_client(client: &Value, any_bundle: bool) -> Vec<FieldError> {
     let mut errors = match (given("service"), given("url").and_then(Value::as_str)) {
         (None, Some(url)) => validate_url(url, &place(".url")),
         (Some(service), None) => validate_service(service, &place(".service")),
-        _ => vec![required(place(""), "Required value: exactly one of url or service is required")],
+        _ => vec![FieldError::required(place(""), "exactly one of url or service is required")],
     };
     let bundle = text(client, "caBundle");
     if !bundle.is_empty() && !any_bundle && !is_ca_bundle(bundle) {
-        errors.push(invalid(place(".caBundle"), "Invalid value: unable to load root certificates"));
+        errors.push(FieldError::invalid_unshown(place(".caBundle"), "unable to load root certificates"));
     }
     errors
 }
@@ -78,14 +78,14 @@ fn validate_service(service: &Value, place: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["name", "namespace"] {
         if text(service, field).is_empty() {
-            errors.push(required(format!("{place}.{field}"), "Required value"));
+            errors.push(FieldError::required(format!("{place}.{field}"), ""));
         }
     }
     let port = service.get("port").and_then(Value::as_i64).unwrap_or(443);
     if !(1..=65535).contains(&port) {
-        errors.push(invalid(format!("{place}.port"), format!("Invalid value: {port}: must be between 1 and 65535, inclusive")));
+        errors.push(FieldError::invalid(format!("{place}.port"), port, "must be between 1 and 65535, inclusive"));
     }
-    errors.extend(wrong_path(text(service, "path")).map(|why| invalid(format!("{place}.path"), format!("Invalid value: {why}"))));
+    errors.extend(wrong_path(text(service, "path")).map(|why| FieldError::invalid_unshown(format!("{place}.path"), why)));
     errors
 }
 
@@ -111,7 +111,7 @@ fn validate_url(url: &str, place: &str) -> Vec<FieldError> {
             && !scheme.contains(|letter: char| !letter.is_ascii_alphanumeric() && !"+-.".contains(letter))
     };
     if url.contains(|letter: char| letter.is_control() || letter == ' ') || before_colon.is_some_and(|scheme| !is_scheme(scheme)) {
-        return vec![required(place, format!("Required value: url must be a valid URL; desired format: https://host[/path]: {url:?}"))];
+        return vec![FieldError::required(place, format!("url must be a valid URL; desired format: https://host[/path]: {url:?}"))];
     }
     let rest = url.split_once("//").map_or("", |(_, rest)| rest);
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -125,13 +125,13 @@ fn validate_url(url: &str, place: &str) -> Vec<FieldError> {
         (!query.is_empty(), "query parameters are not permitted in the URL"),
     ];
     let wrong = wrong.into_iter().filter(|(is_wrong, _)| *is_wrong);
-    wrong.map(|(_, why)| invalid(place, format!("Invalid value: {url:?}: {why}; desired format: https://host[/path]"))).collect()
+    wrong.map(|(_, why)| FieldError::invalid(place, url, format!("{why}; desired format: https://host[/path]"))).collect()
 }
 
 fn validate_reviews(versions: &[Value]) -> Vec<FieldError> {
     let place = format!("{FIELD}.conversionReviewVersions");
     if versions.is_empty() {
-        return vec![required(place, "Required value")];
+        return vec![FieldError::required(place, "")];
     }
     let versions: Vec<&str> = versions.iter().filter_map(Value::as_str).collect();
     let mut errors = Vec::new();
@@ -139,13 +139,13 @@ fn validate_reviews(versions: &[Value]) -> Vec<FieldError> {
     for (index, version) in versions.iter().enumerate() {
         let field = format!("{place}[{index}]");
         if !seen.insert(version) {
-            errors.push(invalid(field, format!("Invalid value: {version:?}: duplicate version")));
+            errors.push(FieldError::invalid(field, version, "duplicate version"));
         } else {
             errors.extend(all_invalid(&field, version, dns1035_label(version)));
         }
     }
     if !versions.iter().any(|version| REVIEWS.contains(version)) {
-        errors.push(invalid(place, format!("Invalid value: must include at least one of {}", REVIEWS.join(", "))));
+        errors.push(FieldError::invalid(place, &versions[..], format!("must include at least one of {}", REVIEWS.join(", "))));
     }
     errors
 }

@@ -1,6 +1,6 @@
 //! Names of a definition: its own, its group's and its kind's.
 
-use crate::checks::{all_invalid, invalid, not_supported, required, text};
+use crate::checks::{all_invalid, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name::{dns1035_label, dns1123_subdomain};
@@ -15,7 +15,7 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let mut errors = validate_group(group);
     errors.extend(scope(object));
     for field in ["plural", "singular", "kind", "listKind"].into_iter().filter(|field| text(names, field).is_empty()) {
-        errors.push(required(format!("spec.names.{field}"), "Required value"));
+        errors.push(FieldError::required(format!("spec.names.{field}"), ""));
     }
     errors.extend(validate_names(names, "spec.names"));
     errors
@@ -29,17 +29,17 @@ pub(super) fn own_name(object: &Document) -> impl Iterator<Item = FieldError> + 
     given
         .into_iter()
         .filter(move |(_, given)| !given.is_empty() && *given != expected)
-        .map(|(field, given)| invalid(format!("metadata.{field}"), format!("Invalid value: {given:?}: must be spec.names.plural+\".\"+spec.group")))
+        .map(|(field, given)| FieldError::invalid(format!("metadata.{field}"), given, "must be spec.names.plural+\".\"+spec.group"))
 }
 
 fn validate_group(group: &str) -> Vec<FieldError> {
     const FIELD: &str = "spec.group";
     if group.is_empty() {
-        return vec![required(FIELD, "Required value")];
+        return vec![FieldError::required(FIELD, "")];
     }
     let mut errors: Vec<FieldError> = all_invalid(FIELD, group, dns1123_subdomain(group)).collect();
     if errors.is_empty() && !group.contains('.') {
-        errors.push(invalid(FIELD, format!("Invalid value: {group:?}: should be a domain with at least one dot")));
+        errors.push(FieldError::invalid(FIELD, group, "should be a domain with at least one dot"));
     }
     errors
 }
@@ -80,8 +80,10 @@ pub(super) fn approval(old: Option<&Document>, object: &Document) -> Option<Fiel
         return None;
     }
     match state {
-        Approval::Missing => Some(required(FIELD, format!("Required value: protected groups must have approval annotation {APPROVED:?}"))),
-        Approval::Invalid => Some(invalid(FIELD, "Invalid value: must be the URL where the approval was given, or a reason that begins with \"unapproved\"")),
+        Approval::Missing => Some(FieldError::required(FIELD, format!("protected groups must have approval annotation {APPROVED:?}"))),
+        Approval::Invalid => {
+            Some(FieldError::invalid_unshown(FIELD, "must be the URL where the approval was given, or a reason that begins with \"unapproved\""))
+        }
         Approval::Approved | Approval::Bypassed => None,
     }
 }
@@ -90,8 +92,8 @@ fn scope(object: &Document) -> Option<FieldError> {
     const FIELD: &str = "spec.scope";
     match object.str(&["spec", "scope"]).unwrap_or_default() {
         "Namespaced" | "Cluster" => None,
-        "" => Some(required(FIELD, "Required value")),
-        other => Some(not_supported(FIELD, other, &["Cluster", "Namespaced"])),
+        "" => Some(FieldError::required(FIELD, "")),
+        other => Some(FieldError::not_supported(FIELD, other, ["Cluster", "Namespaced"])),
     }
 }
 
@@ -114,7 +116,7 @@ pub(super) fn validate_names(names: &Value, path: &str) -> Vec<FieldError> {
     }
     let kind = text(names, "kind");
     if !kind.is_empty() && kind == text(names, "listKind") {
-        errors.push(invalid(format!("{path}.listKind"), format!("Invalid value: {kind:?}: kind and listKind may not be the same")));
+        errors.push(FieldError::invalid(format!("{path}.listKind"), kind, "kind and listKind may not be the same"));
     }
     errors
 }

@@ -1,9 +1,9 @@
 //! Paths into objects that a definition names: scale, printer columns, selectable fields.
 
 use super::schemas::{load, places};
-use crate::checks::{duplicate, invalid, required, text};
+use crate::checks::text;
 use ferrokube_apimachinery::document::{Array, Document, Value};
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_schema::custom::field_path;
 use ferrokube_schema::{Kind, Schema};
 use std::collections::HashSet;
@@ -37,9 +37,9 @@ fn validate_scale(scale: &Value, path: &str) -> Vec<FieldError> {
     for (field, roots, needed) in fields {
         let (place, given) = (format!("{path}.{field}"), text(scale, field));
         if given.is_empty() {
-            errors.extend(needed.then(|| required(place, "Required value")));
+            errors.extend(needed.then(|| FieldError::required(place, "")));
         } else if !roots.iter().any(|root| given.starts_with(root)) {
-            errors.push(invalid(place, format!("Invalid value: {given:?}: should be a json path under {}", roots.join(" or "))));
+            errors.push(FieldError::invalid(place, given, format!("should be a json path under {}", roots.join(" or "))));
         }
     }
     errors
@@ -48,21 +48,21 @@ fn validate_scale(scale: &Value, path: &str) -> Vec<FieldError> {
 fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if text(column, "name").is_empty() {
-        errors.push(required(format!("{path}.name"), "Required value"));
+        errors.push(FieldError::required(format!("{path}.name"), ""));
     }
     match text(column, "type") {
-        "" => errors.push(required(format!("{path}.type"), format!("Required value: must be one of {}", COLUMN_TYPES.join(", ")))),
+        "" => errors.push(FieldError::required(format!("{path}.type"), format!("must be one of {}", COLUMN_TYPES.join(", ")))),
         given if COLUMN_TYPES.contains(&given) => {}
-        given => errors.push(invalid(format!("{path}.type"), format!("Invalid value: {given:?}: must be one of {}", COLUMN_TYPES.join(", ")))),
+        given => errors.push(FieldError::invalid(format!("{path}.type"), given, format!("must be one of {}", COLUMN_TYPES.join(", ")))),
     }
     let format = text(column, "format");
     if !COLUMN_FORMATS.contains(&format) {
-        errors.push(invalid(format!("{path}.format"), format!("Invalid value: {format:?}: must be one of {}", COLUMN_FORMATS[1..].join(", "))));
+        errors.push(FieldError::invalid(format!("{path}.format"), format, format!("must be one of {}", COLUMN_FORMATS[1..].join(", "))));
     }
     match text(column, "jsonPath") {
-        "" => errors.push(required(format!("{path}.JSONPath"), "Required value")),
+        "" => errors.push(FieldError::required(format!("{path}.JSONPath"), "")),
         given if given.starts_with('.') => {}
-        given => errors.push(invalid(format!("{path}.JSONPath"), format!("Invalid value: {given:?}: must be a simple json path starting with ."))),
+        given => errors.push(FieldError::invalid(format!("{path}.JSONPath"), given, "must be a simple json path starting with .")),
     }
     errors
 }
@@ -78,7 +78,7 @@ fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<Fie
     for (index, field) in fields.iter().enumerate() {
         let (place, given) = (format!("{path}[{index}].jsonPath"), text(field, "jsonPath"));
         if given.is_empty() {
-            errors.push(required(place, "Required value"));
+            errors.push(FieldError::required(place, ""));
             continue;
         }
         // These every object has, but only what the schema names can be selected.
@@ -86,21 +86,21 @@ fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<Fie
         let found: Option<Vec<(String, &Schema)>> = schemas.iter().filter(|_| !unnamed).map(|schema| field_path(schema, given, false)).collect();
         let found = found.filter(|_| !unnamed);
         let Some(found) = found.filter(|found| found.iter().all(|(path, _)| !path.is_empty())) else {
-            errors.push(invalid(place, format!("Invalid value: {given:?}: is an invalid path")));
+            errors.push(FieldError::invalid(place, given, "is an invalid path"));
             continue;
         };
         if found.iter().any(|(path, _)| path == "metadata" || path.starts_with("metadata.")) {
-            errors.push(invalid(place.clone(), format!("Invalid value: {given:?}: must not point to fields in metadata")));
+            errors.push(FieldError::invalid(place.clone(), given, "must not point to fields in metadata"));
         }
         if !found.iter().all(|(_, node)| matches!(node.kind, Kind::String | Kind::Boolean | Kind::Integer)) {
-            errors.push(invalid(place.clone(), format!("Invalid value: {given:?}: must point to a field of type string, boolean or integer")));
+            errors.push(FieldError::invalid(place.clone(), given, "must point to a field of type string, boolean or integer"));
         }
         if !seen.insert(given) {
-            errors.push(duplicate(place, given));
+            errors.push(FieldError::duplicate(place, given));
         }
     }
     if seen.len() > MAX_SELECTABLE {
-        errors.push(FieldError::new(FieldReason::TooMany, path, format!("Too many: {}: must have at most {MAX_SELECTABLE} items", seen.len())));
+        errors.push(FieldError::too_many(path, seen.len(), MAX_SELECTABLE));
     }
     errors
 }

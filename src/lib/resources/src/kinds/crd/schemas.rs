@@ -1,7 +1,7 @@
 //! The schemas: each version has one, structural and complete in itself.
 
 use super::versions;
-use crate::checks::{forbidden, invalid, required, text};
+use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_cel::Rules;
@@ -28,7 +28,7 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, version) in versions(object).iter().enumerate() {
         if version.get("schema").and_then(|schema| schema.get("openAPIV3Schema")).is_none_or(Value::is_null) {
-            errors.push(required(format!("spec.versions[{index}].schema.openAPIV3Schema"), "Required value: schemas are required"));
+            errors.push(FieldError::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), "schemas are required"));
         }
     }
     for (path, schema) in places(object, "schema") {
@@ -38,7 +38,7 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
                 errors.extend(root_beside_status(schema, &path));
             }
             if schema.get("nullable") == Some(&Value::Bool(true)) {
-                errors.push(forbidden(format!("{path}.nullable"), "Forbidden: nullable cannot be true at the root"));
+                errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
             }
             errors.extend(load(schema, &path).and_then(|schema| check_rules(&Arc::new(schema), &path)).err().unwrap_or_default());
         }
@@ -82,7 +82,7 @@ const BESIDE_STATUS: [&str; 22] = [
 fn root_beside_status(schema: &Value, path: &str) -> Option<FieldError> {
     let given = text(schema, "type");
     if !matches!(given, "" | "object") {
-        return Some(invalid(format!("{path}.type"), "Invalid value: only \"object\" is allowed at the root if the status subresource is enabled"));
+        return Some(FieldError::invalid_unshown(format!("{path}.type"), "only \"object\" is allowed at the root if the status subresource is enabled"));
     }
     let is_set = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
@@ -91,7 +91,9 @@ fn root_beside_status(schema: &Value, path: &str) -> Option<FieldError> {
         _ => true,
     };
     let lost = schema.as_object()?.iter().find(|(keyword, value)| !BESIDE_STATUS.contains(&keyword.as_str()) && is_set(value));
-    lost.map(|(keyword, _)| invalid(path, format!("Invalid value: {keyword} is not allowed at the root of the schema if the status subresource is enabled")))
+    lost.map(|(keyword, _)| {
+        FieldError::invalid_unshown(path, format!("{keyword} is not allowed at the root of the schema if the status subresource is enabled"))
+    })
 }
 
 /// Formats that say nothing to this server, wherever they are in the schemas.

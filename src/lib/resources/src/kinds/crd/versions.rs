@@ -1,7 +1,7 @@
 //! The list of versions as such: names, and that exactly one of them is stored.
 
 use super::{is_true, versions};
-use crate::checks::{all_invalid, invalid, text};
+use crate::checks::{all_invalid, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name::dns1035_label;
@@ -23,14 +23,14 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
             errors.extend(all_invalid("spec.version", name, dns1035_label(name)));
         }
         if let Some(why) = deprecation_warning(version) {
-            errors.push(invalid(format!("{FIELD}[{index}].deprecationWarning"), format!("Invalid value: {why}")));
+            errors.push(FieldError::invalid(format!("{FIELD}[{index}].deprecationWarning"), version.get("deprecationWarning"), why));
         }
     }
     if !unique {
-        errors.push(invalid(FIELD, "Invalid value: must contain unique version names"));
+        errors.push(FieldError::invalid_unshown(FIELD, "must contain unique version names"));
     }
     if listed.iter().filter(|version| is_true(version, "storage")).count() != 1 {
-        errors.push(invalid(FIELD, "Invalid value: must have exactly one version marked as storage version"));
+        errors.push(FieldError::invalid_unshown(FIELD, "must have exactly one version marked as storage version"));
     }
     errors
 }

@@ -1,8 +1,8 @@
 //! Conditions of a signing request: Approved and Denied exclude each other, and what was decided stays.
 
-use crate::checks::{duplicate, forbidden, invalid, not_supported, required, text};
+use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS};
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word};
 use ferrokube_apimachinery::time;
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
@@ -67,14 +67,15 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
         let path = format!("status.conditions[{index}]");
         let kind = text(condition, "type");
         if kind.is_empty() {
-            errors.push(required(format!("{path}.type"), "Required value"));
+            errors.push(FieldError::required(format!("{path}.type"), ""));
         }
         errors.extend(status_error(kind, text(condition, "status"), &path));
-        if !seen.insert(kind) {
-            errors.push(duplicate(format!("{path}.type"), kind));
+        let other = DECISIONS.contains(&kind).then(|| if kind == DECISIONS[0] { DECISIONS[1] } else { DECISIONS[0] });
+        if other.is_some_and(|other| seen.contains(other)) {
+            errors.push(FieldError::invalid("status.conditions", Word(kind), "Approved and Denied conditions are mutually exclusive"));
         }
-        if (kind == "Approved" && seen.contains("Denied")) || (kind == "Denied" && seen.contains("Approved")) {
-            errors.push(invalid(format!("{path}.type"), format!("Invalid value: {kind:?}: Approved and Denied conditions are mutually exclusive")));
+        if !seen.insert(kind) {
+            errors.push(FieldError::duplicate(format!("{path}.type"), Word(kind)));
         }
     }
     errors
@@ -84,9 +85,9 @@ fn status_error(kind: &str, status: &str, path: &str) -> Option<FieldError> {
     let allowed: &[&str] = if matches!(kind, "Approved" | "Denied" | "Failed") { &["True"] } else { &["False", "True", "Unknown"] };
     let field = format!("{path}.status");
     if status.is_empty() {
-        return Some(required(field, "Required value"));
+        return Some(FieldError::required(field, ""));
     }
-    (!allowed.contains(&status)).then(|| not_supported(field, status, allowed))
+    (!allowed.contains(&status)).then(|| FieldError::not_supported(field, Word(status), allowed))
 }
 
 /// Decisions and failures are never taken back; decisions come only through `approval`.
@@ -96,11 +97,11 @@ pub(super) fn validate_change(old: &Document, object: &Document, deciding: bool)
     for kind in ["Approved", "Denied", "Failed"] {
         let (was, is) = (of_type(old, kind), of_type(object, kind));
         if is.len() < was.len() {
-            errors.push(forbidden(FIELD, format!("updates may not remove a condition of type {kind:?}")));
+            errors.push(FieldError::forbidden(FIELD, format!("updates may not remove a condition of type {kind:?}")));
         } else if !deciding && DECISIONS.contains(&kind) && is.len() > was.len() {
-            errors.push(forbidden(FIELD, format!("updates may not add a condition of type {kind:?}")));
+            errors.push(FieldError::forbidden(FIELD, format!("updates may not add a condition of type {kind:?}")));
         } else if !deciding && DECISIONS.contains(&kind) && is != was {
-            errors.push(forbidden(FIELD, format!("updates may not modify a condition of type {kind:?}")));
+            errors.push(FieldError::forbidden(FIELD, format!("updates may not modify a condition of type {kind:?}")));
         }
     }
     errors

@@ -1,9 +1,9 @@
 //! What an event must say: more, when it carries the event time of the newer API, and more again when it is written through it.
 
 use super::{EVENTS, Form};
-use crate::checks::{all_invalid, invalid, required};
+use crate::checks::all_invalid;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, Word, Written};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::Change;
 
@@ -32,30 +32,29 @@ fn is_set(object: &Document, field: &str) -> bool {
 fn place(object: &Document, form: &Form) -> Option<FieldError> {
     let about = object.str(&[form.involved, "namespace"]).unwrap_or_default();
     let fits = if about.is_empty() { matches!(object.namespace(), "" | "default") } else { about == object.namespace() };
-    (!fits).then(|| invalid("involvedObject.namespace", format!("Invalid value: {about:?}: does not match event.namespace")))
+    (!fits).then(|| FieldError::invalid("involvedObject.namespace", about, "does not match event.namespace"))
 }
 
 fn reported(form: &Form, object: &Document) -> Vec<FieldError> {
     let own = |field: &str| object.str(&[field]).unwrap_or_default();
     let mut errors = Vec::new();
     if object.str(&[form.involved, "namespace"]).unwrap_or_default().is_empty() && !matches!(object.namespace(), "default" | "kube-system") {
-        errors.push(invalid("involvedObject.namespace", "Invalid value: \"\": does not match event.namespace"));
+        errors.push(FieldError::invalid("involvedObject.namespace", "", "does not match event.namespace"));
     }
     let controller = own(form.controller);
-    // Upstream names the newer field in both groups.
     if controller.is_empty() {
-        errors.push(required(EVENTS.controller, "Required value"));
+        errors.push(FieldError::required(form.controller, ""));
     }
-    errors.extend(all_invalid(EVENTS.controller, controller, name::qualified_name(controller)));
+    errors.extend(all_invalid(form.controller, controller, name::qualified_name(controller)));
     for field in ["reportingInstance", "action", "reason"] {
         match own(field).len() {
-            0 => errors.push(required(field, "Required value")),
-            length if length > MAX_WORD_BYTES => errors.push(invalid(field, format!("can have at most {MAX_WORD_BYTES} characters"))),
+            0 => errors.push(FieldError::required(field, "")),
+            length if length > MAX_WORD_BYTES => errors.push(FieldError::invalid(field, "", format!("can have at most {MAX_WORD_BYTES} characters"))),
             _ => {}
         }
     }
     if own(form.message).len() > MAX_NOTE_BYTES {
-        errors.push(invalid("message", format!("can have at most {MAX_NOTE_BYTES} characters")));
+        errors.push(FieldError::invalid("message", "", format!("can have at most {MAX_NOTE_BYTES} characters")));
     }
     errors
 }
@@ -63,28 +62,28 @@ fn reported(form: &Form, object: &Document) -> Vec<FieldError> {
 /// Creation through the newer API: the older fields stay empty.
 fn created(form: &Form, object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    errors.extend(series(object));
     if !is_set(object, "eventTime") {
-        errors.push(required("eventTime", "Required value"));
+        errors.push(FieldError::required("eventTime", ""));
     }
     errors.extend(kind(object));
-    errors.extend(series(object));
     for (field, name) in [(form.first, "firstTimestamp"), (form.last, "lastTimestamp")] {
         if is_set(object, field) {
-            errors.push(invalid(name, "needs to be unset"));
+            errors.push(FieldError::invalid(name, "", "needs to be unset"));
         }
     }
     if object.get(&[form.count]).and_then(Value::as_i64).unwrap_or(0) != 0 {
-        errors.push(invalid("count", "needs to be unset"));
+        errors.push(FieldError::invalid("count", "", "needs to be unset"));
     }
     if object.get(&[form.source]).and_then(Value::as_object).is_some_and(|source| !source.is_empty()) {
-        errors.push(invalid("source", "needs to be unset"));
+        errors.push(FieldError::invalid("source", "", "needs to be unset"));
     }
     errors
 }
 
 fn kind(object: &Document) -> Option<FieldError> {
     let kind = object.str(&["type"]).unwrap_or_default();
-    (!matches!(kind, "Normal" | "Warning")).then(|| invalid("type", format!("Invalid value: {kind:?}: must be Normal or Warning")))
+    (!matches!(kind, "Normal" | "Warning")).then(|| FieldError::invalid("type", "", format!("has invalid value: {kind}")))
 }
 
 fn series(object: &Document) -> Vec<FieldError> {
@@ -93,10 +92,10 @@ fn series(object: &Document) -> Vec<FieldError> {
         return errors;
     }
     if object.get(&["series", "count"]).and_then(Value::as_i64).unwrap_or(0) < 2 {
-        errors.push(invalid("series.count", "should be at least 2"));
+        errors.push(FieldError::invalid("series.count", "", "should be at least 2"));
     }
     if object.str(&["series", "lastObservedTime"]).unwrap_or_default().is_empty() {
-        errors.push(required("series.lastObservedTime", "Required value"));
+        errors.push(FieldError::required("series.lastObservedTime", ""));
     }
     errors
 }
@@ -123,6 +122,30 @@ fn changed(form: &Form, old: &Document, object: &Document) -> Vec<FieldError> {
         ("reportingInstance", "reportingInstance"),
     ];
     let changed = fixed.into_iter().filter(|(field, _)| old.get(&[field]) != object.get(&[field]));
-    errors.extend(changed.map(|(_, name)| invalid(name, "field is immutable")));
+    errors.extend(changed.map(|(field, name)| FieldError::invalid(name, shown(name, object.get(&[field])), "field is immutable")));
     errors
+}
+
+/// A field as kube-apiserver's internal type shows it.
+fn shown(name: &str, value: Option<&Value>) -> Written {
+    let fields: &[(&str, &str)] = match name {
+        "involvedObject" | "related" => &[
+            ("Kind", "kind"),
+            ("Namespace", "namespace"),
+            ("Name", "name"),
+            ("UID", "uid"),
+            ("APIVersion", "apiVersion"),
+            ("ResourceVersion", "resourceVersion"),
+            ("FieldPath", "fieldPath"),
+        ],
+        "source" => &[("Component", "component"), ("Host", "host")],
+        "count" => return value.map_or_else(|| Written::new(0), Written::new),
+        "firstTimestamp" | "lastTimestamp" | "eventTime" => return Written::new(value),
+        _ => return value.map_or_else(|| Written::new(""), Written::new),
+    };
+    if value.is_none() && name == "related" {
+        return Written::new(None::<&Value>);
+    }
+    let text = |field: &str| value.and_then(|value| value.get(field)?.as_str()).unwrap_or_default();
+    Written::object(fields.iter().map(|(shown, field)| (*shown, Written::new(Word(text(field))))))
 }
