@@ -252,7 +252,8 @@ fn bounds(config: &Config, parts: &Parts) -> Bounds {
     Bounds { most, quiet: parts.limits.quiet_history_bytes.min(most), young_ms: clock::millis(parts.limits.young) }
 }
 
-/// The time as a revision.
+/// The time as a revision: microseconds since 1970. No store gives a million revisions in each second of its life, so that one that begins there is above all
+/// that an earlier one of the same name has shown, whatever became of it. Not so if the wall clock is behind.
 fn now(parts: &Parts) -> Revision {
     let since = parts.clock.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Revision(u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2))
@@ -270,6 +271,7 @@ fn open_journal(
     let setup = Setup {
         dir: dir.to_owned(),
         must_exist,
+        floor: now(parts),
         io: parts.io.clone(),
         transformer: parts.transformer.clone(),
         limits: parts.journal.clone(),

@@ -2,8 +2,8 @@
 //!
 //! A directory holds at most one base (every entry present at a revision) and the logs that continue it; the last log is written to. The journal is
 //! the history: watches that are behind the events in memory read it (`archive`), and space is regained by merging old logs into a new base (`rewrite`).
-//! What is known to be durable is written down in the `manifest`; after a journal was not closed, revisions go on at a distance (`recover::EPOCH`).
-//! Left for the issue on backups: nothing here notices that a directory was replaced by an older copy of itself, whose revisions would be given again.
+//! What is known to be durable is written down in the `manifest`. Every start goes on at a distance, at the wall clock's microseconds if that is
+//! ahead: nothing can tell that a directory was replaced by an older copy of itself, but no revision that the newer one has shown is given again.
 
 mod archive;
 mod codec;
@@ -49,6 +49,8 @@ pub(crate) struct Setup {
     pub(crate) dir: std::path::PathBuf,
     /// Refuse to make a new one.
     pub(crate) must_exist: bool,
+    /// Of a journal that is there already, the next revision is at least this.
+    pub(crate) floor: Revision,
     pub(crate) io: Arc<dyn io::Io>,
     pub(crate) transformer: Arc<dyn transform::Transformer>,
     pub(crate) limits: JournalLimits,
@@ -88,11 +90,11 @@ struct Space {
 impl Journal {
     /// Takes the directory and reads what is there; also gives the first revision for what follows.
     pub(crate) fn open(setup: Setup, restore: &mut dyn Restore) -> Result<(Self, Revision), OpenError> {
-        let Setup { dir, must_exist, io, transformer, limits, counters, live_bytes } = setup;
+        let Setup { dir, must_exist, floor, io, transformer, limits, counters, live_bytes } = setup;
         let place = Place { dir, io, transformer, limits, must_exist };
         let held = place.enter()?;
         let names = place.io.list(&place.dir).map_err(io_error("list", &place.dir))?;
-        let recovered = recover::recover(&place, &names, restore)?;
+        let recovered = recover::recover(&place, &names, floor, restore)?;
         let ballast = place.has_ballast(&names) || place.take_ballast();
         counters.journal_bytes.store(recovered.files.len(), Ordering::Relaxed);
         let (chain, key) = (recovered.files.active.chain, recovered.files.active.key);

@@ -22,9 +22,11 @@ use crate::txn::{Event, Expires};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// So many revisions are left out when a journal was not closed: a disk that lies about its syncs may have lost some that were shown, and what was lost must
-/// not be told apart by luck.
-pub(crate) const EPOCH: u64 = 1_000_000;
+/// A start leaves out at least so many revisions: some that were shown may be gone, since a disk may lie about its syncs and a directory may have been replaced
+/// by an older copy of itself. When the journal is read again, a gap of this size is known for what it is.
+const GAP: u64 = 1000;
+/// So many are left out where the wall clock is behind the revisions, and so says nothing of what may have been shown.
+const EPOCH: u64 = 1_000_000;
 
 /// Takes what is read back, in order.
 pub(crate) trait Restore {
@@ -59,7 +61,9 @@ pub(crate) struct Recovered {
 }
 
 /// Reads everything, makes it durable, then cleans up what a crash has left.
-pub(crate) fn recover(place: &Place, names: &[String], restore: &mut dyn Restore) -> Result<Recovered, OpenError> {
+///
+/// The revisions that follow are at least `floor`, unless the journal is new.
+pub(crate) fn recover(place: &Place, names: &[String], floor: Revision, restore: &mut dyn Restore) -> Result<Recovered, OpenError> {
     let Some(format) = place.check_format(names)? else { return begin(place, names, restore) };
     let (manifest, left) = open_manifest(place, names, format)?;
     let mut found = Found::new(names);
@@ -79,7 +83,9 @@ pub(crate) fn recover(place: &Place, names: &[String], restore: &mut dyn Restore
     let (mut active, mut piece) = last.open(place, chain, left.acknowledged)?;
     let mut closed: Vec<Arc<Piece>> = logs.into_iter().filter_map(|log| log.piece).map(Arc::new).collect();
     let mut end = Acknowledged { log: first, len: piece.len, revision };
-    let is_closed = left.closed && left.acknowledged == end;
+    if !(left.closed && left.acknowledged == end) {
+        tracing::info!(revision, "the journal was not closed");
+    }
     if legacy {
         let next = (revision + 1).max(first);
         let (file, new) = place.begin_log(next, chain).map_err(io_error("begin a log in", &place.dir))?;
@@ -91,10 +97,9 @@ pub(crate) fn recover(place: &Place, names: &[String], restore: &mut dyn Restore
     place.io.sync_dir(&place.dir).map_err(io_error("sync", &place.dir))?;
     let manifest = settle(place, manifest, end, format)?;
     found.remove_obsolete(place)?;
-    let next = (revision + 1).max(end.log) + if is_closed { 0 } else { EPOCH };
-    if next > revision + 1 {
-        restore.gap(Revision(revision), Revision(next));
-    }
+    let last = revision.max(end.log);
+    let next = if floor.0 > last + GAP { floor.0 } else { last + EPOCH };
+    restore.gap(Revision(revision), Revision(next));
     restore.end(Revision(revision));
     Ok(Recovered { files: Files { base: base.map(Arc::new), closed, active: piece }, active, manifest, end, next })
 }
@@ -370,7 +375,7 @@ impl Reader<'_> {
         if header.first < revision || header.ops == 0 {
             return Err(format!("it holds revision {}, but {revision} comes next", header.first));
         }
-        if header.first - self.next >= EPOCH {
+        if header.first - self.next >= GAP {
             self.restore.gap(Revision(self.next - 1), Revision(header.first));
         }
         for op in frame.ops() {
