@@ -7,6 +7,8 @@ TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 SUFFIX = re.compile(r"^(gen-)[bcdfghjklmnpqrstvwxz2456789]{5}$")
 AGE = re.compile(r"^(\d+[smhdy])+$|^<unknown>$|^<invalid>$")
+STRUCT = re.compile(r'^(Invalid value): (?:\[?\{"(?:Name|ID|Schema)":.*[\]}]|null|\[\])(?=: (?:must (?:contain unique|have exactly|only have a single)|only \[))', re.S)
+SELF = re.compile(r"\bselfType\d+")
 HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary"]
 RECENT = 300
 
@@ -19,6 +21,11 @@ class Names:
 
     def number(self, kind, value):
         return self.numbers.setdefault((kind, value), f"<{kind} {sum(1 for key in self.numbers if key[0] == kind) + 1}>")
+
+
+def without_structs(message):
+    """A Go struct with the names of its fields, as internal types are shown, is not compared."""
+    return STRUCT.sub(r"\1", message, count=1)
 
 
 class Normal:
@@ -38,6 +45,8 @@ class Normal:
         if isinstance(value, dict):
             return {name: self.value(part, name) for name, part in value.items()}
         if isinstance(value, list):
+            if key == "causes":
+                value = [{**cause, "message": without_structs(cause.get("message", ""))} for cause in value]
             items = [self.value(part, key) for part in value]
             return sorted(items, key=lambda item: json.dumps(item, sort_keys=True)) if key == "causes" else items
         if isinstance(value, str):
@@ -62,6 +71,10 @@ class Normal:
         return self.text(value)
 
     def text(self, text):
+        # Each of several causes is compared by itself; their order in the sentence follows Go's maps.
+        text = re.sub(r"( is invalid): \[.*", r"\1: [...]", text, flags=re.S)
+        text = re.sub(r"( is invalid: [^\[]*?: Invalid value): [\[{].*: (must (?:contain unique|have exactly|only have a single)|only \[)", r"\1: \2", text, flags=re.S)
+        text = SELF.sub("selfType", text)
         text = UID.sub(lambda match: self.names.number("uid", match[0]), text)
         text = re.sub(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b", lambda match: self.names.number("generated", match[0]), text)
         return re.sub(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>", text)

@@ -102,7 +102,12 @@ impl Shown for String {
 
 impl Shown for Value {
     fn shown(&self) -> String {
-        self.as_str().map_or_else(|| escaped(self), quote)
+        match self {
+            Self::String(text) => quote(text),
+            // What is no 64-bit integer is a float.
+            Self::Number(number) if !number.is_i64() => number.as_f64().unwrap_or_default().shown(),
+            other => escaped(other),
+        }
     }
 }
 
@@ -196,6 +201,17 @@ macro_rules! shown_as_displayed {
             }
         })*
     };
+}
+
+/// As Go writes a float: with an exponent from six places on.
+impl Shown for f64 {
+    fn shown(&self) -> String {
+        let scientific = format!("{self:e}");
+        let Some((digits, exponent)) = scientific.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?))) else {
+            return scientific;
+        };
+        if (-4..6).contains(&exponent) { self.to_string() } else { format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs()) }
+    }
 }
 
 shown_as_displayed!(i64, i32, u64, u32, usize, bool);

@@ -40,6 +40,11 @@ impl Meter {
         self.object == 0
     }
 
+    /// Nothing more is evaluated for the object.
+    pub(crate) fn exhaust(&mut self) {
+        self.object = 0;
+    }
+
     /// Takes so much.
     pub(crate) fn spend(&mut self, cost: u64) -> Result<(), Failure> {
         self.object = self.object.saturating_sub(cost);

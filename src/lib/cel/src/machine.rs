@@ -28,7 +28,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Budget => f.write_str("it costs more than it may"),
+            Self::Budget => f.write_str("operation cancelled: actual cost limit exceeded"),
             Self::Failed(why) => f.write_str(why),
         }
     }

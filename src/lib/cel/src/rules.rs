@@ -41,6 +41,7 @@ struct Rule {
     program: Program,
     message: Option<Arc<str>>,
     message_program: Option<Program>,
+    message_source: Arc<str>,
     reason: FieldReason,
     /// Below the node: `a.b[key]`.
     field_path: Arc<str>,
@@ -58,8 +59,21 @@ impl Rules {
         if !compile::has_rules(schema, 0) {
             return Ok(None);
         }
-        let root = compile::compile(schema, path)?;
+        let root = compile::compile(schema, path, &[], true)?;
         Ok(Some(Self { schema: Arc::clone(schema), root }))
+    }
+
+    /// What is wrong with the rules of a schema that may be wrong itself: `refused` says why it is, and nothing is compiled there or above, nor anywhere in a
+    /// schema that is not structural.
+    pub fn judge(schema: &Arc<Schema>, path: &str, refused: &[FieldError], is_structural: bool) -> Vec<FieldError> {
+        if !compile::has_rules(schema, 0) {
+            return Vec::new();
+        }
+        match compile::compile(schema, path, refused, is_structural) {
+            Ok(root) if is_structural && refused.is_empty() => evaluate::validate_defaults(&root, schema, path),
+            Ok(_) => Vec::new(),
+            Err(errors) => errors,
+        }
     }
 
     /// Whether a schema has any rule.

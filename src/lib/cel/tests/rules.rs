@@ -180,7 +180,13 @@ fn what_fails_while_it_runs_is_an_error() {
     for rule in failing {
         let rules = compile(&with_rule(rule)).unwrap_or_else(|errors| panic!("{rule}: {errors:?}"));
         let errors = rules.validate(None, &object(json!({"s": "a", "n": 3, "l": [], "m": {}})));
-        assert!(errors.len() == 1 && errors[0].message.contains(" evaluating rule: "), "{rule}: {errors:?}");
+        assert!(
+            errors.len() == 1
+                && [" evaluating rule: ", "did not match a supported operator, function or macro signature for rule: "]
+                    .iter()
+                    .any(|why| errors[0].message.contains(why)),
+            "{rule}: {errors:?}"
+        );
     }
 }
 
@@ -287,7 +293,7 @@ fn fault_42_cost_is_bounded_before_and_while_it_runs() {
     spec["properties"]["l"]["x-kubernetes-validations"][0]["rule"] = json!("self.all(x, self.exists(y, x == y && y != 'none'))");
     let started = Instant::now();
     let all = compile(&spec).expect("bounded").validate(None, &object(json!({"l": many})));
-    assert!(all.len() == 1 && all[0].message.contains("costs more than it may"), "{all:?}");
+    assert!(all.len() == 1 && all[0].message.contains("call cost exceeds limit for rule: "), "{all:?}");
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     for growing in ["self.l.map(x, self.l.map(y, self.l.map(z, x + y + z)))", "self.l.map(x, self.l).map(y, y.map(z, self.l))"] {
         let rule = format!("cel.bind(a, {growing}, a.map(b, a.map(c, a)).size() >= 0)");

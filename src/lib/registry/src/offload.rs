@@ -82,6 +82,11 @@ impl Offload {
         u128::from(self.slot(resource).load(Ordering::Relaxed)) > LONG.as_micros()
     }
 
+    /// The next computations of a resource are taken for long, until some were not: it is new, and its rules are compiled at their first use.
+    pub fn expect_long(&self, resource: &str) {
+        self.remember(resource, LONG * 2);
+    }
+
     /// Runs and remembers how long it took.
     pub(crate) fn measured<T>(&self, resource: &str, run: impl FnOnce() -> T) -> T {
         let started = Instant::now();
@@ -155,7 +160,7 @@ impl<T> Future for Offloaded<'_, T> {
 }
 
 /// Runs while another thread takes over this worker's tasks. A runtime of one thread has no other.
-fn aside<T>(run: impl FnOnce() -> T) -> T {
+pub fn aside<T>(run: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(run),
         _ => run(),

@@ -88,6 +88,11 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         true
     }
 
+    /// Whether a small object may take long to validate: its writes are computed off the workers.
+    fn computes_long(&self) -> bool {
+        false
+    }
+
     /// Whether `metadata.generation` is kept: 1 at create, +1 when a spec (anything but metadata and status) changes.
     fn counts_generation(&self) -> bool {
         false

@@ -15,7 +15,7 @@ use crate::index::Index;
 use crate::schema::{Kind, MapType, Node, Property, Schema};
 use crate::validate::Checks;
 use ferrokube_apimachinery::document::{Map, Value};
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::work;
 use keywords::{Keywords, TYPES, kind_of};
 use std::collections::HashSet;
@@ -31,6 +31,8 @@ const MAX_PATH_BYTES: usize = 64 * 1024 * 1024;
 const MAX_LIST_KEYS: usize = 64;
 /// At most so many errors are collected.
 const MAX_ERRORS: usize = 50;
+/// All patterns of a schema compile to so many bytes at most: less than a second.
+const MAX_PATTERNS: usize = 64 << 20;
 
 /// What a schema is loaded for.
 #[derive(Clone, Debug, Default)]
@@ -43,20 +45,42 @@ pub struct Loading<'a> {
     pub metadata: Option<Arc<Schema>>,
 }
 
+/// A schema as it was read, whatever is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The schema.
+    pub schema: Schema,
+    /// What is wrong with it, each with its place.
+    pub errors: Vec<FieldError>,
+    /// Whether it is structural, with defaults that fit: only then rules can be compiled.
+    pub is_structural: bool,
+}
+
 /// Loads a schema.
 ///
 /// # Errors
 /// What is wrong with it, each with its place.
 pub fn from_json_schema(schema: &Value, loading: &Loading<'_>) -> Result<Schema, Vec<FieldError>> {
-    let mut loader = Loader { structural: Vec::new(), plain: Vec::new(), unsupported: false, nodes: 0, path_bytes: 0, metadata: loading.metadata.clone() };
+    let loaded = load(schema, loading);
+    if loaded.errors.is_empty() { Ok(loaded.schema) } else { Err(loaded.errors) }
+}
+
+/// Reads a schema.
+pub fn load(schema: &Value, loading: &Loading<'_>) -> Loaded {
+    let mut loader = Loader {
+        structural: Vec::new(),
+        plain: Vec::new(),
+        unsupported: false,
+        nodes: 0,
+        path_bytes: 0,
+        pattern_room: MAX_PATTERNS,
+        metadata: loading.metadata.clone(),
+    };
     let mut root = loader.node(schema, loading.path, &Place { level: Level::Root, depth: 0, meta: Meta::Outside });
-    let errors = loader.judge(&root, loading.path);
-    if !errors.is_empty() {
-        return Err(errors);
-    }
+    let (errors, is_structural) = loader.judge(&root, loading.path);
     root.name = loading.name.clone();
     loader.type_meta(&mut root);
-    Ok(root)
+    Loaded { schema: root, errors, is_structural }
 }
 
 /// What a node describes, for what must have a type.
@@ -73,8 +97,8 @@ enum Meta {
     Outside,
     /// Of an embedded resource.
     Embedded,
-    /// Where no default may be: of the resource itself, or under the keys of a map.
-    Bare,
+    /// Where no default may be, in these words: of the resource itself, or under the keys of a map.
+    Bare(&'static str),
 }
 
 /// Where a node is.
@@ -100,26 +124,28 @@ struct Loader {
     unsupported: bool,
     nodes: usize,
     path_bytes: usize,
+    /// What patterns may still compile to.
+    pattern_room: usize,
     metadata: Option<Arc<Schema>>,
 }
 
 impl Loader {
     /// Notes that the schema is not structural.
-    fn report(&mut self, reason: FieldReason, path: String, why: &str) {
+    fn report(&mut self, error: FieldError) {
         if self.structural.len() < MAX_ERRORS {
-            self.structural.push(FieldError::unshown(reason, path, why));
+            self.structural.push(error);
         }
     }
 
     /// Notes an error that is told whether the schema is structural or not.
-    fn refuse(&mut self, reason: FieldReason, path: String, why: &str) {
+    fn refuse(&mut self, error: FieldError) {
         if self.plain.len() < MAX_ERRORS {
-            self.plain.push(FieldError::unshown(reason, path, why));
+            self.plain.push(error);
         }
     }
 
-    /// All that is wrong.
-    fn judge(&mut self, root: &Schema, path: &str) -> Vec<FieldError> {
+    /// All that is wrong, and whether the schema is structural.
+    fn judge(&mut self, root: &Schema, path: &str) -> (Vec<FieldError>, bool) {
         let mut errors = std::mem::take(&mut self.structural);
         errors.sort_by(|one, other| (&one.field, &one.message).cmp(&(&other.field, &other.message)));
         if self.unsupported {
@@ -128,11 +154,13 @@ impl Loader {
             self.defaults(root, path, Meta::Outside, 0);
             errors = std::mem::take(&mut self.structural);
         }
+        let is_structural = errors.is_empty() && !self.unsupported;
         errors.append(&mut self.plain);
         if errors.is_empty() && self.unsupported {
-            errors.push(FieldError::unshown(FieldReason::Invalid, path.to_owned(), "a keyword is not supported"));
+            // All others were refused by name.
+            errors.push(FieldError::invalid(path, "", "OpenAPIV3Schema 'schema' is not supported"));
         }
-        errors
+        (errors, is_structural)
     }
 
     /// Counts a node; false: too many, or too deep.
@@ -142,7 +170,7 @@ impl Loader {
         self.path_bytes += path.len();
         let fits = !self.is_full() && depth <= MAX_LEVELS;
         if !fits {
-            self.refuse(FieldReason::Invalid, path.to_owned(), "the schema is too large or too deep");
+            self.refuse(FieldError::invalid_unshown(path, "the schema is too large or too deep"));
         }
         fits
     }
@@ -155,7 +183,7 @@ impl Loader {
     /// A node that gives its value a shape.
     fn node(&mut self, schema: &Value, path: &str, place: &Place) -> Schema {
         let Value::Object(map) = schema else {
-            self.refuse(FieldReason::TypeInvalid, path.to_owned(), "a schema must be an object");
+            self.refuse(FieldError::type_invalid(path, schema, "a schema must be an object"));
             return Schema::default();
         };
         if !self.enter(path, place.depth) {
@@ -201,43 +229,49 @@ impl Loader {
             text => out.kind = kind_of(text).unwrap_or_default(),
         }
         if out.embedded && given != "object" {
-            let reason = if given.is_empty() { FieldReason::Required } else { FieldReason::Invalid };
-            self.report(reason, keywords.at("type"), "must be object if x-kubernetes-embedded-resource is true");
+            self.report(keywords.wrong_type("must be object if x-kubernetes-embedded-resource is true"));
         } else if given.is_empty() && !int_or_string && !out.preserve_unknown {
             let why = match place.level {
                 Level::Root => "must not be empty at the root",
                 Level::Item => "must not be empty for specified array items",
                 Level::Field => "must not be empty for specified object fields",
             };
-            self.report(FieldReason::Required, keywords.at("type"), why);
+            self.report(FieldError::required(keywords.at("type"), why));
         }
         if place.level == Level::Root && !matches!(given, "" | "object") {
-            self.report(FieldReason::Invalid, keywords.at("type"), "must be object at the root");
+            self.report(FieldError::invalid(keywords.at("type"), given, "must be object at the root"));
         }
         for (flag, name) in [(out.preserve_unknown, "x-kubernetes-preserve-unknown-fields"), (out.embedded, "x-kubernetes-embedded-resource")] {
             if flag && int_or_string {
-                self.report(FieldReason::Invalid, keywords.at(name), "must be false if x-kubernetes-int-or-string is true");
+                self.report(FieldError::invalid(keywords.at(name), true, "must be false if x-kubernetes-int-or-string is true"));
             }
         }
         if out.embedded && !out.preserve_unknown && keywords.fields("properties").is_none_or(Map::is_empty) {
             let why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
-            self.report(FieldReason::Required, keywords.at("properties"), why);
+            self.report(FieldError::required(keywords.at("properties"), why));
         }
-        if out.embedded && place.meta != Meta::Outside {
-            self.refuse(FieldReason::Forbidden, keywords.at("x-kubernetes-embedded-resource"), "must not be used inside of resource meta");
+        self.of_meta(keywords, place);
+    }
+
+    /// What may not be said about metadata.
+    fn of_meta(&mut self, keywords: &Keywords<'_>, place: &Place) {
+        if place.meta != Meta::Outside && keywords.flag("x-kubernetes-embedded-resource") {
+            self.refuse(FieldError::forbidden(keywords.at("x-kubernetes-embedded-resource"), "must not be used inside of resource meta"));
         }
-        if out.default.is_some() && place.meta == Meta::Bare {
-            self.refuse(FieldReason::Forbidden, keywords.at("default"), "must not be set in metadata");
+        if let Meta::Bare(place) = place.meta
+            && keywords.get("default").is_some()
+        {
+            self.refuse(FieldError::forbidden(keywords.at("default"), format!("must not be set {place}")));
         }
     }
 
     /// A type is one of six.
     fn known_type(&mut self, keywords: &Keywords<'_>, given: &str) {
         if !given.is_empty() && kind_of(given).is_none() {
-            self.refuse(FieldReason::NotSupported, keywords.at("type"), &format!("{given:?}: supported values: {}", TYPES.join(", ")));
+            self.refuse(FieldError::not_supported(keywords.at("type"), given, TYPES));
         }
         if given == "null" {
-            self.refuse(FieldReason::Forbidden, keywords.at("type"), "type cannot be set to null, use nullable as an alternative");
+            self.refuse(FieldError::forbidden(keywords.at("type"), "type cannot be set to null, use nullable as an alternative"));
         }
     }
 
@@ -248,14 +282,21 @@ impl Loader {
             }
             let mut below = place.below(Level::Field);
             if matches!(name.as_str(), "metadata" | "kind" | "apiVersion") && (place.level == Level::Root || out.embedded) {
-                below.meta = if place.level == Level::Root { Meta::Bare } else { below.meta.max_of(Meta::Embedded) };
+                below.meta = match (place.level, name.as_str(), below.meta) {
+                    (Level::Root, "metadata", _) => Meta::Bare("in top-level metadata"),
+                    (Level::Root, "kind", _) => Meta::Bare("in top-level kind"),
+                    (Level::Root, ..) => Meta::Bare("in top-level apiVersion"),
+                    // Where no default may be none may be below.
+                    (.., bare @ Meta::Bare(_)) => bare,
+                    _ => Meta::Embedded,
+                };
             }
             let node = self.node(child, &format!("{}.properties[{name}]", keywords.path), &below);
             out.properties.insert(name.as_str().into(), Property::new(node, false));
         }
         self.additional(keywords, place, out, checks);
         match keywords.get("items") {
-            None if out.kind == Kind::Array => self.report(FieldReason::Required, keywords.at("items"), "must be specified"),
+            None if out.kind == Kind::Array => self.report(FieldError::required(keywords.at("items"), "must be specified")),
             None => {}
             // An array of schemas was refused with the other keywords.
             Some(Value::Array(_)) => {}
@@ -267,13 +308,13 @@ impl Loader {
         let Some(given) = keywords.get("additionalProperties") else { return };
         let path = keywords.at("additionalProperties");
         if !out.properties.is_empty() && given != &Value::Bool(true) {
-            self.refuse(FieldReason::Forbidden, path.clone(), "additionalProperties and properties are mutually exclusive");
+            self.refuse(FieldError::forbidden(path.clone(), "additionalProperties and properties are mutual exclusive"));
         }
         if place.level == Level::Root {
-            self.report(FieldReason::Forbidden, path.clone(), "must not be used at the root");
+            self.report(FieldError::forbidden(path.clone(), "must not be used at the root"));
         }
         if out.embedded {
-            self.report(FieldReason::Forbidden, path.clone(), "must not be used if x-kubernetes-embedded-resource is set");
+            self.report(FieldError::forbidden(path.clone(), "must not be used if x-kubernetes-embedded-resource is set"));
         }
         out.additional = Some(match given {
             Value::Bool(allowed) => {
@@ -284,7 +325,7 @@ impl Loader {
             values => {
                 let mut below = place.below(Level::Field);
                 if below.meta != Meta::Outside {
-                    below.meta = Meta::Bare;
+                    below.meta = Meta::Bare("inside additionalProperties applying to object metadata");
                 }
                 self.node(values, &path, &below).into()
             }
@@ -296,17 +337,15 @@ impl Loader {
         match given {
             "atomic" => out.map_type = MapType::Atomic,
             "granular" => {}
-            _ => self.refuse(FieldReason::NotSupported, keywords.at("x-kubernetes-map-type"), "supported values: atomic, granular"),
+            _ => self.refuse(FieldError::not_supported(keywords.at("x-kubernetes-map-type"), given, ["atomic", "granular"])),
         }
         self.must_be(keywords, "object", "must be object if x-kubernetes-map-type is specified");
     }
 
     /// A keyword that needs a type.
     fn must_be(&mut self, keywords: &Keywords<'_>, wanted: &str, why: &str) {
-        match keywords.text("type").unwrap_or_default() {
-            "" => self.refuse(FieldReason::Required, keywords.at("type"), why),
-            given if given != wanted => self.refuse(FieldReason::Invalid, keywords.at("type"), why),
-            _ => {}
+        if keywords.text("type") != Some(wanted) {
+            self.refuse(keywords.wrong_type(why));
         }
     }
 
@@ -335,12 +374,5 @@ impl Loader {
         };
         out.properties.insert("metadata".into(), Property::new(metadata, false));
         out.index = Index::default();
-    }
-}
-
-impl Meta {
-    /// Where no default may be none may be below.
-    fn max_of(self, other: Self) -> Self {
-        if self == Self::Bare { self } else { other }
     }
 }

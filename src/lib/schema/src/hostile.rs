@@ -205,3 +205,16 @@ fn fault_34_loading_a_schema_is_bounded() {
     let nodes = many(60_000, |n| (format!("p{n}"), json!({})));
     within("many nodes", 3_000_000, || load(&json!({"type": "object", "properties": nodes}))).expect_err("too large");
 }
+
+#[test]
+fn fault_42_patterns_cost_what_they_compile_to() {
+    let patterns = |count: usize, pattern: &str| {
+        let properties: Map = (0..count).map(|number| (format!("p{number}"), json!({"type": "string", "pattern": pattern}))).collect();
+        json!({"type": "object", "properties": properties})
+    };
+    let (refused, steps) = counted(|| load(&patterns(500, "^((a{1,200}){1,200}){1,200}$")));
+    assert!(refused.is_err());
+    assert!(steps <= 100 << 20, "{steps} bytes of patterns for a schema of 35 KB");
+    let (loaded, steps) = counted(|| load(&patterns(2_000, "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")));
+    assert!(loaded.is_ok() && steps <= 100 << 20, "{steps}");
+}

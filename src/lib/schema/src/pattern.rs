@@ -1,5 +1,6 @@
 //! Regular expressions as RE2 reads them, and the formats of strings, for those who check texts elsewhere.
 
+use ferrokube_apimachinery::work;
 use regex::{Regex, RegexBuilder};
 use std::iter::Peekable;
 use std::str::Chars;
@@ -9,12 +10,75 @@ pub use crate::validate::fits_format;
 /// A compiled pattern takes at most so many bytes.
 const MAX_PATTERN: usize = 1 << 20;
 
+/// Sizes that a pattern is tried with: most are small, and what is taken from a budget is the smallest that fits.
+const SIZES: [usize; 4] = [4 << 10, 32 << 10, 256 << 10, MAX_PATTERN];
+
+/// Compiles a pattern within a budget of bytes, and takes what it needs from it. A pattern costs what it compiles to, whatever its text: `(a{99}){99}` is short.
+///
+/// # Errors
+/// A sentence: it is none, or too large.
+pub fn compile_within(text: &str, room: &mut usize) -> Result<Regex, String> {
+    let translated = translate(text);
+    for size in SIZES {
+        *room = room.checked_sub(size).ok_or("the patterns of the schema are too large together")?;
+        work::count(size);
+        match builder(&translated, size).build() {
+            Ok(regex) => return Ok(regex),
+            Err(regex::Error::CompiledTooBig(_)) if size < MAX_PATTERN => *room += size,
+            Err(error) => return Err(explain(text, &error)),
+        }
+    }
+    Err("expression too large".to_owned())
+}
+
+fn builder(translated: &str, size: usize) -> RegexBuilder {
+    let mut builder = RegexBuilder::new(translated);
+    builder.size_limit(size).dfa_size_limit(MAX_PATTERN).nest_limit(100);
+    builder
+}
+
 /// Compiles a pattern.
 ///
 /// # Errors
 /// It is none, or too large.
 pub fn compile(text: &str) -> Result<Regex, regex::Error> {
-    RegexBuilder::new(&translate(text)).size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN).nest_limit(100).build()
+    builder(&translate(text), MAX_PATTERN).build()
+}
+
+/// Why a text is no regular expression, in RE2's words.
+pub fn explain(text: &str, error: &regex::Error) -> String {
+    let told = match error {
+        regex::Error::CompiledTooBig(_) => "expression too large".to_owned(),
+        other => sentence(text, &other.to_string()),
+    };
+    format!("error parsing regexp: {told}")
+}
+
+/// The parser shows the expression, a line that points at the fault below it, and a sentence.
+fn sentence(text: &str, told: &str) -> String {
+    let lines: Vec<&str> = told.lines().collect();
+    let why = lines.iter().find_map(|line| line.strip_prefix("error: ")).unwrap_or_default();
+    let pointer = lines.iter().position(|line| line.contains('^') && line.trim_matches([' ', '^']).is_empty());
+    let expression = pointer.and_then(|at| lines.get(at.checked_sub(1)?)).copied().unwrap_or_default();
+    let marked = |line: &str| (line.find('^').unwrap_or_default(), line.matches('^').count());
+    let (start, length) = pointer.map(|at| marked(lines[at])).unwrap_or_default();
+    let fault: String = expression.chars().skip(start).take(length).collect();
+    let from_there: String = expression.chars().skip(start).collect();
+    let (sentence, shown) = match why {
+        "unclosed group" => ("missing closing )", text),
+        "unopened group" => ("unexpected )", text),
+        "unclosed character class" => ("missing closing ]", &*from_there),
+        "repetition operator missing expression" => ("missing argument to repetition operator", &*fault),
+        why if why.starts_with("invalid character class range") => ("invalid character class range", &*fault),
+        why if why.starts_with("incomplete escape sequence") => ("trailing backslash at end of expression", ""),
+        why if why.contains("escape sequence") || why.contains("Unicode property not found") => ("invalid escape sequence", &*fault),
+        why if why.contains("backreferences") => ("invalid escape sequence", &*fault),
+        why if why.contains("exceeds the maximum number of nested") => ("expression nests too deeply", text),
+        why if why.contains("repetition quantifier") || why.contains("counted repetition") => ("invalid repeat count", &*fault),
+        why if why.contains("look-around") || why.contains("flag") || why.contains("group") => ("invalid or unsupported Perl syntax", &*fault),
+        _ => ("invalid regular expression", text),
+    };
+    format!("{sentence}: `{shown}`")
 }
 
 /// From RE2's syntax: its `\d`, `\w`, `\s` and `\b` know only ASCII, and a class has no classes, differences or intersections in it.

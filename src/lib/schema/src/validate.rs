@@ -5,6 +5,7 @@ mod composition;
 mod defaults;
 mod embedded;
 mod formats;
+mod numbers;
 mod path;
 mod prune;
 mod types;

@@ -6,9 +6,10 @@ use crate::cost::{MAX_RULE, MAX_SCHEMA};
 use crate::program::Program;
 use crate::types::{Type, occurrences};
 use ferrokube_apimachinery::document::Value;
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::{FieldError, FieldReason, Word, Written};
 use ferrokube_apimachinery::work;
 use ferrokube_schema::custom::field_path;
+use ferrokube_schema::validate::Checks;
 use ferrokube_schema::{Kind, ListType, Schema};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ const MAX_NAMED: usize = 4;
 /// No walk goes deeper into a schema.
 const MAX_DEPTH: usize = 250;
 const REASONS: [(&str, FieldReason); 4] = [
-    ("FieldValueInvalid", FieldReason::Invalid),
-    ("FieldValueForbidden", FieldReason::Forbidden),
-    ("FieldValueRequired", FieldReason::Required),
     ("FieldValueDuplicate", FieldReason::Duplicate),
+    ("FieldValueForbidden", FieldReason::Forbidden),
+    ("FieldValueInvalid", FieldReason::Invalid),
+    ("FieldValueRequired", FieldReason::Required),
 ];
 
 /// Whether there is any rule.
@@ -62,40 +63,57 @@ fn mark(schema: &Schema, depth: usize, with_rules: &mut HashSet<usize>) -> bool 
     found
 }
 
-pub(super) fn compile(schema: &Arc<Schema>, path: &str) -> Result<Branch, Vec<FieldError>> {
+/// Errors of the schema itself are those of `refused`; its own are returned.
+pub(super) fn compile(schema: &Arc<Schema>, path: &str, refused: &[FieldError], is_structural: bool) -> Result<Branch, Vec<FieldError>> {
     let mut with_rules = HashSet::new();
     mark(schema, 0, &mut with_rules);
-    let mut compiler = Compiler { errors: Vec::new(), malformed: 0, total: 0, costs: Vec::new(), with_rules };
-    let root = compiler.node(schema, path, &At { cardinality: Some(1), correlates: true, root: true, depth: 0 });
+    let mut compiler = Compiler { errors: Vec::new(), malformed: 0, total: 0, costs: Vec::new(), with_rules, refused, is_structural };
+    let root = compiler.node(schema, path, &At { cardinality: Some(1), apart: None, root: true, depth: 0 });
     if compiler.total > MAX_SCHEMA {
-        compiler.costs.sort_unstable_by(|one, other| other.cmp(one));
-        for (cost, field) in std::mem::take(&mut compiler.costs).into_iter().take(MAX_NAMED).filter(|(cost, _)| *cost >= MAX_SCHEMA / 100) {
-            compiler.report(FieldReason::Forbidden, field, format!("contributes {cost} to an estimated cost of all rules that may be {MAX_SCHEMA}"));
+        compiler.costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+        for (_, field) in std::mem::take(&mut compiler.costs).into_iter().take(MAX_NAMED).filter(|(cost, _)| *cost >= MAX_SCHEMA / 100) {
+            compiler.push(FieldError::forbidden(field, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"));
         }
-        compiler.report(FieldReason::Forbidden, path.to_owned(), "the rules of the schema may cost too much together: bound lists, maps and texts");
+        let why = too_costly("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema", compiler.total, MAX_SCHEMA);
+        compiler.push(FieldError::forbidden(path, why));
     }
     if compiler.errors.is_empty() { Ok(root) } else { Err(compiler.errors) }
 }
 
 /// Where a node is.
 #[derive(Clone, Copy)]
-struct At {
+struct At<'a> {
     /// How often it may be in an object; `None`: as often as it finds room.
     cardinality: Option<u64>,
-    /// Whether it has an old value.
-    correlates: bool,
+    /// The outermost list whose items have no old values.
+    apart: Option<&'a str>,
     root: bool,
     depth: usize,
 }
 
-impl At {
-    fn below(self, times: Option<u64>, correlates: bool) -> Self {
+impl<'a> At<'a> {
+    fn below(self, times: Option<u64>, list: Option<&'a str>) -> Self {
         let cardinality = self.cardinality.zip(times).map(|(outer, inner)| outer.saturating_mul(inner));
-        Self { cardinality, correlates: self.correlates && correlates, root: false, depth: self.depth + 1 }
+        Self { cardinality, apart: self.apart.or(list), root: false, depth: self.depth + 1 }
     }
 }
 
-struct Compiler {
+/// Why a cost is refused.
+fn too_costly(what: &str, cost: u64, limit: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    let factor = cost as f64 / limit as f64;
+    let factor = match factor {
+        many if many > 100.0 => "more than 100x".to_owned(),
+        few if few < 1.5 => format!("{few:.6}x"),
+        some => format!("{some:.1}x"),
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and \
+         strings are declared)"
+    )
+}
+
+struct Compiler<'e> {
     errors: Vec<FieldError>,
     /// Rules with something wrong beside their expressions; no expression above one of those is compiled.
     malformed: usize,
@@ -103,11 +121,16 @@ struct Compiler {
     /// What each expression contributes, and where it is.
     costs: Vec<(u64, String)>,
     with_rules: HashSet<usize>,
+    /// What is wrong with the schema.
+    refused: &'e [FieldError],
+    is_structural: bool,
 }
 
-impl Compiler {
-    fn report(&mut self, reason: FieldReason, field: String, detail: impl AsRef<str>) {
-        self.push(FieldError::unshown(reason, field, detail));
+impl Compiler<'_> {
+    /// Whether the schema is sound at a place and below it.
+    fn is_sound(&self, path: &str) -> bool {
+        let is_below = |error: &FieldError| error.field.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']));
+        !self.refused.iter().any(is_below)
     }
 
     fn push(&mut self, error: FieldError) {
@@ -120,7 +143,7 @@ impl Compiler {
         self.with_rules.contains(&std::ptr::from_ref(schema).addr())
     }
 
-    fn node(&mut self, schema: &Arc<Schema>, path: &str, at: &At) -> Branch {
+    fn node(&mut self, schema: &Arc<Schema>, path: &str, at: &At<'_>) -> Branch {
         let mut branch = Branch::default();
         if !self.has_rules(schema) {
             return branch;
@@ -131,7 +154,7 @@ impl Compiler {
             if !self.has_rules(&property.schema) {
                 continue;
             }
-            let below = self.node(property.schema.shared(), &format!("{path}.properties[{name}]"), &at.below(Some(1), true));
+            let below = self.node(property.schema.shared(), &format!("{path}.properties[{name}]"), &at.below(Some(1), None));
             if !below.is_empty() {
                 branch.properties.insert(Arc::clone(name), below);
             }
@@ -139,35 +162,58 @@ impl Compiler {
         let checks = schema.checks.as_deref();
         if let Some(items) = &schema.items {
             let times = checks.and_then(|checks| checks.max_items);
-            let correlates = matches!(schema.list_type, ListType::Map(_));
-            branch.items =
-                Some(self.node(items.shared(), &format!("{path}.items"), &at.below(times, correlates))).filter(|below| !below.is_empty()).map(Box::new);
+            let list = (!matches!(schema.list_type, ListType::Map(_))).then_some(path);
+            branch.items = Some(self.node(items.shared(), &format!("{path}.items"), &at.below(times, list))).filter(|below| !below.is_empty()).map(Box::new);
         }
         if let Some(values) = &schema.additional {
             let times = checks.and_then(|checks| checks.max_properties);
-            branch.values = Some(self.node(values.shared(), &format!("{path}.additionalProperties"), &at.below(times, true)))
+            branch.values = Some(self.node(values.shared(), &format!("{path}.additionalProperties"), &at.below(times, None)))
                 .filter(|below| !below.is_empty())
                 .map(Box::new);
         }
-        let rules: Vec<(&Value, String)> = checks
-            .map_or(&[][..], |checks| &checks.rules)
-            .iter()
-            .enumerate()
-            .map(|(index, rule)| (rule, format!("{path}.x-kubernetes-validations[{index}]")))
-            .collect();
+        checks.into_iter().for_each(|checks| self.compositions(checks, path));
+        let rules = rules_of(schema, path);
         let stated: Vec<Stated<'_>> = rules.iter().map(|(rule, path)| self.stated(schema, rule, path)).collect();
-        let visible = at.root || stated.is_empty() || Type::of(schema).is_some();
-        if !visible && self.malformed == malformed {
-            self.report(FieldReason::Internal, format!("{path}.x-kubernetes-validations"), "rules cannot see values of this schema");
-        } else if self.malformed == malformed {
+        if stated.is_empty() || self.malformed != malformed || !self.is_structural || !self.is_sound(path) {
+            return branch;
+        }
+        if at.root || Type::of(schema).is_some() {
             branch.rules = stated.into_iter().filter_map(|stated| self.rule(schema, stated, at)).collect();
+        } else {
+            let why = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL \
+                       declarations";
+            self.push(FieldError::internal(format!("{path}.x-kubernetes-validations"), why));
         }
         branch
     }
 
-    fn malformed(&mut self, reason: FieldReason, field: String, detail: impl AsRef<str>) {
+    /// Rules in compositions are not compiled, but what they say has a form.
+    fn compositions(&mut self, checks: &Checks, path: &str) {
+        let lists = [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)];
+        for (name, nodes) in lists {
+            nodes.iter().enumerate().for_each(|(index, node)| self.nested(node, &format!("{path}.{name}[{index}]")));
+        }
+        checks.not.as_deref().into_iter().for_each(|node| self.nested(node, &format!("{path}.not")));
+    }
+
+    fn nested(&mut self, schema: &Schema, path: &str) {
+        if !self.has_rules(schema) {
+            return;
+        }
+        work::count(1 + path.len());
+        for (name, property) in &schema.properties {
+            self.nested(&property.schema, &format!("{path}.properties[{name}]"));
+        }
+        schema.items.as_deref().into_iter().for_each(|items| self.nested(items, &format!("{path}.items")));
+        schema.checks.as_deref().into_iter().for_each(|checks| self.compositions(checks, path));
+        for (rule, path) in rules_of(schema, path) {
+            self.stated(schema, rule, &path);
+        }
+    }
+
+    fn malformed(&mut self, error: FieldError) {
         self.malformed += 1;
-        self.report(reason, field, detail);
+        self.push(error);
     }
 
     /// What is said beside the expressions of a rule.
@@ -176,44 +222,46 @@ impl Compiler {
         let source = text("rule").trim();
         let message_source = text("messageExpression");
         if source.is_empty() {
-            self.malformed(FieldReason::Required, format!("{path}.rule"), "rule is not specified");
+            self.malformed(FieldError::required(format!("{path}.rule"), "rule is not specified"));
         } else {
             self.message(text("message"), source, path);
         }
         if !message_source.is_empty() && message_source.trim().is_empty() {
             let why = "messageExpression must be non-empty if specified";
-            self.malformed(FieldReason::Required, format!("{path}.messageExpression"), why);
+            self.malformed(FieldError::required(format!("{path}.messageExpression"), why));
         }
         Stated {
             reason: self.reason(text("reason"), path),
             field_path: self.field_path(schema, text("fieldPath"), path),
             source,
             message: text("message").trim(),
-            message_source: message_source.trim(),
+            message_source,
             optional_old: rule.get("optionalOldSelf").and_then(Value::as_bool),
             path,
+            rule,
         }
     }
 
-    fn rule(&mut self, schema: &Arc<Schema>, stated: Stated<'_>, at: &At) -> Option<Rule> {
+    fn rule(&mut self, schema: &Arc<Schema>, stated: Stated<'_>, at: &At<'_>) -> Option<Rule> {
         let (before, path) = (self.errors.len(), stated.path);
         let optional_old = stated.optional_old == Some(true);
-        let program = self.program(schema, stated.source, &format!("{path}.rule"), at, (optional_old, &Type::Bool));
+        let program = self.program(schema, &stated, at, optional_old);
         let uses_old = program.as_ref().is_some_and(|program| program.uses(OLD));
         // A rule that does not compile uses nothing.
         if stated.optional_old.is_some() && !uses_old {
-            self.report(FieldReason::Invalid, format!("{path}.optionalOldSelf"), "may not be set if oldSelf is not used in rule");
+            self.push(FieldError::invalid(format!("{path}.optionalOldSelf"), optional_old, "may not be set if oldSelf is not used in rule"));
         }
         let program = program?;
         let message_program = match stated.message_source {
             "" => None,
-            source => Some(self.program(schema, source, &format!("{path}.messageExpression"), at, (optional_old, &Type::String(0)))?),
+            _ => Some(self.message_program(schema, &stated, at, optional_old)?),
         };
         (self.errors.len() == before).then(|| Rule {
             source: stated.source.into(),
             program,
             message: Some(stated.message).filter(|message| !message.is_empty()).map(Arc::from),
             message_program,
+            message_source: stated.message_source.into(),
             reason: stated.reason,
             field_path: stated.field_path,
             uses_old,
@@ -228,8 +276,7 @@ impl Compiler {
         match REASONS.iter().find(|(name, _)| *name == given) {
             Some((_, reason)) => *reason,
             None => {
-                let names: Vec<&str> = REASONS.iter().map(|(name, _)| *name).collect();
-                self.malformed(FieldReason::NotSupported, format!("{path}.reason"), format!("{given:?}: supported values: {}", names.join(", ")));
+                self.malformed(FieldError::not_supported(format!("{path}.reason"), given, REASONS.map(|(name, _)| name)));
                 FieldReason::Invalid
             }
         }
@@ -239,11 +286,11 @@ impl Compiler {
         let breaks = |text: &str| text.contains(['\n', '\r']);
         let (field, trimmed) = (format!("{path}.message"), given.trim());
         if !given.is_empty() && trimmed.is_empty() {
-            self.malformed(FieldReason::Invalid, field, "message must be non-empty if specified");
+            self.malformed(FieldError::invalid(field, given, "must be non-empty if specified"));
         } else if breaks(trimmed) {
-            self.malformed(FieldReason::Invalid, field, "message must not contain line breaks");
+            self.malformed(FieldError::invalid(field, given, "must not contain line breaks"));
         } else if breaks(source) && trimmed.is_empty() {
-            self.malformed(FieldReason::Required, field, "message must be specified if rule contains line breaks");
+            self.malformed(FieldError::required(field, "message must be specified if rule contains line breaks"));
         }
     }
 
@@ -253,48 +300,64 @@ impl Compiler {
             return given.into();
         }
         let refuse = |compiler: &mut Self, why: &str| {
-            compiler.malformed(FieldReason::Invalid, format!("{path}.fieldPath"), format!("{given:?}: {why}"));
+            compiler.malformed(FieldError::invalid(format!("{path}.fieldPath"), given, why));
         };
         if given.trim().is_empty() {
-            refuse(self, "fieldPath must be non-empty if specified");
+            refuse(self, "must be non-empty if specified");
         }
         if given.contains(['\n', '\r']) {
-            refuse(self, "fieldPath must not contain line breaks");
+            refuse(self, "must not contain line breaks");
         }
         match field_path(schema, given, true) {
-            Some((found, _)) => found.into(),
-            None => {
-                refuse(self, "fieldPath must be a valid path");
+            Ok((found, _)) => found.into(),
+            Err(_) => {
+                refuse(self, "must be a valid path");
                 given.into()
             }
         }
     }
 
-    fn program(&mut self, schema: &Arc<Schema>, source: &str, path: &str, at: &At, answer: (bool, &Type)) -> Option<Program> {
-        match check(schema, source, at, answer) {
-            Ok(program) => {
-                // A message is made once, whatever the rule that fails.
-                let times = if matches!(answer.1, Type::Bool) { at.cardinality.unwrap_or_else(|| occurrences(schema)) } else { 1 };
-                let cost = program.cost().saturating_mul(times);
-                if cost > MAX_RULE {
-                    let why =
-                        format!("the estimated cost of the expression exceeds the budget by a factor of {}: bound lists, maps and texts", cost / MAX_RULE + 1);
-                    self.report(FieldReason::Forbidden, path.to_owned(), why);
-                }
-                self.total = self.total.saturating_add(cost);
-                self.costs.push((cost, path.to_owned()));
-                if program.uses(OLD) && !at.correlates && matches!(answer.1, Type::Bool) {
-                    let why = "oldSelf cannot be used where old values cannot be told apart: the list above is no list map";
-                    self.report(FieldReason::Invalid, path.to_owned(), why);
-                }
-                Some(program)
-            }
-            Err(why) => {
-                self.push(FieldError::invalid(path, source, format!("compilation failed: {why}")));
-                None
-            }
+    fn program(&mut self, schema: &Arc<Schema>, stated: &Stated<'_>, at: &At<'_>, optional_old: bool) -> Option<Program> {
+        let path = format!("{}.rule", stated.path);
+        let program = check(schema, stated.source, at, (optional_old, &Type::Bool)).map_err(|why| match why {
+            Refused::Source(why) => format!("compilation failed: {why}"),
+            Refused::Type => "cel expression must evaluate to a bool".to_owned(),
+        });
+        let program = program.map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why))).ok()?;
+        let cost = program.cost().saturating_mul(at.cardinality.unwrap_or_else(|| occurrences(schema)));
+        self.charge(cost, ("estimated rule cost", path.clone()));
+        if let Some(list) = at.apart.filter(|_| program.uses(OLD)) {
+            let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
+            self.push(FieldError::invalid(path, stated.source, why));
         }
+        Some(program)
     }
+
+    fn message_program(&mut self, schema: &Arc<Schema>, stated: &Stated<'_>, at: &At<'_>, optional_old: bool) -> Option<Program> {
+        let path = format!("{}.messageExpression", stated.path);
+        let program = check(schema, stated.message_source, at, (optional_old, &Type::String(0))).map_err(|why| match why {
+            Refused::Source(why) => format!("messageExpression compilation failed: {why}"),
+            Refused::Type => "messageExpression must evaluate to a string".to_owned(),
+        });
+        let program = program.map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why))).ok()?;
+        // A message is made once, whatever the rule that fails.
+        self.charge(program.cost(), ("estimated messageExpression cost", path));
+        Some(program)
+    }
+
+    fn charge(&mut self, cost: u64, (what, path): (&str, String)) {
+        if cost > MAX_RULE {
+            self.push(FieldError::forbidden(path.as_str(), too_costly(what, cost, MAX_RULE)));
+        }
+        self.total = self.total.saturating_add(cost);
+        self.costs.push((cost, path));
+    }
+}
+
+/// The rules of a node, and where each is.
+fn rules_of<'a>(schema: &'a Schema, path: &str) -> Vec<(&'a Value, String)> {
+    let rules = schema.checks.as_deref().map_or(&[][..], |checks| &checks.rules);
+    rules.iter().enumerate().map(|(index, rule)| (rule, format!("{path}.x-kubernetes-validations[{index}]"))).collect()
 }
 
 /// A rule as it is given.
@@ -306,18 +369,45 @@ struct Stated<'a> {
     field_path: Arc<str>,
     optional_old: Option<bool>,
     path: &'a str,
+    /// As it was given.
+    rule: &'a Value,
+}
+
+impl Stated<'_> {
+    /// The whole rule, as upstream shows it.
+    fn shown(&self) -> Written {
+        let field = |name: &str| self.rule.get(name).filter(|value| !value.is_null());
+        let text = |name: &str| Written::new(Word(field(name).and_then(Value::as_str).unwrap_or_default()));
+        let fields = [
+            ("Rule", text("rule")),
+            ("Message", text("message")),
+            ("MessageExpression", text("messageExpression")),
+            ("Reason", Written::new(field("reason"))),
+            ("FieldPath", text("fieldPath")),
+            ("OptionalOldSelf", Written::new(field("optionalOldSelf"))),
+        ];
+        Written::object(fields)
+    }
+}
+
+/// Why an expression is none for its place.
+enum Refused {
+    /// It does not compile, in these words.
+    Source(String),
+    /// Its answer is of another type.
+    Type,
 }
 
 /// The place of `oldSelf` among the variables.
 pub(super) const OLD: usize = 1;
 
-fn check(schema: &Arc<Schema>, source: &str, at: &At, (optional_old, answer): (bool, &Type)) -> Result<Program, String> {
+fn check(schema: &Arc<Schema>, source: &str, at: &At<'_>, (optional_old, answer): (bool, &Type)) -> Result<Program, Refused> {
     let own = match (at.root, schema.kind) {
         (true, Kind::Object) => Type::resource(schema),
-        _ => Type::of(schema).ok_or("rules cannot see values of this schema")?,
+        _ => Type::of(schema).ok_or_else(|| Refused::Source("rules cannot see values of this schema".to_owned()))?,
     };
     let old = if optional_old { Type::Optional(Arc::new(own.clone())) } else { own.clone() };
-    let program = Program::compile(source, &[("self", own), ("oldSelf", old)])?;
-    expect(program.answer(), answer)?;
+    let program = Program::compile(source, &[("self", own), ("oldSelf", old)]).map_err(Refused::Source)?;
+    expect(program.answer(), answer).map_err(|_| Refused::Type)?;
     Ok(program)
 }

@@ -5,10 +5,10 @@ use crate::cost::Meter;
 use crate::machine::Failure;
 use crate::value::{Shape, Value};
 use ferrokube_apimachinery::document::{Array, Document, Map as JsonMap, Value as Json};
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::{FieldError, FieldReason, quote};
 use ferrokube_apimachinery::work;
 use ferrokube_schema::validate::is_unchanged;
-use ferrokube_schema::{ListType, Schema};
+use ferrokube_schema::{Kind, ListType, Schema};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) fn check(root: &Branch, schema: &Schema, old: Option<&Document>, obje
     let value = Value::of_fields(object.fields(), shape);
     let before = old.map(|old| Value::of_fields(old.fields(), shape));
     let unchanged = old.is_some_and(|old| old == object);
-    evaluation.rules(root, &value, before.as_ref(), (unchanged, ""));
+    evaluation.rules(root, &value, before.as_ref(), &Spot { path: "", kind: "object", value: None, unchanged });
     evaluation.object(root, schema, (object.fields(), old.map(Document::fields), unchanged), "");
     evaluation.verdict
 }
@@ -91,7 +91,9 @@ impl Evaluation {
         let unchanged = old.map_or(same_above, |old| if branch.rules.is_empty() { old == value } else { is_unchanged(schema, old, value) });
         if !branch.rules.is_empty() {
             let before = old.map(|old| Value::of_json(old, shape));
-            self.rules(branch, &Value::of_json(value, shape), before.as_ref(), (unchanged, path));
+            let kind = type_name(schema.kind);
+            let shown = Some(value).filter(|_| !matches!(schema.kind, Kind::Object | Kind::Array));
+            self.rules(branch, &Value::of_json(value, shape), before.as_ref(), &Spot { path, kind, value: shown, unchanged });
         }
         match value {
             Json::Object(map) => self.object(branch, schema, (map, old.and_then(Json::as_object), unchanged), path),
@@ -135,16 +137,16 @@ impl Evaluation {
         }
     }
 
-    fn rules(&mut self, branch: &Branch, value: &Value<'_>, old: Option<&Value<'_>>, (unchanged, path): (bool, &str)) {
+    fn rules(&mut self, branch: &Branch, value: &Value<'_>, old: Option<&Value<'_>>, spot: &Spot<'_>) {
         for rule in &branch.rules {
             let skipped = rule.uses_old && old.is_none() && !rule.optional_old;
             if !skipped && !self.meter.is_spent() {
-                self.rule(rule, value, old, (unchanged, path));
+                self.rule(rule, value, old, spot);
             }
         }
     }
 
-    fn rule(&mut self, rule: &Rule, value: &Value<'_>, old: Option<&Value<'_>>, (unchanged, path): (bool, &str)) {
+    fn rule(&mut self, rule: &Rule, value: &Value<'_>, old: Option<&Value<'_>>, spot: &Spot<'_>) {
         let variables = || {
             let before = match rule.optional_old {
                 true => Value::Optional(old.cloned().map(Arc::new)),
@@ -152,32 +154,38 @@ impl Evaluation {
             };
             vec![value.clone(), before]
         };
-        let mut below = &*rule.field_path;
-        let mut ratchets = false;
-        let (reason, message) = match rule.program.evaluate(variables(), &mut self.meter) {
+        let named = rule.message.as_deref().unwrap_or(&rule.source);
+        let why = match rule.program.evaluate(variables(), &mut self.meter) {
             Ok(Value::Bool(true)) => return,
-            Ok(Value::Bool(false)) => {
-                // Ratcheting: what did not change is not refused.
-                ratchets = unchanged && !rule.uses_old;
-                (rule.reason, self.message(rule, variables()))
-            }
-            Ok(_) => (FieldReason::Invalid, format!("rule {:?} gave no bool", rule.source)),
+            Ok(Value::Bool(false)) => return self.fails(rule, variables(), spot),
+            Ok(_) => format!("rule {:?} gave no bool", rule.source),
             Err(Failure::Budget) if self.meter.is_spent() => {
-                below = "";
-                (FieldReason::Invalid, "validation failed due to running out of cost budget, no further validation rules will be run".to_owned())
+                "validation failed due to running out of cost budget, no further validation rules will be run".to_owned()
             }
-            Err(why) => {
-                below = "";
-                (FieldReason::Invalid, format!("{why} evaluating rule: {}", rule.message.as_deref().unwrap_or(&rule.source)))
+            Err(Failure::Budget) => {
+                self.meter.exhaust();
+                format!("'{}': no further validation rules will be run due to call cost exceeds limit for rule: {named}", Failure::Budget)
             }
+            Err(Failure::Failed(why)) if why.starts_with("no such overload") => {
+                format!("'{why}': call arguments did not match a supported operator, function or macro signature for rule: {named}")
+            }
+            Err(Failure::Failed(why)) => format!("{why} evaluating rule: {named}"),
         };
-        let field = match (path, below) {
-            ("", "") => "<nil>".to_owned(),
-            (path, "") => path.to_owned(),
-            (path, below) => join(path, below),
+        self.verdict.errors.push(FieldError::invalid(spot.field(""), spot.kind, why));
+    }
+
+    /// A rule does not hold.
+    fn fails(&mut self, rule: &Rule, variables: Vec<Value<'_>>, spot: &Spot<'_>) {
+        let field = spot.field(&rule.field_path);
+        let error = match (self.message(rule, variables), rule.reason, spot.value) {
+            (Err(why), ..) => FieldError::invalid(field, spot.kind, why),
+            (Ok(_), FieldReason::Duplicate, Some(value)) => FieldError::duplicate(field, value),
+            (Ok(_), FieldReason::Duplicate, None) => FieldError::unshown(FieldReason::Duplicate, field, ""),
+            (Ok(message), FieldReason::Invalid, Some(value)) => FieldError::invalid(field, value, message),
+            (Ok(message), reason, _) => FieldError::unshown(reason, field, message),
         };
-        let error = FieldError::unshown(reason, field, message);
-        if ratchets {
+        // Ratcheting: what did not change is not refused.
+        if spot.unchanged && !rule.uses_old {
             self.verdict.warnings.push(format!("{}: {}", error.field, error.message));
         } else {
             self.verdict.errors.push(error);
@@ -185,15 +193,60 @@ impl Evaluation {
     }
 
     /// What a failed rule says: its expression's text, else its message, else itself.
-    fn message(&mut self, rule: &Rule, variables: Vec<Value<'_>>) -> String {
-        let computed = rule.message_program.as_ref().and_then(|program| program.evaluate(variables, &mut self.meter).ok());
-        if let Some(Value::String(text)) = computed
-            && !text.trim().is_empty()
-            && text.len() <= MAX_MESSAGE
-            && !text.contains('\n')
-        {
-            return text.trim().to_owned();
+    ///
+    /// # Errors
+    /// The expression costs too much: nothing more is evaluated.
+    fn message(&mut self, rule: &Rule, variables: Vec<Value<'_>>) -> Result<String, String> {
+        let plain = || rule.message.as_deref().map_or_else(|| format!("failed rule: {}", rule.source), str::to_owned);
+        let Some(program) = &rule.message_program else { return Ok(plain()) };
+        match program.evaluate(variables, &mut self.meter) {
+            Ok(Value::String(text)) if fits(text.trim()) => Ok(text.trim().to_owned()),
+            Ok(_) | Err(Failure::Failed(_)) => Ok(plain()),
+            Err(Failure::Budget) if self.meter.is_spent() => {
+                Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned())
+            }
+            Err(Failure::Budget) => {
+                self.meter.exhaust();
+                let source = quote(&rule.message_source);
+                Err(format!("no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"))
+            }
         }
-        rule.message.as_deref().map_or_else(|| format!("failed rule: {}", rule.source), str::to_owned)
+    }
+}
+
+fn fits(message: &str) -> bool {
+    !message.is_empty() && message.len() <= MAX_MESSAGE && !message.contains('\n')
+}
+
+fn type_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Any | Kind::IntOrString => "",
+        Kind::Object => "object",
+        Kind::Array => "array",
+        Kind::String => "string",
+        Kind::Integer => "integer",
+        Kind::Number => "number",
+        Kind::Boolean => "boolean",
+    }
+}
+
+/// Where rules are evaluated.
+struct Spot<'a> {
+    path: &'a str,
+    /// The type that the schema gives.
+    kind: &'static str,
+    /// The value as errors show it; none of objects and arrays.
+    value: Option<&'a Json>,
+    unchanged: bool,
+}
+
+impl Spot<'_> {
+    /// The place itself, or below it.
+    fn field(&self, below: &str) -> String {
+        match (self.path, below) {
+            ("", "") => "<nil>".to_owned(),
+            (path, "") => path.to_owned(),
+            (path, below) => join(path, below),
+        }
     }
 }

@@ -16,6 +16,7 @@ mod webhook;
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Reason;
+use ferrokube_registry::offload::{aside, leave_worker};
 use ferrokube_registry::{Informer, Local, Notice, Registry};
 use ferrokube_schema::Schema;
 use ferrokube_storage::Key;
@@ -155,7 +156,8 @@ impl Follower {
             let retry = if self.dirty.is_empty() { Duration::from_secs(3600) } else { RETRY };
             tokio::select! {
                 notices = informer.next() => match notices {
-                    Some(notices) => self.observe(notices, custom.as_ref()),
+                    // A definition may be large, and its patterns and rules are read again.
+                    Some(notices) => aside(|| self.observe(notices, custom.as_ref())),
                     None => return,
                 },
                 Some(ended) = self.removals.join_next() => self.removal_ended(ended.ok()),
@@ -325,6 +327,7 @@ impl Follower {
             Ok(built) => {
                 known.broken = None;
                 known.served = Some(served);
+                self.registry.offload().expect_long(&known.plural);
                 built.put(self.registry.catalog());
             }
             Err(errors) => {
@@ -339,7 +342,13 @@ impl Follower {
     async fn settle_statuses(&mut self) {
         for name in std::mem::take(&mut self.dirty) {
             let Some(wanted) = self.wanted_status(&name) else { continue };
-            match self.client.update(wanted, "status").await {
+            let registry = self.registry.clone();
+            let client = &self.client;
+            let update = async move {
+                leave_worker().await;
+                client.update(wanted, "status").await
+            };
+            match registry.offload().run(Box::pin(update)).await {
                 Ok(_) => {}
                 // Somebody else wrote: that comes as a notice.
                 Err(failure) if matches!(failure.reason, Some(Reason::Conflict | Reason::NotFound)) => {}

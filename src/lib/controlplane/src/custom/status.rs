@@ -21,7 +21,7 @@ struct Condition<'a> {
     kind: &'static str,
     status: bool,
     reason: &'a str,
-    message: &'a str,
+    message: String,
 }
 
 fn condition<'a>(object: &'a Document, kind: &str) -> Option<&'a Value> {
@@ -44,19 +44,21 @@ impl View<'_> {
         wanted.set(&["status", "acceptedNames"], self.decided.accepted.to_value());
         let conflict = self.decided.conflict.as_ref();
         let names = match conflict {
-            Some((reason, message)) => Condition { kind: "NamesAccepted", status: false, reason, message },
-            None => Condition { kind: "NamesAccepted", status: true, reason: "NoConflicts", message: "no conflicts found" },
+            Some((reason, message)) => Condition { kind: "NamesAccepted", status: false, reason, message: message.clone() },
+            None => Condition { kind: "NamesAccepted", status: true, reason: "NoConflicts", message: "no conflicts found".to_owned() },
         };
         set(&mut wanted, &names, now);
         if !is_established(self.object) {
             let established = match conflict {
-                Some(_) => Condition { kind: "Established", status: false, reason: "NotAccepted", message: "not all names are accepted" },
-                None => Condition { kind: "Established", status: true, reason: "InitialNamesAccepted", message: "the initial names have been accepted" },
+                Some(_) => Condition { kind: "Established", status: false, reason: "NotAccepted", message: "not all names are accepted".to_owned() },
+                None => {
+                    Condition { kind: "Established", status: true, reason: "InitialNamesAccepted", message: "the initial names have been accepted".to_owned() }
+                }
             };
             set(&mut wanted, &established, now);
         }
         match self.broken {
-            Some(why) => set(&mut wanted, &Condition { kind: "NonStructuralSchema", status: true, reason: "Violations", message: why }, now),
+            Some(why) => set(&mut wanted, &Condition { kind: "NonStructuralSchema", status: true, reason: "Violations", message: why.to_owned() }, now),
             None => remove(&mut wanted, "NonStructuralSchema"),
         }
         if let Some(approval) = approval(self.object) {
@@ -73,17 +75,23 @@ fn approval(object: &Document) -> Option<Condition<'_>> {
         return None;
     }
     const KIND: &str = "KubernetesAPIApprovalPolicyConformant";
+    const MISSING: &str =
+        "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111";
+    const INVALID: &str = "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \
+                           \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111";
     Some(match object.annotation(APPROVED).unwrap_or_default() {
-        "" => Condition { kind: KIND, status: false, reason: "MissingAnnotation", message: "protected groups must have the approval annotation" },
-        given if given.starts_with("unapproved") => Condition { kind: KIND, status: false, reason: "UnapprovedAnnotation", message: "not approved" },
-        given if given.starts_with("http") => Condition { kind: KIND, status: true, reason: "ApprovedAnnotation", message: given },
-        _ => Condition { kind: KIND, status: false, reason: "InvalidAnnotation", message: "the approval annotation is no URL" },
+        "" => Condition { kind: KIND, status: false, reason: "MissingAnnotation", message: MISSING.to_owned() },
+        given if given.starts_with("unapproved") => {
+            Condition { kind: KIND, status: false, reason: "UnapprovedAnnotation", message: format!("not approved: {given:?}") }
+        }
+        given if given.starts_with("http") => Condition { kind: KIND, status: true, reason: "ApprovedAnnotation", message: format!("approved in {given}") },
+        _ => Condition { kind: KIND, status: false, reason: "InvalidAnnotation", message: INVALID.to_owned() },
     })
 }
 
 /// Sets a condition; its time changes with its status.
 pub(super) fn put(object: &mut Document, (kind, status): (&'static str, bool), (reason, message): (&str, &str), now: SystemTime) {
-    set(object, &Condition { kind, status, reason, message }, now);
+    set(object, &Condition { kind, status, reason, message: message.to_owned() }, now);
 }
 
 fn set(object: &mut Document, wanted: &Condition<'_>, now: SystemTime) {

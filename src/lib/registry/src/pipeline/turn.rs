@@ -73,7 +73,9 @@ impl Registry {
     /// Whether a computation on a head may take long.
     pub(super) fn is_long(&self, target: &Target, head: Option<&Arc<Entry>>) -> bool {
         let definition = &target.served.definition;
-        head.is_some_and(|head| head.bytes.len() > INLINE_BYTES) || (definition.custom && self.offload().is_long(&definition.plural))
+        head.is_some_and(|head| head.bytes.len() > INLINE_BYTES)
+            || definition.hooks.computes_long()
+            || (definition.custom && self.offload().is_long(&definition.plural))
     }
 
     /// Runs the rules of a resource, and remembers how long they took. Those of native kinds do not depend on anybody.

@@ -88,6 +88,10 @@ impl Hooks for CustomResourceDefinition {
         schemas::unknown_formats(object).into_iter().filter(|format| !before.contains(format)).map(|format| format!("unrecognized format {format:?}")).collect()
     }
 
+    fn computes_long(&self) -> bool {
+        true
+    }
+
     fn counts_generation(&self) -> bool {
         true
     }
@@ -120,7 +124,7 @@ impl Hooks for CustomResourceDefinition {
             "status": "True",
             "lastTransitionTime": object.meta("deletionTimestamp"),
             "reason": "InstanceDeletionPending",
-            "message": "the definition is deleted as soon as its objects are",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
         });
         let mut conditions = object.list(&["status", "conditions"]).to_vec();
         conditions.retain(|condition| text(condition, "type") != "Terminating");
@@ -192,12 +196,17 @@ fn stored_versions(object: &Document) -> Vec<FieldError> {
     for version in listed.iter().filter(|version| is_true(version, "storage")) {
         let name = text(version, "name");
         if !stored.iter().any(|stored| stored == name) {
-            errors.push(FieldError::invalid(FIELD, name, format!("must have the storage version {name}")));
+            errors.push(FieldError::invalid(FIELD, Value::from(stored.to_vec()), format!("must have the storage version {name}")));
         }
     }
     for (index, name) in stored.iter().enumerate() {
         if !listed.iter().any(|version| Some(text(version, "name")) == name.as_str()) {
-            errors.push(FieldError::invalid(format!("{FIELD}[{index}]"), name, "must appear in spec.versions"));
+            let old = name.as_str().unwrap_or_default();
+            let why = format!(
+                "missing from spec.versions; {old} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data \
+                 remains persisted in {old} and removes {old} from status.storedVersions"
+            );
+            errors.push(FieldError::invalid(format!("{FIELD}[{index}]"), name, why));
         }
     }
     errors

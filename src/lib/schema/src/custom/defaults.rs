@@ -4,7 +4,7 @@ use super::{Loader, MAX_ERRORS, MAX_LEVELS, Meta};
 use crate::schema::Schema;
 use crate::validate;
 use ferrokube_apimachinery::document::Value;
-use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::field::FieldError;
 
 impl Loader {
     /// Checks the defaults of a structural schema. Those of maps' values are not looked at, as upstream.
@@ -13,7 +13,7 @@ impl Loader {
             return;
         }
         // What is wrong with metadata and may not be there at all was told before.
-        if let Some(default) = schema.default.as_ref().filter(|_| meta != Meta::Bare) {
+        if let Some(default) = schema.default.as_ref().filter(|_| !matches!(meta, Meta::Bare(_))) {
             // The default of a root is a whole resource.
             match depth {
                 0 => self.check_default(&Schema { embedded: true, ..schema.clone() }, default, &format!("{path}.default")),
@@ -23,7 +23,7 @@ impl Loader {
         for (name, property) in &schema.properties {
             let of_meta = matches!(&**name, "metadata" | "kind" | "apiVersion");
             let below = match (depth, of_meta) {
-                (0, true) => Meta::Bare,
+                (0, true) => Meta::Bare("in metadata"),
                 (_, true) if schema.embedded => Meta::Embedded,
                 _ => meta,
             };
@@ -37,17 +37,9 @@ impl Loader {
     fn check_default(&mut self, schema: &Schema, default: &Value, path: &str) {
         let mut value = default.clone();
         if !validate::prune_value(schema, &mut value).is_empty() {
-            self.report(FieldReason::Invalid, path.to_owned(), "must not have unknown fields");
-            return;
+            self.report(FieldError::invalid(path, default, "must not have unknown fields"));
         }
-        for error in validate::validate_value(schema, &value) {
-            let field = match error.field.as_str() {
-                "" | "<nil>" => path.to_owned(),
-                below => format!("{path}.{below}"),
-            };
-            if self.structural.len() < MAX_ERRORS {
-                self.structural.push(FieldError { field, ..error });
-            }
-        }
+        let room = MAX_ERRORS.saturating_sub(self.structural.len());
+        self.structural.extend(validate::validate_value(schema, default, path).into_iter().take(room));
     }
 }

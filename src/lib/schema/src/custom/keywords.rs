@@ -4,7 +4,7 @@ use super::Loader;
 use crate::schema::Kind;
 use crate::validate::{Checks, Pattern};
 use ferrokube_apimachinery::document::{Array, Map, Number, Value};
-use ferrokube_apimachinery::field::FieldReason;
+use ferrokube_apimachinery::field::FieldError;
 
 /// Keywords that no schema of a custom resource may have.
 const FORBIDDEN: [&str; 6] = ["$ref", "id", "definitions", "dependencies", "patternProperties", "additionalItems"];
@@ -54,6 +54,14 @@ impl<'a> Keywords<'a> {
         format!("{}.{name}", self.path)
     }
 
+    /// That the type is not what another keyword needs.
+    pub(super) fn wrong_type(&self, why: &str) -> FieldError {
+        match self.text("type").unwrap_or_default() {
+            "" => FieldError::required(self.at("type"), why),
+            given => FieldError::invalid(self.at("type"), given, why),
+        }
+    }
+
     fn number(&self, name: &str) -> Option<Number> {
         match self.get(name)? {
             Value::Number(number) => Some(*number),
@@ -85,21 +93,21 @@ impl Loader {
         for name in FORBIDDEN {
             let may_be_empty = !matches!(name, "additionalItems" | "dependencies" | "$ref");
             if keywords.get(name).is_some() && !(may_be_empty && keywords.is_zero(name)) {
-                self.refuse(FieldReason::Forbidden, keywords.at(name), &format!("{name} is not supported"));
+                self.refuse(FieldError::forbidden(keywords.at(name), format!("{name} is not supported")));
                 self.unsupported |= name == "additionalItems" || !keywords.is_zero(name);
             }
         }
         self.unsupported |= !keywords.is_zero("$schema");
         if keywords.flag("uniqueItems") {
-            self.refuse(FieldReason::Forbidden, keywords.at("uniqueItems"), "uniqueItems cannot be set to true since the runtime complexity becomes quadratic");
+            self.refuse(FieldError::forbidden(keywords.at("uniqueItems"), "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"));
         }
         if matches!(keywords.get("items"), Some(Value::Array(_))) {
-            self.refuse(FieldReason::Forbidden, keywords.at("items"), "items must be a schema object and not an array");
+            self.refuse(FieldError::forbidden(keywords.at("items"), "items must be a schema object and not an array"));
             self.unsupported = true;
         }
         const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
         if keywords.get(PRESERVE) == Some(&Value::Bool(false)) {
-            self.refuse(FieldReason::Invalid, keywords.at(PRESERVE), "must be true or undefined");
+            self.refuse(FieldError::invalid(keywords.at(PRESERVE), false, "must be true or undefined"));
             self.unsupported = true;
         }
     }
@@ -125,12 +133,9 @@ impl Loader {
     }
 
     fn pattern(&mut self, keywords: &Keywords<'_>) -> Option<Pattern> {
-        match Pattern::new(keywords.text("pattern").filter(|text| !text.is_empty())?) {
-            Ok(pattern) => Some(pattern),
-            Err(why) => {
-                self.report(FieldReason::Invalid, keywords.at("pattern"), &format!("must be a valid regular expression: {why}"));
-                None
-            }
-        }
+        let text = keywords.text("pattern").filter(|text| !text.is_empty())?;
+        Pattern::new(text, &mut self.pattern_room)
+            .map_err(|why| self.report(FieldError::invalid(keywords.at("pattern"), text, format!("must be a valid regular expression, but isn't: {why}"))))
+            .ok()
     }
 }

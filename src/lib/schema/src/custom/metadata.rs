@@ -5,7 +5,7 @@ use super::{Level, Loader, Place};
 use crate::schema::{Kind, Schema};
 use crate::validate::Checks;
 use ferrokube_apimachinery::document::Value;
-use ferrokube_apimachinery::field::FieldReason;
+use ferrokube_apimachinery::field::FieldError;
 
 /// What a root may say about its metadata beside the two names.
 const ALLOWED: [&str; 3] = ["type", "properties", "default"];
@@ -20,7 +20,8 @@ impl Loader {
             [("kind", Kind::String, "must be string"), ("apiVersion", Kind::String, "must be string"), ("metadata", Kind::Object, "must be object")]
         {
             if out.properties.get(field).is_some_and(|property| property.schema.kind != wanted) {
-                self.report(FieldReason::Invalid, format!("{}.properties[{field}].type", keywords.path), why);
+                let given = keywords.fields("properties").and_then(|properties| properties.get(field)?.get("type")?.as_str());
+                self.report(FieldError::invalid(format!("{}.properties[{field}].type", keywords.path), given.unwrap_or_default(), why));
             }
         }
         if place.level != Level::Root {
@@ -33,7 +34,7 @@ impl Loader {
         let says_more = given.map.keys().any(|keyword| !ALLOWED.contains(&keyword.as_str()) && !given.is_zero(keyword));
         if !only_names || says_more {
             let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-            self.report(FieldReason::Forbidden, format!("{}.properties[metadata]", keywords.path), why);
+            self.report(FieldError::forbidden(format!("{}.properties[metadata]", keywords.path), why));
         }
         if let Some(property) = out.properties.get("metadata") {
             checks.metadata = Some(property.schema.clone());

@@ -5,22 +5,22 @@ use super::{Level, Loader, Place};
 use crate::schema::{Kind, Node, Property, Schema};
 use crate::validate::Checks;
 use ferrokube_apimachinery::document::{Map, Value};
-use ferrokube_apimachinery::field::FieldReason;
+use ferrokube_apimachinery::field::FieldError;
 
-/// What only the structural part may say.
-const STRUCTURAL_ONLY: [&str; 12] = [
-    "type",
-    "title",
-    "description",
-    "nullable",
-    "x-kubernetes-preserve-unknown-fields",
-    "x-kubernetes-embedded-resource",
-    "x-kubernetes-int-or-string",
-    "x-kubernetes-list-map-keys",
-    "x-kubernetes-list-type",
-    "x-kubernetes-map-type",
-    "x-kubernetes-validations",
-    "default",
+/// What only the structural part may say, and what it must be elsewhere.
+const STRUCTURAL_ONLY: [(&str, &str); 12] = [
+    ("type", "empty"),
+    ("title", "empty"),
+    ("description", "empty"),
+    ("nullable", "false"),
+    ("x-kubernetes-preserve-unknown-fields", "false"),
+    ("x-kubernetes-embedded-resource", "false"),
+    ("x-kubernetes-int-or-string", "false"),
+    ("x-kubernetes-list-map-keys", "empty"),
+    ("x-kubernetes-list-type", "undefined"),
+    ("x-kubernetes-map-type", "undefined"),
+    ("x-kubernetes-validations", "empty"),
+    ("default", "undefined"),
 ];
 
 /// The structural node that a composition is about: `None` where it has none, and below the root, where upstream does not ask for one.
@@ -65,7 +65,7 @@ impl Loader {
 
     fn nested(&mut self, schema: &Value, path: &str, outer: &Outer<'_>, (place, may_name_types): (Place, bool)) -> Schema {
         let Value::Object(map) = schema else {
-            self.refuse(FieldReason::TypeInvalid, path.to_owned(), "a schema must be an object");
+            self.refuse(FieldError::type_invalid(path, schema, "a schema must be an object"));
             return Schema::default();
         };
         if !self.enter(path, place.depth) {
@@ -74,12 +74,16 @@ impl Loader {
         let keywords = Keywords { map, path };
         self.forbidden(&keywords);
         self.known_type(&keywords, keywords.text("type").unwrap_or_default());
-        let misplaced = STRUCTURAL_ONLY.into_iter().filter(|name| !(may_name_types && *name == "type"));
-        for name in misplaced.filter(|name| if *name == "default" { keywords.get(name).is_some() } else { !keywords.is_zero(name) }) {
-            self.report(FieldReason::Forbidden, keywords.at(name), "must be empty to be structural");
+        self.of_meta(&keywords, &place);
+        let misplaced = STRUCTURAL_ONLY.into_iter().filter(|(name, _)| !(may_name_types && *name == "type"));
+        for (name, wanted) in misplaced {
+            let is_there = if wanted == "undefined" { keywords.get(name).is_some() } else { !keywords.is_zero(name) };
+            if is_there {
+                self.report(FieldError::forbidden(keywords.at(name), format!("must be {wanted} to be structural")));
+            }
         }
         if keywords.get("additionalProperties").is_some() {
-            self.report(FieldReason::Forbidden, keywords.at("additionalProperties"), "must be undefined to be structural");
+            self.report(FieldError::forbidden(keywords.at("additionalProperties"), "must be undefined to be structural"));
         }
         let mut out = Schema {
             kind: if may_name_types { keywords.text("type").and_then(kind_of).unwrap_or_default() } else { Kind::Any },
@@ -108,10 +112,10 @@ impl Loader {
             let outer_path = format!("{}.properties[{name}]", outer.path);
             let known = outer.shape.and_then(|shape| shape.properties.get(&**name)).map(|property| &*property.schema);
             if known.is_none() && outer.shape.is_some() {
-                self.report(FieldReason::Required, outer_path.clone(), &format!("because it is defined in {path}"));
+                self.report(FieldError::required(outer_path.clone(), format!("because it is defined in {path}")));
             }
             if name == "metadata" {
-                self.report(FieldReason::Forbidden, path.clone(), "must not be specified in a nested context");
+                self.report(FieldError::forbidden(path.clone(), "must not be specified in a nested context"));
             }
             let node = self.nested(child, &path, &Outer { shape: known, path: &outer_path }, below);
             out.properties.insert(name.as_str().into(), Property::new(node, false));
@@ -120,7 +124,7 @@ impl Loader {
             let (path, outer_path) = (keywords.at("items"), format!("{}.items", outer.path));
             let known = outer.shape.and_then(|shape| shape.items.as_deref());
             if known.is_none() && outer.shape.is_some() {
-                self.report(FieldReason::Required, outer_path.clone(), &format!("because it is defined in {path}"));
+                self.report(FieldError::required(outer_path.clone(), format!("because it is defined in {path}")));
             }
             out.items = Some(self.nested(items, &path, &Outer { shape: known, path: &outer_path }, below).into());
         }

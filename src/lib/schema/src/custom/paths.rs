@@ -2,16 +2,8 @@
 
 use crate::schema::Schema;
 
-/// A step of a path.
-enum Token<'a> {
-    Dot,
-    Open,
-    Close,
-    Text(&'a str),
-}
-
 /// The tokens of a path; what is in single quotes is one of them.
-fn tokens(path: &str) -> Vec<Token<'_>> {
+fn tokens(path: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = path;
     while let Some(first) = rest.chars().next() {
@@ -24,68 +16,75 @@ fn tokens(path: &str) -> Vec<Token<'_>> {
             _ => rest.find(['.', '[', ']']).unwrap_or(rest.len()),
         };
         let (token, after) = rest.split_at(length);
-        out.push(match token {
-            "." => Token::Dot,
-            "[" => Token::Open,
-            "]" => Token::Close,
-            text => Token::Text(text),
-        });
+        out.push(token);
         rest = after;
     }
     out
 }
 
 /// What is between single quotes.
-fn unquoted(text: &str) -> Option<String> {
-    let inner = text.strip_prefix('\'')?.strip_suffix('\'').filter(|_| text.len() >= 2)?;
+fn unquoted(text: &str) -> Result<String, String> {
+    let inner = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).ok_or_else(|| format!("expected single quoted string but got {text}"))?;
     let mut out = String::with_capacity(inner.len());
     let mut letters = inner.chars();
     while let Some(letter) = letters.next() {
-        out.push(match letter {
-            '\\' => match letters.next()? {
-                'a' => '\u{7}',
-                'b' => '\u{8}',
-                'f' => '\u{c}',
-                'n' => '\n',
-                'r' => '\r',
-                't' => '\t',
-                'v' => '\u{b}',
-                same @ ('\'' | '\\') => same,
-                _ => return None,
-            },
-            plain => plain,
+        let escaped = if letter == '\\' { letters.next() } else { None };
+        out.push(match escaped {
+            None => letter,
+            Some('a') => '\u{7}',
+            Some('b') => '\u{8}',
+            Some('f') => '\u{c}',
+            Some('n') => '\n',
+            Some('r') => '\r',
+            Some('t') => '\t',
+            Some('v') => '\u{b}',
+            Some(same @ ('\'' | '\\')) => same,
+            Some(other) => return Err(format!("invalid string literal: invalid escape char \\{other}")),
         });
     }
-    Some(out)
+    Ok(out)
 }
 
-/// Where a path leads in a schema, and the path as errors write it (`a.b[key]`); `None`: to no declared field, or it is no path. `brackets`: whether
-/// `['name']` may stand for `.name`.
-pub fn field_path<'a>(schema: &'a Schema, path: &str, brackets: bool) -> Option<(String, &'a Schema)> {
+/// Where a path leads in a schema, and the path as errors write it (`a.b[key]`). `brackets`: whether `['name']` may stand for `.name`.
+///
+/// # Errors
+/// It leads to no declared field, or is no path.
+pub fn field_path<'a>(schema: &'a Schema, path: &str, brackets: bool) -> Result<(String, &'a Schema), String> {
+    const NOWHERE: &str = "does not refer to a valid field";
+    const END: &str = "unexpected end of JSON path";
     let mut node = schema;
     let mut out = String::new();
     let mut tokens = tokens(path).into_iter();
     while let Some(token) = tokens.next() {
-        let name = match (token, tokens.next()?) {
-            (Token::Dot, Token::Text(text)) => text.to_owned(),
-            (Token::Open, Token::Text(text)) if brackets => {
-                let name = unquoted(text)?;
-                matches!(tokens.next()?, Token::Close).then_some(name)?
+        let is_bracket = token == "[";
+        let name = match token {
+            "." => tokens.next().ok_or(END)?.to_owned(),
+            "[" if !brackets => return Err("array notation is not allowed".to_owned()),
+            "[" => {
+                let given = tokens.next().ok_or(END)?;
+                unquoted(given)?
             }
-            _ => return None,
+            other => return Err(format!("expected [ or . but got: {other}")),
         };
-        if node.properties.is_empty() {
-            node = node.additional.as_deref()?;
-            out.push_str(&format!("[{name}]"));
-        } else {
-            node = &node.properties.get(&*name)?.schema;
-            if !out.is_empty() {
-                out.push('.');
+        let declared = !node.properties.is_empty();
+        node = match (node.properties.get(&*name), node.additional.as_deref()) {
+            (Some(property), _) if declared => &property.schema,
+            (_, Some(values)) if !declared => values,
+            _ => return Err(NOWHERE.to_owned()),
+        };
+        match declared {
+            true if out.is_empty() => out.push_str(&name),
+            true => out.push_str(&format!(".{name}")),
+            false => out.push_str(&format!("[{name}]")),
+        }
+        if is_bracket {
+            match tokens.next().ok_or(END)? {
+                "]" => {}
+                other => return Err(format!("expected ] but got {other}")),
             }
-            out.push_str(&name);
         }
     }
-    Some((out, node))
+    Ok((out, node))
 }
 
 #[cfg(test)]
@@ -98,7 +97,7 @@ mod tests {
     fn paths_lead_to_declared_fields() {
         let schema = json!({"type": "object", "properties": {"a": {"type": "object", "properties": {"b.c": {"type": "string"}, "m": {"type": "object", "additionalProperties": {"type": "string"}}}}}});
         let schema = from_json_schema(&schema, &Loading { path: "", ..Loading::default() }).expect("structural");
-        let found = |path: &str, brackets| field_path(&schema, path, brackets).map(|(path, _)| path);
+        let found = |path: &str, brackets| field_path(&schema, path, brackets).ok().map(|(path, _)| path);
         assert_eq!(found(".a", false).as_deref(), Some("a"));
         assert_eq!(found(".a['b.c']", true).as_deref(), Some("a.b.c"));
         assert_eq!(found(".a['b.c']", false), None);

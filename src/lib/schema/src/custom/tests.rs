@@ -4,6 +4,7 @@ use super::*;
 use crate::testing::{document, schema};
 use crate::validate::{check_embedded, default, prune, validate, validate_status, validate_update};
 use ferrokube_apimachinery::document::json;
+use ferrokube_apimachinery::field::FieldReason;
 use proptest::prelude::*;
 
 fn load(given: &Value) -> Result<Schema, Vec<FieldError>> {
@@ -384,4 +385,75 @@ fn fault_42_definitions_that_grind_are_refused_in_time() {
 
 fn property_of(a: Value) -> Value {
     json!({"type": "object", "properties": {"a": a}})
+}
+
+/// Sentences as a real server wrote them.
+#[test]
+fn messages_are_those_of_upstream() {
+    let says = |given: Value| -> Vec<String> {
+        load(&json!({"type": "object", "properties": {"a": given}}))
+            .unwrap_err()
+            .into_iter()
+            .map(|error| format!("{}: {}", error.field, error.message))
+            .collect()
+    };
+    let cases = [
+        (
+            json!({"type": "x"}),
+            "P.properties[a].type: Unsupported value: \"x\": supported values: \"array\", \"boolean\", \"integer\", \"number\", \"object\", \"string\"",
+        ),
+        (
+            json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "x"}),
+            "P.properties[a].x-kubernetes-list-type: Unsupported value: \"x\": supported values: \"atomic\", \"set\", \"map\"",
+        ),
+        (
+            json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b"]}),
+            "P.properties[a].items.type: Invalid value: \"string\": must be object if parent array's x-kubernetes-list-type is map",
+        ),
+        (
+            json!({"type": "string", "pattern": "("}),
+            "P.properties[a].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `(`",
+        ),
+        (
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": false}),
+            "P.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined",
+        ),
+        (json!({"type": "integer", "default": "x"}), "P.properties[a].default: Invalid value: \"string\":  in body must be of type integer: \"string\""),
+    ];
+    for (given, wanted) in cases {
+        assert_eq!(says(given), [wanted]);
+    }
+}
+
+#[test]
+fn bounds_of_numbers_are_those_of_upstream() {
+    let says = |given: Value, value: Value| -> Vec<String> {
+        let object = document(json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"a": value}}));
+        validate(&of_spec(json!({"type": "object", "properties": {"a": given}})), &object)
+            .into_iter()
+            .map(|error| format!("{}: {}", error.field, error.message))
+            .collect()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(
+        says(json!({"type": "number", "multipleOf": 0.5}), json!(1)),
+        ["spec.a: Invalid value: 0: factor MultipleOf declared for spec.a must be positive: 0"]
+    );
+    assert_eq!(says(json!({"type": "number", "multipleOf": 0.5}), json!(1.5)), none);
+    assert_eq!(
+        says(json!({"type": "integer", "minimum": 1.5}), json!(2)),
+        ["<nil>: Invalid value: \"\": Minimum boundary value must be of type integer (default format) in spec.a"]
+    );
+    assert_eq!(
+        says(json!({"type": "integer", "format": "int32"}), json!(2_147_483_648_i64)),
+        ["<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.a"]
+    );
+    assert_eq!(
+        says(json!({"type": "number", "format": "float"}), json!(1e300)),
+        ["<nil>: Invalid value: \"\": Checked value must be of type number with format float in spec.a"]
+    );
+    assert_eq!(
+        says(json!({"type": "number", "maximum": 1e6}), json!(1e7)),
+        ["spec.a: Invalid value: 1e+07: spec.a in body should be less than or equal to 1e+06"]
+    );
 }

@@ -1,7 +1,7 @@
 //! The value validations of a node, as data.
 
 use super::composition;
-use crate::pattern::compile;
+use crate::pattern::{compile, compile_within};
 use crate::schema::Node;
 use ferrokube_apimachinery::document::{Map, Number, Value, json};
 use regex::Regex;
@@ -60,12 +60,12 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// From its text.
+    /// From its text, within a budget of bytes for what it compiles to.
     ///
     /// # Errors
     /// The text is no regular expression, or one that is too large.
-    pub fn new(text: &str) -> Result<Self, String> {
-        compile(text).map_err(|error| error.to_string())?;
+    pub fn new(text: &str, room: &mut usize) -> Result<Self, String> {
+        compile_within(text, room)?;
         Ok(Self { text: text.into(), regex: OnceLock::new() })
     }
 

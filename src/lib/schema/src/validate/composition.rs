@@ -7,48 +7,77 @@ use crate::openapi;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::{FieldError, quote};
 
-/// Checks a value against the compositions of its node. A failed one is reported without a place, beside what the best alternative has to say.
-pub(super) fn check(sink: &mut Sink, checks: &Checks, value: &Value, path: &Path<'_>) {
+/// An alternative that was held against a value: what is wrong, and how much holds.
+type Judged = (Vec<FieldError>, usize);
+
+/// Checks a value, and what it was, against the compositions of its node. A failed one is reported without a place, next to what the closest alternative has
+/// to say: the one of which the most holds, as upstream counts it.
+pub(super) fn check(sink: &mut Sink<'_>, checks: &Checks, (value, old): (&Value, Option<&Value>), path: &Path<'_>) {
     let place = || quote(&path.to_string());
     if !checks.any_of.is_empty() {
-        let mut closest = Vec::new();
-        if !checks.any_of.iter().any(|node| is_valid(sink.errors_of(node, value, path), &mut closest)) {
-            sink.nowhere(format_args!("{} must validate at least one schema (anyOf)", place()));
-            sink.extend(closest);
+        let mut closest = None;
+        for node in &checks.any_of {
+            let judged = sink.errors_of(node, value, old, path);
+            let holds = judged.0.is_empty();
+            if holds {
+                closest = Some(judged);
+                break;
+            }
+            keep_closer(&mut closest, judged);
         }
+        if closest.as_ref().is_some_and(|(errors, _)| !errors.is_empty()) {
+            sink.nowhere(format_args!("{} must validate at least one schema (anyOf)", place()));
+        }
+        merge(sink, closest);
     }
     if !checks.one_of.is_empty() {
-        let mut closest = Vec::new();
-        match checks.one_of.iter().filter(|node| is_valid(sink.errors_of(node, value, path), &mut closest)).count() {
-            1 => {}
-            0 => {
-                sink.nowhere(format_args!("{} must validate one and only one schema (oneOf). Found none valid", place()));
-                sink.extend(closest);
+        let (mut closest, mut first, mut valid) = (None, None, 0_usize);
+        for node in &checks.one_of {
+            let judged = sink.errors_of(node, value, old, path);
+            match judged.0.is_empty() {
+                true => {
+                    valid += 1;
+                    closest = None;
+                    first.get_or_insert(judged);
+                }
+                false if valid == 0 => keep_closer(&mut closest, judged),
+                false => {}
             }
+        }
+        match valid {
+            1 => merge(sink, first),
+            0 => sink.nowhere(format_args!("{} must validate one and only one schema (oneOf). Found none valid", place())),
             valid => sink.nowhere(format_args!("{} must validate one and only one schema (oneOf). Found {valid} valid alternatives", place())),
         }
+        merge(sink, closest);
     }
-    let mut all_hold = true;
-    for node in &checks.all_of {
-        let errors = sink.errors_of(node, value, path);
-        all_hold &= errors.is_empty();
-        sink.extend(errors);
+    if !checks.all_of.is_empty() {
+        let mut valid = 0;
+        for node in &checks.all_of {
+            let judged = sink.errors_of(node, value, old, path);
+            valid += usize::from(judged.0.is_empty());
+            merge(sink, Some(judged));
+        }
+        if valid != checks.all_of.len() {
+            sink.nowhere(format_args!("{} must validate all the schemas (allOf){}", place(), if valid == 0 { ". None validated" } else { "" }));
+        }
     }
-    if !all_hold {
-        sink.nowhere(format_args!("{} must validate all the schemas (allOf)", place()));
-    }
-    if checks.not.as_ref().is_some_and(|node| sink.errors_of(node, value, path).is_empty()) {
+    if checks.not.as_ref().is_some_and(|node| sink.errors_of(node, value, old, path).0.is_empty()) {
         sink.nowhere(format_args!("{} must not validate the schema (not)", place()));
     }
 }
 
-/// Whether an alternative holds. `closest` keeps the failure with the fewest errors; of several the first.
-fn is_valid(errors: Vec<FieldError>, closest: &mut Vec<FieldError>) -> bool {
-    let valid = errors.is_empty();
-    if !valid && (closest.is_empty() || errors.len() < closest.len()) {
-        *closest = errors;
+/// Of several that are as close the first.
+fn keep_closer(closest: &mut Option<Judged>, judged: Judged) {
+    if closest.as_ref().is_none_or(|(_, matched)| judged.1 > *matched) {
+        *closest = Some(judged);
     }
-    valid
+}
+
+fn merge(sink: &mut Sink<'_>, judged: Option<Judged>) {
+    let (errors, matched) = judged.unwrap_or_default();
+    sink.matched += matched;
+    sink.extend(errors);
 }
 
 /// Writes the keywords.

@@ -6,7 +6,7 @@ use ferrokube_apimachinery::document::{Map, Text, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 
-pub(super) fn check(sink: &mut Sink, map: &Map, path: &Path<'_>) {
+pub(super) fn check(sink: &mut Sink<'_>, map: &Map, path: &Path<'_>) {
     for field in ["apiVersion", "kind"] {
         let place = path.field(field).bracketed();
         let mut invalid = |why: &str| sink.push(FieldError::invalid(place.clone(), map.get(field), why));
@@ -27,7 +27,7 @@ pub(super) fn check(sink: &mut Sink, map: &Map, path: &Path<'_>) {
 }
 
 /// Names are only looked at as parts of URLs, as upstream does.
-fn metadata_of(sink: &mut Sink, metadata: &Map, path: &Path<'_>) {
+fn metadata_of(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
     let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
     let in_url = |given: &str| !matches!(given, "." | "..") && !given.contains(['/', '%']);
     let entries = |field: &str| metadata.get(field).and_then(Value::as_object).into_iter().flatten();

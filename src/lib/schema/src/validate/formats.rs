@@ -1,5 +1,7 @@
 //! Formats of strings.
 
+use crate::schema::{Kind, Schema};
+
 /// Standard base64 with padding; line ends are skipped, as upstream's decoder does.
 pub(super) fn is_base64(text: &str) -> bool {
     let (mut digits, mut padding) = (0_usize, 0_usize);
@@ -95,7 +97,7 @@ fn is_clock(text: &str) -> bool {
 }
 
 /// Formats of strings that custom resources may ask for, without their dashes.
-const KNOWN: [&str; 25] = [
+const KNOWN: [&str; 24] = [
     "bsonobjectid",
     "uri",
     "email",
@@ -120,8 +122,19 @@ const KNOWN: [&str; 25] = [
     "date",
     "duration",
     "datetime",
-    "quantity",
 ];
+
+/// The format of a node, if it says anything for its type.
+pub(super) fn of(schema: &Schema) -> Option<&str> {
+    let format = schema.format.as_deref()?;
+    let says = match schema.kind {
+        Kind::String | Kind::Any | Kind::IntOrString => is_known(format),
+        Kind::Integer => matches!(format, "int32" | "int64"),
+        Kind::Number => matches!(format, "float" | "double"),
+        Kind::Object | Kind::Array | Kind::Boolean => false,
+    };
+    says.then_some(format)
+}
 
 /// Whether a format of strings says anything; others are not checked.
 pub fn is_known(format: &str) -> bool {

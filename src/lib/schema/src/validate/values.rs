@@ -3,10 +3,11 @@
 use super::composition;
 use super::embedded;
 use super::formats;
+use super::numbers;
 use super::path::Path;
 use crate::apply::element;
 use crate::schema::{Kind, ListType, MAX_WALK, Schema};
-use ferrokube_apimachinery::document::{Document, Map, Number, Value};
+use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Shown, quote};
 use ferrokube_apimachinery::work;
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use std::fmt::Display;
 /// At most so many nodes of a schema are held against the values of one object: compositions hold many against each. About 300 ms, and five times what the
 /// largest object takes without them.
 const MAX_STEPS: usize = 2_000_000;
-/// Errors that upstream reports without a place.
+/// Where upstream says that errors of the whole object are.
 const NOWHERE: &str = "<nil>";
 
 /// Value validations, for custom resources: types, required, enums, bounds, formats.
@@ -25,7 +26,7 @@ pub fn validate(schema: &Schema, object: &Document) -> Vec<FieldError> {
 
 /// The same for an update: values that did not change are not refused (ratcheting), so that a schema may become stricter over stored objects.
 pub fn validate_update(schema: &Schema, old: Option<&Document>, object: &Document) -> Vec<FieldError> {
-    let mut sink = Sink::default();
+    let mut sink = Sink::below("");
     sink.object(schema, object.fields(), old.map(Document::fields), &Path::ROOT);
     if let Some(node) = schema.checks.as_ref().and_then(|checks| checks.metadata.as_deref())
         && let Some(metadata) = object.get(&["metadata"])
@@ -38,40 +39,70 @@ pub fn validate_update(schema: &Schema, old: Option<&Document>, object: &Documen
 
 /// The same for a write through the `status` subresource: nothing but the status is looked at.
 pub fn validate_status(schema: &Schema, old: &Document, object: &Document) -> Vec<FieldError> {
-    let mut sink = Sink::default();
-    if let (Some(node), Some(status)) = (schema.child("status"), object.get(&["status"])) {
-        sink.value(node, status, old.get(&["status"]), &Path::ROOT.field("status"));
-    }
     // Embedded objects were checked when they were written otherwise.
+    let mut sink = Sink { embedded: false, ..Sink::below("status") };
+    if let (Some(node), Some(status)) = (schema.child("status"), object.get(&["status"])) {
+        sink.value(node, status, old.get(&["status"]), &Path::ROOT);
+    }
     sink.finish(schema, Some(old))
 }
 
-/// Validates a value that is part of no object, such as a default.
-pub(crate) fn validate_value(schema: &Schema, value: &Value) -> Vec<FieldError> {
-    let mut sink = Sink::default();
+/// Validates a value that is part of no object, such as a default at that place.
+pub(crate) fn validate_value(schema: &Schema, value: &Value, place: &str) -> Vec<FieldError> {
+    let mut sink = Sink::below(place);
     sink.value(schema, value, None, &Path::ROOT);
     sink.judged()
 }
 
 /// Collects errors, at most [`MAX_ERRORS`], and counts steps.
-pub(super) struct Sink {
+pub(super) struct Sink<'a> {
     pub(super) errors: Vec<FieldError>,
+    /// How much holds, in upstream's units: which of several alternatives is the closest.
+    pub(super) matched: usize,
     /// Members that sets and keyed lists have twice.
     repeated: Vec<FieldError>,
     left: usize,
+    /// The field that the root of paths is at. Sentences name places below it.
+    prefix: &'a str,
+    /// Whether embedded resources are looked into.
+    embedded: bool,
 }
 
-impl Default for Sink {
-    fn default() -> Self {
-        Self { errors: Vec::new(), repeated: Vec::new(), left: MAX_STEPS }
+impl<'a> Sink<'a> {
+    fn below(prefix: &'a str) -> Self {
+        Self { errors: Vec::new(), matched: 0, repeated: Vec::new(), left: MAX_STEPS, prefix, embedded: true }
     }
-}
 
-impl Sink {
+    fn joined(&self, below: String) -> String {
+        match (self.prefix, &*below) {
+            ("", "") => NOWHERE.to_owned(),
+            ("", _) => below,
+            (prefix, "") => prefix.to_owned(),
+            (prefix, _) => format!("{prefix}.{below}"),
+        }
+    }
+
+    /// The field of a place.
+    fn field(&self, path: &Path<'_>) -> String {
+        self.joined(path.to_string())
+    }
+
+    /// The same with keys of maps in brackets, as some errors have them.
+    pub(super) fn bracketed(&self, path: &Path<'_>) -> String {
+        self.joined(path.bracketed())
+    }
+
     /// A value that is refused, as kube-apiserver says it: where it is stands in the detail once more.
-    fn invalid(&mut self, path: &Path<'_>, value: impl Shown, why: impl Display) {
+    pub(super) fn invalid(&mut self, path: &Path<'_>, value: impl Shown, why: impl Display) {
         if self.errors.len() < MAX_ERRORS {
-            self.errors.push(FieldError::invalid(path.to_string(), value, format!("{path} in body {why}")));
+            self.errors.push(FieldError::invalid(self.field(path), value, format!("{path} in body {why}")));
+        }
+    }
+
+    /// The same for a sentence that is complete.
+    pub(super) fn invalid_as(&mut self, path: &Path<'_>, value: impl Shown, why: &str) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(FieldError::invalid(self.field(path), value, why));
         }
     }
 
@@ -79,12 +110,17 @@ impl Sink {
     fn misfit(&mut self, path: &Path<'_>, shown: &str, wanted: &str) {
         if self.errors.len() < MAX_ERRORS {
             let detail = format!("{path} in body must be of type {wanted}: {}", quote(shown));
-            self.errors.push(FieldError::type_invalid(path.to_string(), shown, detail));
+            self.errors.push(FieldError::type_invalid(self.field(path), shown, detail));
         }
     }
 
+    /// What is known already is not said again.
     pub(super) fn extend(&mut self, errors: Vec<FieldError>) {
-        errors.into_iter().for_each(|error| self.push(error));
+        for error in errors {
+            if !self.errors.contains(&error) {
+                self.push(error);
+            }
+        }
     }
 
     pub(super) fn push(&mut self, error: FieldError) {
@@ -100,12 +136,12 @@ impl Sink {
         self.left > 0 && self.errors.len() < MAX_ERRORS
     }
 
-    /// The errors of a value against another node, by the same count of steps.
-    pub(super) fn errors_of(&mut self, node: &Schema, value: &Value, path: &Path<'_>) -> Vec<FieldError> {
-        let mut inner = Self { left: self.left, ..Self::default() };
-        inner.value(node, value, None, path);
+    /// The errors of a value against another node, by the same count of steps, and how much of it holds.
+    pub(super) fn errors_of(&mut self, node: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) -> (Vec<FieldError>, usize) {
+        let mut inner = Sink { left: self.left, embedded: self.embedded, ..Sink::below(self.prefix) };
+        inner.node(node, value, old, path);
         self.left = inner.left;
-        inner.errors
+        (inner.errors, inner.matched)
     }
 
     /// The errors, or that they cannot be known.
@@ -119,7 +155,7 @@ impl Sink {
     /// All errors. Repeated members pass in an object that had some before.
     fn finish(mut self, schema: &Schema, old: Option<&Document>) -> Vec<FieldError> {
         let had_some = |old: &Document| {
-            let mut before = Self::default();
+            let mut before = Sink::below("");
             before.object(schema, old.fields(), None, &Path::ROOT);
             !before.repeated.is_empty()
         };
@@ -129,9 +165,10 @@ impl Sink {
         self.judged()
     }
 
-    pub(super) fn nowhere(&mut self, why: impl std::fmt::Display) {
+    /// An error that upstream reports without a place.
+    pub(super) fn nowhere(&mut self, why: impl Display) {
         if self.errors.len() < MAX_ERRORS {
-            self.errors.push(FieldError::invalid(NOWHERE, "", why.to_string()));
+            self.errors.push(FieldError::invalid(self.joined(String::new()), "", why.to_string()));
         }
     }
 
@@ -142,49 +179,76 @@ impl Sink {
         };
         if old.is_none_or(|old| old.fields() != object.fields()) {
             let value = Value::Object(object.fields().clone());
-            composition::check(self, checks, &value, &Path::ROOT);
+            let old = old.map(|old| Value::Object(old.fields().clone()));
+            composition::check(self, checks, (&value, old.as_ref()), &Path::ROOT);
         }
     }
 
     /// A value, unless it is what it was.
     pub(super) fn value(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) {
-        if schema.native || path.depth() > MAX_WALK || !self.step() || old == Some(value) {
+        if old == Some(value) {
             return;
         }
         if matches!(schema.list_type, ListType::Map(_)) && old.is_some_and(|old| is_unchanged(schema, old, value)) {
             return;
         }
-        if value.is_null() {
-            if !schema.nullable && schema.kind != Kind::Any {
-                self.wrong_type(schema.kind, value, path);
-            }
+        self.node(schema, value, old, path);
+    }
+
+    /// A value against a node, also one that did not change.
+    fn node(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) {
+        if schema.native || path.depth() > MAX_WALK || !self.step() {
             return;
         }
-        if !fits(schema.kind, value) {
-            self.wrong_type(schema.kind, value, path);
-        }
+        self.kind(schema, value, path);
         if !schema.allows(value) {
             let allowed = schema.enumeration.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-            self.push(FieldError::not_supported(path.to_string(), value, allowed));
+            self.push(FieldError::not_supported(self.field(path), value, allowed));
         }
         match value {
+            Value::Null => return,
             Value::Object(map) => self.object(schema, map, old.and_then(Value::as_object), path),
             Value::Array(items) => self.array(schema, items, old, path),
             Value::String(text) => self.string(schema, text, path),
-            Value::Number(number) => self.number(schema, number, path),
-            Value::Bool(_) | Value::Null => {}
+            Value::Number(number) => numbers::check(self, schema, *number, path),
+            Value::Bool(_) => {}
         }
+        self.matched += 5;
         if let Some(checks) = schema.checks.as_deref() {
-            composition::check(self, checks, value, path);
+            composition::check(self, checks, (value, old), path);
         }
     }
 
-    fn wrong_type(&mut self, kind: Kind, value: &Value, path: &Path<'_>) {
-        self.misfit(path, given_type(value), type_name(kind));
+    /// The type, or what its format says about it.
+    fn kind(&mut self, schema: &Schema, value: &Value, path: &Path<'_>) {
+        let fits = fits(schema.kind, value);
+        let format = if schema.format.is_none() { None } else { formats::of(schema) };
+        let is_typed = schema.kind != Kind::Any || format.is_some();
+        if value.is_null() {
+            let holds = schema.kind == Kind::Any || schema.nullable;
+            self.matched += usize::from(holds);
+            if !holds {
+                self.misfit(path, "null", type_name(schema.kind));
+            }
+            return;
+        }
+        self.matched += usize::from(is_typed);
+        match (format, value) {
+            _ if !is_typed => return,
+            // Such a format stands for the type.
+            (Some(_), Value::String(_) | Value::Array(_)) if matches!(schema.kind, Kind::String | Kind::Any) => {}
+            (Some(format), Value::Bool(_) | Value::Number(_) | Value::Object(_)) if schema.kind == Kind::Any || !fits => {
+                return self.misfit(path, format_of(value), format);
+            }
+            _ if !fits => return self.misfit(path, given_type(value), type_name(schema.kind)),
+            _ => {}
+        }
+        self.matched += 1;
     }
 
     fn object(&mut self, schema: &Schema, map: &Map, old: Option<&Map>, path: &Path<'_>) {
-        if schema.embedded {
+        self.matched += 1;
+        if schema.embedded && self.embedded {
             embedded::check(self, map, path);
         }
         if let Some(checks) = schema.checks.as_deref() {
@@ -193,12 +257,12 @@ impl Sink {
             // Each that is not missing is in the map, and of those that are only some are reported.
             work::count(checks.required.len().min(MAX_ERRORS + map.len()));
             let missing = checks.required.iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS);
-            missing.for_each(|name| self.push(FieldError::required(path.field(name).to_string(), "")));
+            missing.for_each(|name| self.push(FieldError::required(self.field(&path.field(name)), "")));
         }
         work::count(schema.required().len().min(MAX_ERRORS + map.len()));
         for name in schema.required().iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS) {
             if !schema.properties[name].schema.native {
-                self.push(FieldError::required(path.field(name).to_string(), ""));
+                self.push(FieldError::required(self.field(&path.field(name)), ""));
             }
         }
         for (name, child) in map {
@@ -206,7 +270,7 @@ impl Sink {
             match (schema.properties.get(&**name), schema.additional.as_deref()) {
                 (Some(property), _) => self.value(&property.schema, child, old, &path.field(name)),
                 (None, Some(_)) if schema.checks.as_deref().is_some_and(|checks| checks.closed) => {
-                    self.invalid(path, name.as_str(), "is a forbidden property");
+                    self.invalid_as(path, name.as_str(), &format!("{path}.{name} in body is a forbidden property"));
                 }
                 (None, Some(values)) => self.value(values, child, old, &path.key(name)),
                 (None, None) => {}
@@ -215,6 +279,7 @@ impl Sink {
     }
 
     fn array(&mut self, schema: &Schema, items: &[Value], old: Option<&Value>, path: &Path<'_>) {
+        self.matched += 2;
         if let Some(checks) = schema.checks.as_deref() {
             self.at_least(checks.min_items, items.len(), "items", path);
             self.at_most(checks.max_items, items.len(), path);
@@ -245,7 +310,7 @@ impl Sink {
         let malformed = items.iter().position(|item| keys.is_some() && !item.is_object() && !item.is_null());
         if let Some(index) = malformed {
             let why = "must be an object for an array of list-type map";
-            self.repeated.push(FieldError::invalid(path.index(index).bracketed(), &items[index], why));
+            self.repeated.push(FieldError::invalid(self.bracketed(&path.index(index)), &items[index], why));
             return;
         }
         let mut seen: HashMap<String, usize> = HashMap::with_capacity(items.len());
@@ -257,7 +322,7 @@ impl Sink {
             let times = seen.entry(member).or_default();
             *times += 1;
             if *times == 2 && self.repeated.len() < MAX_ERRORS {
-                let place = path.index(index).bracketed();
+                let place = self.bracketed(&path.index(index));
                 self.repeated.push(match keys {
                     None => FieldError::duplicate(place, item),
                     Some(keys) => {
@@ -277,16 +342,19 @@ impl Sink {
 
     fn at_most(&mut self, bound: Option<u64>, count: usize, path: &Path<'_>) {
         if let Some(bound) = bound.filter(|bound| (count as u64) > *bound) {
-            self.push(FieldError::too_many(path.to_string(), count, usize::try_from(bound).unwrap_or(usize::MAX)));
+            self.push(FieldError::too_many(self.field(path), count, usize::try_from(bound).unwrap_or(usize::MAX)));
         }
     }
 
     fn string(&mut self, schema: &Schema, text: &str, path: &Path<'_>) {
+        self.matched += 1;
         if let Some(format) = schema.format.as_deref()
-            && schema.kind == Kind::String
-            && !formats::fits(format, text)
+            && matches!(schema.kind, Kind::String | Kind::IntOrString | Kind::Any)
         {
-            self.misfit(path, text, format);
+            self.matched += 1;
+            if !formats::fits(format, text) {
+                self.misfit(path, text, format);
+            }
         }
         let Some(checks) = schema.checks.as_deref() else {
             return;
@@ -295,35 +363,11 @@ impl Sink {
         // Only the first of these is told, as upstream does.
         if let Some(bound) = checks.max_length.filter(|bound| length() > *bound) {
             // Counted in characters, and called bytes.
-            self.push(FieldError::too_long(path.to_string(), usize::try_from(bound).unwrap_or(usize::MAX)));
+            self.push(FieldError::too_long(self.field(path), usize::try_from(bound).unwrap_or(usize::MAX)));
         } else if let Some(bound) = checks.min_length.filter(|bound| length() < *bound) {
             self.invalid(path, text, format_args!("should be at least {bound} chars long"));
         } else if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
             self.invalid(path, text, format_args!("should match '{}'", pattern.as_str()));
-        }
-    }
-
-    fn number(&mut self, schema: &Schema, number: &Number, path: &Path<'_>) {
-        let Some(value) = number.as_f64() else { return };
-        if schema.kind == Kind::Integer && !in_range(schema.format.as_deref().unwrap_or_default(), number, value) {
-            // Reported beside a wrong type, and without a place, as upstream does.
-            self.nowhere("the value is no integer of the format");
-        }
-        let Some(checks) = schema.checks.as_deref() else { return };
-        let bound = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);
-        let (low, high, step) = (bound(&checks.minimum), bound(&checks.maximum), bound(&checks.multiple_of));
-        if let Some(low) = low.filter(|low| value < *low || (checks.exclusive_minimum && value <= *low)) {
-            self.invalid(
-                path,
-                Value::from(*number),
-                format_args!("should be greater than{} {low}", if checks.exclusive_minimum { "" } else { " or equal to" }),
-            );
-        }
-        if let Some(high) = high.filter(|high| value > *high || (checks.exclusive_maximum && value >= *high)) {
-            self.invalid(path, Value::from(*number), format_args!("should be less than{} {high}", if checks.exclusive_maximum { "" } else { " or equal to" }));
-        }
-        if let Some(step) = step.filter(|step| !is_multiple(value, *step)) {
-            self.invalid(path, Value::from(*number), format_args!("should be a multiple of {step}"));
         }
     }
 }
@@ -357,28 +401,9 @@ fn unchanged(schema: &Schema, old: &Value, value: &Value, depth: usize) -> bool 
     }
 }
 
-/// A float is an integer for JSON up to here.
-const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
-
-/// Whether a number is one of an integer format, which is `int64` where it is none.
-fn in_range(format: &str, number: &Number, value: f64) -> bool {
-    let whole = number.as_i64().or_else(|| (value.fract() == 0.0 && value.abs() < 9.2e18).then_some(value as i64));
-    match format {
-        "int32" => whole.is_some_and(|whole| i32::try_from(whole).is_ok()),
-        "uint32" => whole.is_some_and(|whole| u32::try_from(whole).is_ok()),
-        "uint64" => number.as_u64().is_some() || whole.is_some_and(|whole| whole >= 0),
-        _ => whole.is_some(),
-    }
-}
-
-fn is_multiple(value: f64, step: f64) -> bool {
-    let quotient = value / step;
-    step > 0.0 && (quotient - quotient.round()).abs() < 1e-9
-}
-
 fn fits(kind: Kind, value: &Value) -> bool {
     match (kind, value) {
-        (Kind::Integer, Value::Number(number)) => number.is_i64() || number.as_f64().is_some_and(|number| number.fract() == 0.0 && number.abs() <= MAX_EXACT),
+        (Kind::Integer, Value::Number(number)) => number.is_i64() || number.as_f64().is_some_and(numbers::is_whole),
         (Kind::Any, _)
         | (Kind::Object, Value::Object(_))
         | (Kind::Array, Value::Array(_))
@@ -395,23 +420,32 @@ fn given_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
+        Value::Number(number) if number.is_i64() => "integer",
+        Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
 }
 
+/// The format that a value has by itself.
+fn format_of(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        _ => "",
+    }
+}
+
 fn type_name(kind: Kind) -> &'static str {
     match kind {
-        Kind::Any => "any",
+        Kind::Any => "",
         Kind::Object => "object",
         Kind::Array => "array",
         Kind::String => "string",
         Kind::Integer => "integer",
         Kind::Number => "number",
         Kind::Boolean => "boolean",
-        Kind::IntOrString => "integer or string",
+        Kind::IntOrString => "integer,string",
     }
 }

@@ -1,6 +1,6 @@
 //! Names of a definition: its own, its group's and its kind's.
 
-use crate::checks::{all_invalid, text};
+use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name::{dns1035_label, dns1123_subdomain};
@@ -37,11 +37,11 @@ fn validate_group(group: &str) -> Vec<FieldError> {
     if group.is_empty() {
         return vec![FieldError::required(FIELD, "")];
     }
-    let mut errors: Vec<FieldError> = all_invalid(FIELD, group, dns1123_subdomain(group)).collect();
-    if errors.is_empty() && !group.contains('.') {
-        errors.push(FieldError::invalid(FIELD, group, "should be a domain with at least one dot"));
+    let wrong = dns1123_subdomain(group);
+    if wrong.is_empty() && !group.contains('.') {
+        return vec![FieldError::invalid(FIELD, group, "should be a domain with at least one dot")];
     }
-    errors
+    one_invalid(FIELD, group, "", &wrong).into_iter().collect()
 }
 
 /// Whether a group belongs to the project itself.
@@ -69,6 +69,10 @@ fn approval_of(object: &Document) -> Approval {
     }
 }
 
+const MISSING: &str = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111";
+const INVALID: &str = "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \
+                       \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111";
+
 /// What is wrong with the approval; one that did not change its state is left alone, so that a client who knows nothing of it can write the rest.
 pub(super) fn approval(old: Option<&Document>, object: &Document) -> Option<FieldError> {
     if !is_protected(object.str(&["spec", "group"]).unwrap_or_default()) {
@@ -80,10 +84,8 @@ pub(super) fn approval(old: Option<&Document>, object: &Document) -> Option<Fiel
         return None;
     }
     match state {
-        Approval::Missing => Some(FieldError::required(FIELD, format!("protected groups must have approval annotation {APPROVED:?}"))),
-        Approval::Invalid => {
-            Some(FieldError::invalid_unshown(FIELD, "must be the URL where the approval was given, or a reason that begins with \"unapproved\""))
-        }
+        Approval::Missing => Some(FieldError::required(FIELD, MISSING)),
+        Approval::Invalid => Some(FieldError::invalid(FIELD, object.annotation(APPROVED).unwrap_or_default(), INVALID)),
         Approval::Approved | Approval::Bypassed => None,
     }
 }
@@ -97,21 +99,26 @@ fn scope(object: &Document) -> Option<FieldError> {
     }
 }
 
+/// An error with all sentences, if there are any.
+pub(super) fn one_invalid(field: &str, value: &str, lead: &str, sentences: &[String]) -> Option<FieldError> {
+    (!sentences.is_empty()).then(|| FieldError::invalid(field, value, format!("{lead}{}", sentences.join(","))))
+}
+
 /// Names as such: of a specification, or those that a status says were accepted.
 pub(super) fn validate_names(names: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (field, is_kind) in [("plural", false), ("singular", false), ("kind", true), ("listKind", true)] {
         let given = text(names, field);
         // Kinds may be in mixed case.
-        let checked = if is_kind { given.to_lowercase() } else { given.to_owned() };
+        let (checked, lead) = if is_kind { (given.to_lowercase(), "may have mixed case, but should otherwise match: ") } else { (given.to_owned(), "") };
         if !given.is_empty() {
-            errors.extend(all_invalid(&format!("{path}.{field}"), given, dns1035_label(&checked)));
+            errors.extend(one_invalid(&format!("{path}.{field}"), given, lead, &dns1035_label(&checked)));
         }
     }
     for field in ["shortNames", "categories"] {
         for (index, name) in crate::checks::items(names, field).iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            errors.extend(all_invalid(&format!("{path}.{field}[{index}]"), name, dns1035_label(name)));
+            errors.extend(one_invalid(&format!("{path}.{field}[{index}]"), name, "", &dns1035_label(name)));
         }
     }
     let kind = text(names, "kind");

@@ -4,14 +4,15 @@ use super::schemas::{load, places};
 use crate::checks::text;
 use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_schema::Kind;
 use ferrokube_schema::custom::field_path;
-use ferrokube_schema::{Kind, Schema};
 use std::collections::HashSet;
 
 /// At most so many selectable fields.
 const MAX_SELECTABLE: usize = 8;
-const COLUMN_TYPES: [&str; 5] = ["integer", "number", "string", "boolean", "date"];
-const COLUMN_FORMATS: [&str; 9] = ["", "int32", "int64", "float", "double", "byte", "date", "date-time", "password"];
+const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+const COLUMN_FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+const SIMPLE: &str = "must be a simple json path starting with .";
 
 pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -32,14 +33,19 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
 
 fn validate_scale(scale: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let fields: [(&str, &[&str], bool); 3] =
-        [("specReplicasPath", &[".spec."], true), ("statusReplicasPath", &[".status."], true), ("labelSelectorPath", &[".spec.", ".status."], false)];
-    for (field, roots, needed) in fields {
+    let fields: [(&str, &[&str], &str); 3] = [
+        ("specReplicasPath", &[".spec."], "should be a json path under .spec"),
+        ("statusReplicasPath", &[".status."], "should be a json path under .status"),
+        ("labelSelectorPath", &[".spec.", ".status."], "should be a json path under either .spec or .status"),
+    ];
+    for (field, roots, why) in fields {
         let (place, given) = (format!("{path}.{field}"), text(scale, field));
         if given.is_empty() {
-            errors.extend(needed.then(|| FieldError::required(place, "")));
+            errors.extend((field != "labelSelectorPath").then(|| FieldError::required(place, "")));
+        } else if !given.starts_with('.') {
+            errors.push(FieldError::invalid(place, given, SIMPLE));
         } else if !roots.iter().any(|root| given.starts_with(root)) {
-            errors.push(FieldError::invalid(place, given, format!("should be a json path under {}", roots.join(" or "))));
+            errors.push(FieldError::invalid(place, given, why));
         }
     }
     errors
@@ -51,18 +57,18 @@ fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
         errors.push(FieldError::required(format!("{path}.name"), ""));
     }
     match text(column, "type") {
-        "" => errors.push(FieldError::required(format!("{path}.type"), format!("must be one of {}", COLUMN_TYPES.join(", ")))),
+        "" => errors.push(FieldError::required(format!("{path}.type"), format!("must be one of {}", COLUMN_TYPES.join(",")))),
         given if COLUMN_TYPES.contains(&given) => {}
-        given => errors.push(FieldError::invalid(format!("{path}.type"), given, format!("must be one of {}", COLUMN_TYPES.join(", ")))),
+        given => errors.push(FieldError::invalid(format!("{path}.type"), given, format!("must be one of {}", COLUMN_TYPES.join(",")))),
     }
     let format = text(column, "format");
-    if !COLUMN_FORMATS.contains(&format) {
-        errors.push(FieldError::invalid(format!("{path}.format"), format, format!("must be one of {}", COLUMN_FORMATS[1..].join(", "))));
+    if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
+        errors.push(FieldError::invalid(format!("{path}.format"), format, format!("must be one of {}", COLUMN_FORMATS.join(","))));
     }
     match text(column, "jsonPath") {
         "" => errors.push(FieldError::required(format!("{path}.JSONPath"), "")),
         given if given.starts_with('.') => {}
-        given => errors.push(FieldError::invalid(format!("{path}.JSONPath"), given, "must be a simple json path starting with .")),
+        given => errors.push(FieldError::invalid(format!("{path}.JSONPath"), given, SIMPLE)),
     }
     errors
 }
@@ -70,10 +76,18 @@ fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
 fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<FieldError> {
     let fields = fields.as_array().map_or(&[][..], Array::as_slice);
     let mut errors = Vec::new();
-    // The fields of one version are looked up in its schema, those of all versions in each.
-    let index = path.strip_prefix("spec.versions[").and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
-    let versions = super::versions(object).iter().enumerate().filter(|(at, _)| index.is_none_or(|index| index == *at));
-    let schemas: Vec<Schema> = versions.filter_map(|(_, version)| load(version.get("schema")?.get("openAPIV3Schema")?, "").ok()).collect();
+    // The schema is looked for where the fields are: in the version, or next to them when all versions have the same of both.
+    let place = path.strip_suffix(".selectableFields").unwrap_or(path);
+    let schemas = places(object, "schema");
+    let at = |wanted: String| schemas.iter().find(|(path, _)| *path == wanted).and_then(|(_, schema)| schema.get("openAPIV3Schema"));
+    let (given, why) = match place {
+        "spec" => (at("spec.validation".to_owned()), "may only be set when validations.schema is included"),
+        version => (at(format!("{version}.schema")), "may only be set when `version.schema.openAPIV3Schema` is not included"),
+    };
+    let Some(given) = given.filter(|schema| !schema.is_null()).filter(|_| !fields.is_empty()) else {
+        return if fields.is_empty() { Vec::new() } else { vec![FieldError::invalid(path, "", why)] };
+    };
+    let (schema, declared) = (load(given, "").schema, given.get("properties"));
     let mut seen = HashSet::new();
     for (index, field) in fields.iter().enumerate() {
         let (place, given) = (format!("{path}[{index}].jsonPath"), text(field, "jsonPath"));
@@ -82,20 +96,24 @@ fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<Fie
             continue;
         }
         // These every object has, but only what the schema names can be selected.
-        let unnamed = [".kind", ".apiVersion"].contains(&given) && !declares(object, &given[1..]);
-        let found: Option<Vec<(String, &Schema)>> = schemas.iter().filter(|_| !unnamed).map(|schema| field_path(schema, given, false)).collect();
-        let found = found.filter(|_| !unnamed);
-        let Some(found) = found.filter(|found| found.iter().all(|(path, _)| !path.is_empty())) else {
-            errors.push(FieldError::invalid(place, given, "is an invalid path"));
-            continue;
+        let root = given.trim_start_matches('.').split('.').next().unwrap_or_default();
+        let is_named = !["kind", "apiVersion", "metadata"].contains(&root) || declared.is_some_and(|properties| properties.get(root).is_some());
+        let found = field_path(&schema, given, false).and_then(|found| if is_named { Ok(found) } else { Err("does not refer to a valid field".to_owned()) });
+        let (found, node) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                errors.push(FieldError::invalid(place, given, format!("is an invalid path: {why}")));
+                continue;
+            }
         };
-        if found.iter().any(|(path, _)| path == "metadata" || path.starts_with("metadata.")) {
+        if found == "metadata" || found.starts_with("metadata.") {
             errors.push(FieldError::invalid(place.clone(), given, "must not point to fields in metadata"));
         }
-        if !found.iter().all(|(_, node)| matches!(node.kind, Kind::String | Kind::Boolean | Kind::Integer)) {
-            errors.push(FieldError::invalid(place.clone(), given, "must point to a field of type string, boolean or integer"));
+        if !matches!(node.kind, Kind::String | Kind::Boolean | Kind::Integer) {
+            let why = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
+            errors.push(FieldError::invalid(place.clone(), given, why));
         }
-        if !seen.insert(given) {
+        if !seen.insert(found) {
             errors.push(FieldError::duplicate(place, given));
         }
     }
@@ -103,10 +121,4 @@ fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<Fie
         errors.push(FieldError::too_many(path, seen.len(), MAX_SELECTABLE));
     }
     errors
-}
-
-/// Whether the first version's schema names a field of the root.
-fn declares(object: &Document, field: &str) -> bool {
-    let schema = super::versions(object).first().and_then(|version| version.get("schema")?.get("openAPIV3Schema"));
-    schema.and_then(|schema| schema.get("properties")?.get(field)).is_some()
 }

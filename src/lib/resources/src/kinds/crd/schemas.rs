@@ -5,8 +5,7 @@ use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_cel::Rules;
-use ferrokube_schema::Schema;
-use ferrokube_schema::custom::{Loading, from_json_schema};
+use ferrokube_schema::custom::{self, Loaded, Loading};
 use ferrokube_schema::validate::is_known_text_format;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, version) in versions(object).iter().enumerate() {
         if version.get("schema").and_then(|schema| schema.get("openAPIV3Schema")).is_none_or(Value::is_null) {
-            errors.push(FieldError::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), "schemas are required"));
+            errors.push(FieldError::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), ""));
         }
     }
     for (path, schema) in places(object, "schema") {
@@ -40,7 +39,9 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
             if schema.get("nullable") == Some(&Value::Bool(true)) {
                 errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
             }
-            errors.extend(load(schema, &path).and_then(|schema| check_rules(&Arc::new(schema), &path)).err().unwrap_or_default());
+            let loaded = load(schema, &path);
+            errors.extend(loaded.errors.iter().cloned());
+            errors.extend(Rules::judge(&Arc::new(loaded.schema), &path, &loaded.errors, loaded.is_structural));
         }
     }
     errors
@@ -79,10 +80,16 @@ const BESIDE_STATUS: [&str; 22] = [
     "x-kubernetes-validations",
 ];
 
+/// In upstream's words, which are the names of a struct's fields.
+const BESIDE_STATUS_ONLY: &str = "only [Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern MaxItems \
+     MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields XValidations] fields are allowed at the root of \
+     the schema if the status subresource is enabled";
+
 fn root_beside_status(schema: &Value, path: &str) -> Option<FieldError> {
     let given = text(schema, "type");
     if !matches!(given, "" | "object") {
-        return Some(FieldError::invalid_unshown(format!("{path}.type"), "only \"object\" is allowed at the root if the status subresource is enabled"));
+        let why = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+        return Some(FieldError::invalid(format!("{path}.type"), given, why));
     }
     let is_set = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
@@ -91,9 +98,7 @@ fn root_beside_status(schema: &Value, path: &str) -> Option<FieldError> {
         _ => true,
     };
     let lost = schema.as_object()?.iter().find(|(keyword, value)| !BESIDE_STATUS.contains(&keyword.as_str()) && is_set(value));
-    lost.map(|(keyword, _)| {
-        FieldError::invalid_unshown(path, format!("{keyword} is not allowed at the root of the schema if the status subresource is enabled"))
-    })
+    lost.map(|_| FieldError::invalid_unshown(path, BESIDE_STATUS_ONLY))
 }
 
 /// Formats that say nothing to this server, wherever they are in the schemas.
@@ -124,12 +129,6 @@ fn is_known_format(kind: &str, format: &str) -> bool {
 }
 
 /// Loads a schema; its rules are not compiled.
-pub(super) fn load(schema: &Value, path: &str) -> Result<Schema, Vec<FieldError>> {
-    from_json_schema(schema, &Loading { path, ..Loading::default() })
-}
-
-/// Rules must make sense, and hold for the defaults.
-fn check_rules(schema: &Arc<Schema>, path: &str) -> Result<(), Vec<FieldError>> {
-    let errors = Rules::compile(schema, path)?.map(|rules| rules.validate_defaults(path)).unwrap_or_default();
-    if errors.is_empty() { Ok(()) } else { Err(errors) }
+pub(super) fn load(schema: &Value, path: &str) -> Loaded {
+    custom::load(schema, &Loading { path, ..Loading::default() })
 }

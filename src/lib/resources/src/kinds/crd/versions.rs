@@ -1,10 +1,11 @@
 //! The list of versions as such: names, and that exactly one of them is stored.
 
+use super::names::one_invalid;
 use super::{is_true, versions};
-use crate::checks::{all_invalid, text};
+use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_apimachinery::name::dns1035_label;
+use ferrokube_apimachinery::name::{dns1035_label, is_printable};
 use std::collections::HashSet;
 
 const FIELD: &str = "spec.versions";
@@ -17,14 +18,13 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     for (index, version) in listed.iter().enumerate() {
         let name = text(version, "name");
         unique &= seen.insert(name);
-        errors.extend(all_invalid(&format!("{FIELD}[{index}].name"), name, dns1035_label(name)));
+        errors.extend(one_invalid(&format!("{FIELD}[{index}].name"), name, "", &dns1035_label(name)));
         if index == 0 && !name.is_empty() {
             // The old field of definitions with one version; its name is still told.
-            errors.extend(all_invalid("spec.version", name, dns1035_label(name)));
+            errors.extend(one_invalid("spec.version", name, "", &dns1035_label(name)));
         }
-        if let Some(why) = deprecation_warning(version) {
-            errors.push(FieldError::invalid(format!("{FIELD}[{index}].deprecationWarning"), version.get("deprecationWarning"), why));
-        }
+        let wrong = deprecation_warning(version).into_iter();
+        errors.extend(wrong.map(|why| FieldError::invalid(format!("{FIELD}[{index}].deprecationWarning"), version.get("deprecationWarning"), why)));
     }
     if !unique {
         errors.push(FieldError::invalid_unshown(FIELD, "must contain unique version names"));
@@ -36,17 +36,20 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
 }
 
 /// What is wrong with the warning that clients of a deprecated version get.
-fn deprecation_warning(version: &Value) -> Option<&'static str> {
-    let warning = version.get("deprecationWarning")?.as_str()?;
+fn deprecation_warning(version: &Value) -> Vec<String> {
+    let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else { return Vec::new() };
     if !is_true(version, "deprecated") {
-        return Some("can only be set for deprecated versions");
+        return vec!["can only be set for deprecated versions".to_owned()];
     }
-    match warning {
-        "" => Some("must not be an empty string"),
-        long if long.len() > 256 => Some("must be <= 256 characters long"),
-        odd if odd.chars().any(|letter| letter.is_control() || (letter.is_whitespace() && letter != ' ')) => {
-            Some("must only contain printable UTF-8 characters")
-        }
-        _ => None,
+    let mut wrong = Vec::new();
+    if warning.len() > 256 {
+        wrong.push("must be <= 256 characters long".to_owned());
     }
+    if warning.is_empty() {
+        wrong.push("must not be an empty string".to_owned());
+    }
+    if let Some((at, _)) = warning.char_indices().find(|(_, letter)| !is_printable(*letter)) {
+        wrong.push(format!("must only contain printable UTF-8 characters; non-printable character found at index {at}"));
+    }
+    wrong
 }
