@@ -73,6 +73,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("axum", &[]),
     ("compact_str", &["apimachinery"]),
     ("etcd-client", &["storage"]),
+    ("h2", &["serve"]),
     ("hyper", &["serve", "client", "trace"]),
     ("hyper-util", &["serve", "client", "trace"]),
     ("k8s-openapi", &["client", "controllers", "kubelet"]),

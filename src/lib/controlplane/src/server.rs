@@ -24,7 +24,7 @@ use ferrokube_registry::Registry;
 use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
 use ferrokube_trace::{request_span, scoped};
 use futures::FutureExt;
-use http::{StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use http_body_util::BodyExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -71,6 +71,7 @@ impl Shared {
     }
 
     async fn answer_seated(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
+        let body = wanted(&head, body);
         let mut under_way = UnderWay { shared: self, exchange: Exchange::new(head, body), left: false };
         let mut response = match AssertUnwindSafe(self.process(&mut under_way.exchange)).catch_unwind().await {
             Ok(response) => response,
@@ -146,6 +147,13 @@ impl Shared {
         response.headers_mut().insert(AUDIT_ID, exchange.audit_id.clone());
         response
     }
+}
+
+/// The body of a request as far as anybody reads it. That of a read is dropped at once, and not kept while the request waits; HTTP/1.1 closes a connection for
+/// that, and takes nothing of a body before it is read.
+fn wanted(head: &http::request::Parts, body: Body) -> Body {
+    let is_unread = head.version == Version::HTTP_2 && matches!(head.method, Method::GET | Method::HEAD);
+    if is_unread { crate::body::empty() } else { body }
 }
 
 /// A request on its way through the chain. Dropped before it was answered (its client went away, the connection broke), it is recorded all the same:

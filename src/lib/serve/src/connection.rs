@@ -5,7 +5,7 @@ use crate::broken;
 use crate::cork::{Cork, Turns};
 use crate::drained::Drained;
 use crate::gate::gated;
-use crate::guard::{Activity, CountedBody, HeadGuard};
+use crate::guard::{Activity, CountedBody, HeadGuard, InFlight};
 use crate::heads::Heads;
 use crate::peer::Shown;
 use crate::plain;
@@ -21,7 +21,6 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::server::Acceptor;
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -114,7 +113,7 @@ fn requests(shared: &Arc<Shared>, stream: TlsStream<Socket>, address: SocketAddr
     let session = stream.get_ref().1;
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let chain = session.peer_certificates().map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect()).unwrap_or_default();
-    let activity = Arc::new(Activity::default());
+    let activity = Activity::new(shared.stats.held.clone());
     let close = Arc::new(Notify::new());
     let service = Requests {
         shared: Arc::clone(shared),
@@ -147,6 +146,11 @@ fn http1_builder(limits: &Limits) -> http1::Builder {
     builder
 }
 
+/// What a client may send of a body that nobody reads yet: it is kept in memory, and counted nowhere.
+const STREAM_WINDOW_BYTES: u32 = 64 << 10;
+/// The same of all bodies of one connection.
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
+
 fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
@@ -156,8 +160,8 @@ fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
         // CVE-2023-44487: `Frames` cuts a client off that resets what it just asked for, and lets more pass than this only to one that was served.
         .max_pending_accept_reset_streams(1000)
         .max_local_error_reset_streams(1000)
-        .initial_stream_window_size(256 << 10)
-        .initial_connection_window_size(1 << 20)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(32 << 10)
         .keep_alive_interval(limits.ping)
         .keep_alive_timeout(limits.pong);
@@ -167,37 +171,73 @@ fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
 /// How long a client may take nothing while answers hold more memory than they may.
 const PRESSED_STALL: Duration = Duration::from_secs(1);
 
-/// The reasons for which a connection comes to its end in good order.
+/// So long requests are taken that a client sent before it could know that the connection ends.
+const GRACE: Duration = Duration::from_secs(1);
+/// After this long without a request in flight a connection that ends is cut, whatever its client acknowledges.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// Ends a connection: in good order, or at once.
 struct Ending<'a> {
     shared: &'a Shared,
     activity: Arc<Activity>,
     close: Arc<Notify>,
 }
 
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// Its client takes nothing. Good order would wait for just that client: it is cut.
+    Stalled,
+    /// A handler wants it closed, and no further request of it.
+    Closed,
+    /// The server drains, or nothing was asked for long.
+    Over,
+}
+
 impl Ending<'_> {
     async fn drive<C: Future<Output = hyper::Result<()>>>(self, mut connection: Pin<Box<C>>, end: impl Fn(Pin<&mut C>)) -> hyper::Result<()> {
         let mut stalled = pin!(self.stalled());
-        let is_cut = async {
+        let reason = async {
             tokio::select! {
                 biased;
-                () = stalled.as_mut() => true,
-                () = self.reason() => false,
+                () = stalled.as_mut() => Reason::Stalled,
+                reason = self.reason() => reason,
             }
         };
-        tokio::select! {
+        let reason = tokio::select! {
             biased;
             result = connection.as_mut() => return result,
-            is_cut = gated(is_cut) => if is_cut { return Ok(()) },
+            reason = gated(reason) => reason,
+        };
+        if reason == Reason::Stalled {
+            return Ok(());
         }
         end(connection.as_mut());
+        // Boxed: few connections are at their end at a time.
+        let left = Box::pin(self.left(reason));
         tokio::select! {
             biased;
             result = connection => result,
             () = gated(stalled) => Ok(()),
+            () = gated(left) => Ok(()),
         }
     }
 
-    /// Resolves when the client takes nothing of what it asked for. Good order would wait for just that client, so the connection is then cut.
+    /// Resolves when nothing is in flight any more of what was asked before the end. HTTP/2's own good order goes on as long as the client pleases: it takes
+    /// requests until a PING is acknowledged.
+    async fn left(&self, reason: Reason) {
+        if reason == Reason::Over {
+            tokio::time::sleep(GRACE).await;
+        }
+        self.activity.close();
+        let mut done = 0;
+        while done < TICKS {
+            tokio::time::sleep(LINGER / TICKS).await;
+            done = if self.activity.is_done() { done + 1 } else { 0 };
+        }
+    }
+
+    /// Resolves when the client takes nothing of what it asked for.
     async fn stalled(&self) {
         let mut pressure = self.shared.stats.held.pressure();
         loop {
@@ -216,7 +256,7 @@ impl Ending<'_> {
     }
 
     /// Resolves when the server drains, a handler wants the connection closed, or nothing was asked for long.
-    async fn reason(&self) {
+    async fn reason(&self) -> Reason {
         let idle = async {
             let mut tick = tokio::time::interval(self.shared.limits.idle);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -232,9 +272,9 @@ impl Ending<'_> {
             }
         };
         tokio::select! {
-            () = self.shared.shutdown.begun() => {}
-            () = self.close.notified() => {}
-            () = idle => {}
+            () = self.shared.shutdown.begun() => Reason::Over,
+            () = self.close.notified() => Reason::Closed,
+            () = idle => Reason::Over,
         }
     }
 }
@@ -251,10 +291,14 @@ type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 impl Service<Request> for Requests {
     type Response = http::Response<CountedBody>;
-    type Error = Infallible;
+    type Error = Refused;
     type Future = Answering;
 
     fn call(&self, mut request: Request) -> Answering {
+        if request.version() == Version::HTTP_2 && !self.admits() {
+            self.shared.stats.shed.fetch_add(1, Ordering::Relaxed);
+            return self.answering(None, None);
+        }
         let in_flight = self.activity.begin();
         self.shared.stats.requests.fetch_add(1, Ordering::Relaxed);
         let is_bodiless = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
@@ -266,24 +310,40 @@ impl Service<Request> for Requests {
                 catch_unwind(AssertUnwindSafe(|| Arc::clone(handler).call(request))).ok()
             }
         };
-        Answering { answer, is_bodiless, in_flight: Some(in_flight), shared: Arc::clone(&self.shared), close: Arc::clone(&self.close) }
+        Answering { is_bodiless, ..self.answering(answer, Some(in_flight)) }
     }
 }
+
+impl Requests {
+    fn admits(&self) -> bool {
+        let stats = &self.shared.stats;
+        self.activity.admits(stats.held.share(|| stats.open.load(Ordering::Relaxed)))
+    }
+
+    fn answering(&self, answer: Option<Answer>, in_flight: Option<InFlight>) -> Answering {
+        Answering { answer, is_bodiless: false, in_flight, shared: Arc::clone(&self.shared), close: Arc::clone(&self.close) }
+    }
+}
+
+/// A request that was not begun: HTTP/2 clients may send it again.
+type Refused = h2::Error;
 
 /// A handler at work; its panic becomes an answer.
 struct Answering {
     answer: Option<Answer>,
     is_bodiless: bool,
-    in_flight: Option<crate::guard::InFlight>,
+    /// `None`: the request is refused.
+    in_flight: Option<InFlight>,
     shared: Arc<Shared>,
     close: Arc<Notify>,
 }
 
 impl Future for Answering {
-    type Output = Result<http::Response<CountedBody>, Infallible>;
+    type Output = Result<http::Response<CountedBody>, Refused>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        let Some(in_flight) = &mut this.in_flight else { return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into())) };
         let polled = match &mut this.answer {
             // The future is dropped after a panic, never polled again; what it shares with others is guarded by locks that poison.
             Some(answer) => catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(task))).ok(),
@@ -292,30 +352,29 @@ impl Future for Answering {
         let response = match polled {
             Some(Poll::Pending) => return Poll::Pending,
             Some(Poll::Ready(response)) => response,
-            None => this.after_panic(),
+            None => after_panic(&this.shared),
         };
         this.answer = None;
         let mut response = if this.is_bodiless { without_body(response) } else { response };
         if response.extensions().get::<CloseConnection>().is_some() {
+            in_flight.close();
             this.close.notify_one();
         }
-        let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
         in_flight.answered(response.status());
         let kept = response.extensions_mut().remove::<Kept>();
-        Poll::Ready(Ok(response.map(|body| CountedBody::new(body, in_flight, this.shared.stats.held.clone(), kept))))
+        let in_flight = this.in_flight.take().expect("looked at above");
+        Poll::Ready(Ok(response.map(|body| CountedBody::new(body, in_flight, kept))))
     }
 }
 
-impl Answering {
-    fn after_panic(&self) -> Response {
-        self.shared.stats.panics.fetch_add(1, Ordering::Relaxed);
-        tracing::error!("a request handler panicked");
-        catch_unwind(AssertUnwindSafe(|| self.shared.handler.panicked())).unwrap_or_else(|_| {
-            let mut response = Response::new(full("internal error\n"));
-            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-            response
-        })
-    }
+fn after_panic(shared: &Shared) -> Response {
+    shared.stats.panics.fetch_add(1, Ordering::Relaxed);
+    tracing::error!("a request handler panicked");
+    catch_unwind(AssertUnwindSafe(|| shared.handler.panicked())).unwrap_or_else(|_| {
+        let mut response = Response::new(full("internal error\n"));
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
 }
 
 /// The answer to HEAD: the length stays, the body goes. hyper does this for HTTP/1.1 only, and clients take a body as a broken stream.

@@ -6,6 +6,7 @@
 
 use crate::body::{SLICE_BYTES, WRITE_BYTES, short_slices};
 use crate::guard::Activity;
+use crate::stall::Wait;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -25,13 +26,15 @@ struct Gathering<T> {
     buffer: Vec<u8>,
     /// So much of the buffer is written.
     sent: usize,
+    /// Writes that the socket took, wrapping.
+    moved: usize,
     /// Draining failed; whoever uses the stream next is told.
     failed: Option<io::Error>,
 }
 
 impl<T> Cork<T> {
     pub(crate) fn new(inner: T) -> Self {
-        Self(Arc::new(Mutex::new(Gathering { inner, buffer: Vec::new(), sent: 0, failed: None })))
+        Self(Arc::new(Mutex::new(Gathering { inner, buffer: Vec::new(), sent: 0, moved: 0, failed: None })))
     }
 
     /// Never contended: hyper and the driver are one task.
@@ -63,6 +66,7 @@ impl<T: AsyncWrite + Unpin> Gathering<T> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent += sent;
+            self.moved = self.moved.wrapping_add(1);
         }
         // An idle connection holds no buffer.
         (self.buffer, self.sent) = (Vec::new(), 0);
@@ -126,11 +130,17 @@ pub(crate) struct Turns<C, T> {
     activity: Arc<Activity>,
     /// The streams' tasks had their turn.
     waited: bool,
+    /// What was gathered waits for the client.
+    blocked: Wait,
+    /// How far it had moved when the wait began.
+    moved: usize,
 }
 
 impl<C, T> Turns<C, T> {
     pub(crate) fn new(connection: C, cork: Cork<T>, activity: Arc<Activity>) -> Self {
-        Self { connection: Box::pin(connection), cork, activity, waited: false }
+        // What was gathered, and as much of it encrypted.
+        let blocked = activity.idle_wait(2 * WRITE_BYTES);
+        Self { connection: Box::pin(connection), cork, activity, waited: false, blocked, moved: 0 }
     }
 
     /// The connection.
@@ -152,9 +162,14 @@ impl<C: Future, T: AsyncWrite + Unpin> Future for Turns<C, T> {
         this.waited = false;
         let result = this.connection.as_mut().poll(task);
         let mut gathering = this.cork.lock();
-        if let Poll::Ready(Err(error)) = gathering.poll_drain(task) {
-            gathering.failed = Some(error);
-            task.waker().wake_by_ref();
+        match gathering.poll_drain(task) {
+            Poll::Ready(Ok(())) => this.blocked.set(false),
+            Poll::Ready(Err(error)) => {
+                gathering.failed = Some(error);
+                task.waker().wake_by_ref();
+            }
+            Poll::Pending if std::mem::replace(&mut this.moved, gathering.moved) != gathering.moved => this.blocked.restart(),
+            Poll::Pending => this.blocked.set(true),
         }
         result
     }

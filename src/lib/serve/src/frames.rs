@@ -21,6 +21,9 @@ const BYTES_PER_CREDIT: usize = 32;
 /// With what is sent: window updates of a large answer come late and together.
 const MAX_CREDIT: u32 = 20_000;
 
+/// Of a request that is refused before a handler sees it.
+const REFUSED_PRICE: u32 = 4;
+
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -52,13 +55,17 @@ pub(crate) struct Frames {
     since: Instant,
     /// Bytes sent that have not been credited.
     sent: usize,
-    /// Bytes of the header block that is under way; 0: none is.
-    block_bytes: usize,
+    /// Bytes of what is under way and has no end yet: a header block, or a frame other than DATA; 0: nothing is.
+    unfinished_bytes: usize,
+    /// It ends with the frame.
+    is_last: bool,
+    /// How many of such were begun.
+    begun: u64,
 }
 
 impl Frames {
     pub(crate) fn new() -> Self {
-        Self { position: Position::Preface(PREFACE_BYTES), credit: CREDIT, since: Instant::now(), sent: 0, block_bytes: 0 }
+        Self { position: Position::Preface(PREFACE_BYTES), credit: CREDIT, since: Instant::now(), sent: 0, unfinished_bytes: 0, is_last: true, begun: 0 }
     }
 
     /// So many bytes were sent to the client.
@@ -71,9 +78,21 @@ impl Frames {
         }
     }
 
-    /// Bytes of the header block that is under way, its frames' headers included; 0 between blocks.
-    pub(crate) fn block_bytes(&self) -> usize {
-        self.block_bytes
+    /// Bytes of the header block or frame that is not whole yet, frames' headers included: as much as it has announced, since the library makes room for that.
+    /// 0 between them, and in DATA.
+    pub(crate) fn unfinished_bytes(&self) -> usize {
+        self.unfinished_bytes
+    }
+
+    /// How many header blocks and frames were begun: another number is another one.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Takes the price of a request that was refused unseen.
+    #[must_use]
+    pub(crate) fn charge(&mut self, refused: u32) -> bool {
+        self.pay(refused.saturating_mul(REFUSED_PRICE))
     }
 
     /// Bytes came in. False: the client has sent more than it may, and should be cut off.
@@ -87,6 +106,7 @@ impl Frames {
                     bytes = &bytes[count..];
                     if *left == 0 {
                         self.position = Position::Header([0; HEADER_BYTES], 0);
+                        self.end_frame();
                     }
                 }
                 Position::Header(header, have) => {
@@ -101,6 +121,9 @@ impl Frames {
                         if !self.frame(kind, flags, payload) {
                             return false;
                         }
+                        if payload == 0 {
+                            self.end_frame();
+                        }
                     }
                 }
             }
@@ -109,8 +132,10 @@ impl Frames {
     }
 
     fn frame(&mut self, kind: u8, flags: u8, payload: usize) -> bool {
-        if matches!(kind, HEADERS | CONTINUATION) {
-            self.block_bytes = if flags & END_HEADERS == 0 { self.block_bytes + HEADER_BYTES + payload } else { 0 };
+        if kind != DATA {
+            self.begun += u64::from(self.unfinished_bytes == 0);
+            self.unfinished_bytes += HEADER_BYTES + payload;
+            self.is_last = !matches!(kind, HEADERS | CONTINUATION) || flags & END_HEADERS != 0;
         }
         let price = match kind {
             // What a request costs is counted where it is handled.
@@ -120,6 +145,16 @@ impl Frames {
             RST_STREAM | SETTINGS => 4,
             _ => 1,
         };
+        self.pay(price)
+    }
+
+    fn end_frame(&mut self) {
+        if self.is_last {
+            self.unfinished_bytes = 0;
+        }
+    }
+
+    fn pay(&mut self, price: u32) -> bool {
         if price > self.credit {
             self.credit_time();
         }
@@ -200,13 +235,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_block_is_under_way_until_its_last_frame() {
+    async fn a_header_block_or_a_frame_is_under_way_until_it_is_whole() {
         let mut frames = begun();
         assert!(frames.take(&frame(HEADERS, 0, 100)));
-        assert_eq!(frames.block_bytes(), 109);
+        assert_eq!((frames.unfinished_bytes(), frames.begun()), (109, 1));
         assert!(frames.take(&frame(CONTINUATION, 0, 50)));
-        assert_eq!(frames.block_bytes(), 168);
+        assert_eq!((frames.unfinished_bytes(), frames.begun()), (168, 1));
         assert!(frames.take(&frame(CONTINUATION, END_HEADERS, 50)));
-        assert_eq!(frames.block_bytes(), 0);
+        assert_eq!(frames.unfinished_bytes(), 0);
+        for kind in [HEADERS, SETTINGS, 0x77] {
+            let (whole, before) = (frame(kind, END_HEADERS, 1000), frames.begun());
+            assert!(frames.take(&whole[..10]));
+            assert_eq!((frames.unfinished_bytes(), frames.begun()), (1009, before + 1));
+            assert!(frames.take(&whole[10..]) && frames.take(&frame(kind, END_HEADERS, 0)));
+            assert_eq!((frames.unfinished_bytes(), frames.begun()), (0, before + 2));
+        }
+        assert!(frames.take(&frame(DATA, 0, 1000)[..10]));
+        assert_eq!(frames.unfinished_bytes(), 0, "DATA has a window");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_refused_cost_credit() {
+        let mut frames = begun();
+        assert!(frames.charge(CREDIT / REFUSED_PRICE) && !frames.charge(1));
     }
 }

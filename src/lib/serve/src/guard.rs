@@ -4,22 +4,21 @@
 //! hyper's own header timeout also runs while a connection is idle between requests, so it cannot be short without closing connections that clients
 //! are about to use again. Here the time starts with a head's first byte.
 
-use crate::body::{Body, Chunk};
+use crate::body::{Body, Chunk, WRITE_BYTES};
 use crate::broken::{self, KEPT_BYTES};
 use crate::connection::Shared;
 use crate::frames::{Frames, GO_AWAY};
 use crate::gate::Gate;
 use crate::heads::HeadBytes;
-use crate::held::{Holdings, SMALL_BYTES};
+use crate::held::Holdings;
 use crate::server::{Kept, Stats};
-use crate::stall::{Piece, UnderWay, Wait, Waits};
-use bytes::Buf;
+use crate::stall::{Piece, STREAM_BYTES, UnderWay, Wait, Waits};
 use http::StatusCode;
 use http_body::{Body as _, Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -31,6 +30,10 @@ pub(crate) struct Activity {
     begun: AtomicU64,
     answered: AtomicU64,
     ended: AtomicU64,
+    /// Requests refused unseen.
+    refused: AtomicU32,
+    /// No further request is begun.
+    is_closing: AtomicBool,
     /// What goes over the connection is no longer HTTP.
     upgraded: AtomicBool,
     /// What waits for the client to take it.
@@ -38,6 +41,10 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
+    pub(crate) fn new(holdings: Holdings) -> Arc<Self> {
+        Arc::new(Self { waits: Arc::new(Waits::new(holdings)), ..Self::default() })
+    }
+
     /// Requests begun so far.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
@@ -58,30 +65,77 @@ impl Activity {
         self.begun.load(Ordering::Relaxed).saturating_sub(self.ended.load(Ordering::Relaxed))
     }
 
+    /// From now on no request is begun.
+    pub(crate) fn close(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request that has arrived is begun; `share`: what the connection may hold. HTTP/2 only, where the client learns that it may try again.
+    pub(crate) fn admits(&self, share: Option<usize>) -> bool {
+        let is_refused = self.is_closing.load(Ordering::Relaxed) || share.is_some_and(|share| self.waits.bytes() > share);
+        if is_refused {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        !is_refused
+    }
+
+    /// Requests refused since the last call.
+    fn take_refused(&self) -> u32 {
+        if self.refused.load(Ordering::Relaxed) > 0 { self.refused.swap(0, Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Whether the client has taken all that there is for it.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_idle() && self.waits.bytes() == 0
+    }
+
+    /// What holds so many bytes when it waits for the client.
+    pub(crate) fn idle_wait(&self, bytes: usize) -> Wait {
+        Wait::idle(&self.waits, bytes)
+    }
+
     /// Counts a request until what is returned is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        InFlight(Arc::clone(self))
+        self.waits.hold(REQUEST_BYTES);
+        InFlight { activity: Arc::clone(self), is_answered: false }
     }
 }
 
+/// What a request holds until it is answered, about: its head, its task and a small answer. A burst of requests is counted before the first of them is
+/// answered.
+const REQUEST_BYTES: usize = 16 * 1024;
+
 /// One request between its head and the end of its answer.
 #[derive(Debug)]
-pub(crate) struct InFlight(Arc<Activity>);
+pub(crate) struct InFlight {
+    activity: Arc<Activity>,
+    is_answered: bool,
+}
 
 impl InFlight {
     /// Its handler gave a response.
-    pub(crate) fn answered(&self, status: StatusCode) {
+    pub(crate) fn answered(&mut self, status: StatusCode) {
         if status == StatusCode::SWITCHING_PROTOCOLS {
-            self.0.upgraded.store(true, Ordering::Relaxed);
+            self.activity.upgraded.store(true, Ordering::Relaxed);
         }
-        self.0.answered.fetch_add(1, Ordering::Relaxed);
+        self.activity.answered.fetch_add(1, Ordering::Relaxed);
+        self.is_answered = true;
+        self.activity.waits.release(REQUEST_BYTES);
+    }
+
+    /// No request is begun on its connection after it.
+    pub(crate) fn close(&self) {
+        self.activity.close();
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.ended.fetch_add(1, Ordering::Relaxed);
+        if !self.is_answered {
+            self.activity.waits.release(REQUEST_BYTES);
+        }
+        self.activity.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -90,25 +144,23 @@ pub(crate) struct CountedBody {
     body: Body,
     in_flight: InFlight,
     wait: Wait,
-    holdings: Holdings,
     _kept: Option<Kept>,
     /// From the first piece on that others follow.
     under_way: Option<Arc<UnderWay>>,
 }
 
 impl CountedBody {
-    pub(crate) fn new(body: Body, in_flight: InFlight, holdings: Holdings, kept: Option<Kept>) -> Self {
-        // A client that gives no window at all never lets it be polled.
-        let wait = Wait::begin(&in_flight.0.waits);
-        Self { body, in_flight, wait, holdings, _kept: kept, under_way: None }
+    pub(crate) fn new(body: Body, in_flight: InFlight, kept: Option<Kept>) -> Self {
+        // A client that takes nothing at all never lets it be polled.
+        let wait = Wait::begin(&in_flight.activity.waits, STREAM_BYTES);
+        Self { body, in_flight, wait, _kept: kept, under_way: None }
     }
 
     fn piece(&mut self, chunk: Chunk) -> Piece {
         if self.under_way.is_none() && !self.body.is_end_stream() {
             self.under_way = Some(Arc::default());
         }
-        let held = (chunk.remaining() > SMALL_BYTES).then(|| self.holdings.hold(chunk.remaining()));
-        Piece::new(chunk, &self.in_flight.0.waits, self.under_way.as_ref(), held)
+        Piece::new(chunk, &self.in_flight.activity.waits, self.under_way.as_ref())
     }
 }
 
@@ -155,6 +207,10 @@ pub(crate) struct HeadGuard<T> {
     frames: Option<Box<Frames>>,
     /// Of the unfinished head.
     held: HeadBytes,
+    /// HTTP/2: which header block or frame `since` is of.
+    block: u64,
+    /// HTTP/1.1: what is encrypted waits for the client. (HTTP/2: see [`Turns`](crate::cork::Turns).)
+    blocked: Wait,
     /// Since when bytes of an unfinished head are there; at the start of a connection since its handshake, so that silence counts too.
     since: Option<Instant>,
     /// Requests begun when `since` was set: more of them mean that the head is complete.
@@ -199,11 +255,13 @@ impl<T> HeadGuard<T> {
         Self {
             inner,
             reads: Gate::new(),
-            activity,
             stats: Arc::clone(&shared.stats),
             limit: shared.limits.header,
             frames,
             held: HeadBytes::new(&shared.heads),
+            block: 0,
+            blocked: activity.idle_wait(WRITE_BYTES),
+            activity,
             since: Some(Instant::now()),
             heads: 0,
             timer: None,
@@ -227,17 +285,21 @@ impl<T> HeadGuard<T> {
     /// Bytes came in.
     fn keep(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         if let Some(frames) = &mut self.frames {
-            let was_between = frames.block_bytes() == 0;
-            if !frames.take(bytes) {
+            let refused = self.activity.take_refused();
+            if refused > 0 && !frames.charge(refused) || !frames.take(bytes) {
                 return Err(Refused::Flood);
             }
-            let block_bytes = frames.block_bytes();
-            match (was_between, block_bytes) {
-                (true, 1..) => _ = self.since.get_or_insert_with(Instant::now),
-                (false, 0) if self.heads > 0 => self.since = None,
-                _ => {}
+            let unfinished_bytes = frames.unfinished_bytes();
+            // Until the first request all of it has to come in the time of one head.
+            if self.heads > 0 {
+                if unfinished_bytes == 0 {
+                    self.since = None;
+                } else if self.since.is_none() || self.block != frames.begun() {
+                    (self.since, self.block) = (Some(Instant::now()), frames.begun());
+                }
             }
-            return if was_between && block_bytes == 0 || self.held.set(block_bytes) { Ok(()) } else { Err(Refused::Heads) };
+            self.held.set(unfinished_bytes);
+            return Ok(());
         }
         if bytes.is_empty() || !self.activity.is_idle() {
             return Ok(());
@@ -246,7 +308,8 @@ impl<T> HeadGuard<T> {
         let room = KEPT_BYTES - self.head.len();
         self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
         self.head_bytes += bytes.len();
-        if self.held.set(self.head_bytes) { Ok(()) } else { Err(Refused::Heads) }
+        self.held.set(self.head_bytes);
+        Ok(())
     }
 
     /// Whether these bytes are hyper's own answer to a broken head. Nothing is looked at closely unless no handler's response is being written.
@@ -274,6 +337,7 @@ impl<T: AsyncWrite + Unpin> HeadGuard<T> {
     }
 
     fn note(&mut self, sent: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.note_blocked(sent.is_pending());
         if let Poll::Ready(sent) = &sent {
             self.written = self.activity.answered.load(Ordering::Relaxed);
             if let (Some(frames), Ok(sent)) = (&mut self.frames, sent) {
@@ -281,6 +345,12 @@ impl<T: AsyncWrite + Unpin> HeadGuard<T> {
             }
         }
         sent
+    }
+
+    fn note_blocked(&mut self, is_blocked: bool) {
+        if self.frames.is_none() {
+            self.blocked.set(is_blocked);
+        }
     }
 
     /// Ends the connection; of a flood the client learns that it was one, if it still reads.
@@ -300,11 +370,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<T> {
         let before = buffer.filled().len();
         let begun = this.activity.begun();
         if begun != this.heads {
-            let is_in_block = this.frames.as_ref().is_some_and(|frames| frames.block_bytes() > 0);
+            let is_in_block = this.frames.as_ref().is_some_and(|frames| frames.unfinished_bytes() > 0);
             (this.heads, this.since, this.head) = (begun, this.since.filter(|_| is_in_block), Vec::new());
             if std::mem::take(&mut this.head_bytes) > 0 {
-                let _ = this.held.set(0);
+                this.held.set(0);
             }
+        }
+        if this.held.is_cut(task.waker()) {
+            return Poll::Ready(Err(this.refuse(Refused::Heads, task)));
         }
         if let Poll::Ready(result) = this.reads.poll(task, |task| Pin::new(&mut this.inner).poll_read(task, buffer)) {
             return Poll::Ready(result.and_then(|()| this.keep(&buffer.filled()[before..]).map_err(|refused| this.refuse(refused, task))));
@@ -325,7 +398,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HeadGuard<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(task)
+        let flushed = Pin::new(&mut self.inner).poll_flush(task);
+        self.note_blocked(flushed.is_pending());
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {

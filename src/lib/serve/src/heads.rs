@@ -1,48 +1,126 @@
-//! What the unfinished heads of all connections hold together: before a head is whole nobody knows whose it is, so large ones are bounded by one sum.
+//! What the unfinished heads of all connections hold together: before a head is whole nobody knows whose it is, so they are bounded by one sum. When it is
+//! full the oldest go: an honest head takes as long as its client needs to send it, one that is held back gets old.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use futures::task::AtomicWaker;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
-/// So much of a head does not count: nearly every head is smaller, and connections are bounded in number.
-const FREE_BYTES: usize = 64 << 10;
-/// What the others may hold together.
-const SHARED_BYTES: usize = 64 << 20;
+/// So much of a head does not count, and takes no lock: a connection alone costs more, nearly every head is smaller.
+const FREE_BYTES: usize = 4 << 10;
 
-/// The sum over a listener's connections.
+/// The unfinished heads of a listener's connections.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    bound: usize,
+    state: Mutex<State>,
+}
+
 #[derive(Debug, Default)]
-pub(crate) struct Heads(AtomicUsize);
+struct State {
+    bytes: usize,
+    tickets: u64,
+    /// By the order in which they began to count.
+    unfinished: BTreeMap<u64, Unfinished>,
+}
 
-/// One connection's part of the sum, given back when it is dropped.
+#[derive(Debug)]
+struct Unfinished {
+    bytes: usize,
+    cut: Arc<Cut>,
+}
+
+#[derive(Debug, Default)]
+struct Cut {
+    is_cut: AtomicBool,
+    task: AtomicWaker,
+}
+
+/// One connection's unfinished head; forgotten when it is dropped.
 #[derive(Debug)]
 pub(crate) struct HeadBytes {
     heads: Arc<Heads>,
     counted: usize,
+    ticket: u64,
+    cut: Arc<Cut>,
+}
+
+impl Heads {
+    /// With a bound, in bytes.
+    pub(crate) fn new(bound: usize) -> Arc<Self> {
+        Arc::new(Self { bound, state: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn remove(&mut self, ticket: u64) {
+        if let Some(gone) = self.unfinished.remove(&ticket) {
+            self.bytes -= gone.bytes;
+        }
+    }
+
+    /// Makes room; the bytes of a connection that is cut are as good as free.
+    fn cut_oldest(&mut self, bound: usize) {
+        while self.bytes > bound
+            && let Some((_, oldest)) = self.unfinished.pop_first()
+        {
+            self.bytes -= oldest.bytes;
+            oldest.cut.is_cut.store(true, Ordering::Release);
+            oldest.cut.task.wake();
+        }
+    }
 }
 
 impl HeadBytes {
     pub(crate) fn new(heads: &Arc<Heads>) -> Self {
-        Self { heads: Arc::clone(heads), counted: 0 }
+        Self { heads: Arc::clone(heads), counted: 0, ticket: 0, cut: Arc::default() }
     }
 
-    /// The connection's unfinished head holds so many bytes now. False: there is no room for it.
-    #[must_use]
-    pub(crate) fn set(&mut self, bytes: usize) -> bool {
+    /// The connection's unfinished head holds so many bytes now; 0: there is none.
+    pub(crate) fn set(&mut self, bytes: usize) {
         let counted = bytes.saturating_sub(FREE_BYTES);
         let before = std::mem::replace(&mut self.counted, counted);
-        if counted <= before {
-            if counted < before {
-                self.heads.0.fetch_sub(before - counted, Ordering::Relaxed);
-            }
-            return true;
+        if counted == before {
+            return;
         }
-        let more = counted - before;
-        self.heads.0.fetch_add(more, Ordering::Relaxed) + more <= SHARED_BYTES
+        let mut state = self.heads.lock();
+        if counted < before {
+            // Another head, or none.
+            state.remove(self.ticket);
+        }
+        if counted == 0 || self.cut.is_cut.load(Ordering::Acquire) {
+            return;
+        }
+        if before == 0 || counted < before {
+            state.tickets += 1;
+            self.ticket = state.tickets;
+            state.unfinished.insert(self.ticket, Unfinished { bytes: 0, cut: Arc::clone(&self.cut) });
+        }
+        if let Some(unfinished) = state.unfinished.get_mut(&self.ticket) {
+            let more = counted - std::mem::replace(&mut unfinished.bytes, counted);
+            state.bytes += more;
+        }
+        state.cut_oldest(self.heads.bound);
+    }
+
+    /// Whether the connection has to go, for the sake of younger heads. The task is woken when it has to later.
+    pub(crate) fn is_cut(&self, waker: &Waker) -> bool {
+        if self.counted == 0 {
+            return false;
+        }
+        self.cut.task.register(waker);
+        self.cut.is_cut.load(Ordering::Acquire)
     }
 }
 
 impl Drop for HeadBytes {
     fn drop(&mut self) {
-        let _ = self.set(0);
+        self.set(0);
     }
 }
 
@@ -51,21 +129,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_heads_share_a_bound_and_small_ones_do_not_count() {
-        let heads = Arc::default();
-        let mut all: Vec<HeadBytes> = Vec::new();
-        while {
-            let mut one = HeadBytes::new(&heads);
-            let fits = one.set(1000) && one.set(1 << 20);
-            all.push(one);
-            fits
-        } {}
-        assert_eq!(all.len(), SHARED_BYTES / ((1 << 20) - FREE_BYTES) + 1);
-        let mut small = HeadBytes::new(&heads);
-        assert!(small.set(FREE_BYTES) && !small.set(FREE_BYTES + 1));
-        all.clear();
-        assert!(small.set(1 << 20));
-        assert!(small.set(0));
-        assert_eq!(heads.0.load(Ordering::Relaxed), 0);
+    fn heads_share_a_bound_and_the_oldest_are_cut() {
+        const BOUND: usize = 1 << 20;
+        let heads = Heads::new(BOUND);
+        let begin = |bytes| {
+            let mut head = HeadBytes::new(&heads);
+            head.set(1000);
+            head.set(bytes);
+            head
+        };
+        let is_cut = |head: &HeadBytes| head.is_cut(Waker::noop());
+        let mut all: Vec<HeadBytes> = (0..40).map(|_| begin(64 << 10)).collect();
+        let left = BOUND / ((64 << 10) - FREE_BYTES);
+        assert_eq!(all.iter().map(is_cut).collect::<Vec<_>>(), (0..40).map(|at| at < 40 - left).collect::<Vec<_>>());
+        assert!(heads.lock().bytes <= BOUND);
+        // One that grows is as old as it was; one that begins anew is young.
+        all[40 - left].set(65 << 10);
+        all[40 - left + 1].set(0);
+        all[40 - left + 1].set(64 << 10);
+        all.push(begin(64 << 10));
+        assert_eq!([40 - left, 40 - left + 1, 40].map(|at| is_cut(&all[at])), [true, false, false]);
+        let small: Vec<HeadBytes> = (0..1000).map(|_| begin(FREE_BYTES)).collect();
+        assert!(!is_cut(&all[40]) && !small.iter().any(is_cut), "small ones cost nobody his");
+        assert!(is_cut(&begin(BOUND + FREE_BYTES + 1)), "what is larger than all may be goes itself");
+        drop((all, small));
+        assert_eq!(heads.lock().bytes, 0);
+        assert!(heads.lock().unfinished.is_empty());
     }
 }

@@ -3,6 +3,7 @@
 use crate::admission::Admission;
 use crate::body::{Body, full};
 use crate::connection::{ACCEPT_PAUSE, HANDSHAKES, Shared, serve};
+use crate::heads::Heads;
 use crate::held::Holdings;
 use crate::shutdown::Shutdown;
 use crate::tls::{Tls, TlsError};
@@ -57,13 +58,16 @@ pub struct Limits {
     pub header: Duration,
     /// Bytes of a request's head.
     pub header_bytes: usize,
+    /// Bytes of heads that are not whole yet, over all connections, beyond 4 KiB of each; above, the oldest are cut.
+    pub unfinished_bytes: usize,
     /// Header fields of a request (HTTP/1.1; HTTP/2 counts bytes).
     pub headers: usize,
     /// After this long without a request a connection is closed; at the latest after twice as long.
     pub idle: Duration,
     /// After this long without taking anything of an answer (HTTP/2: of one of its answers) a client's connection is cut; at the latest after half as long again.
     pub stall: Duration,
-    /// Bytes that answers may hold while their clients take them, over all connections; above, clients that take nothing are cut within two seconds.
+    /// Bytes that answers may hold while their clients take them, over all connections; above, clients that take nothing are cut within two seconds, and
+    /// connections that hold more than their share begin no request.
     pub held_bytes: usize,
     /// Connections at a time; an address may have as many of them as are free.
     pub connections: usize,
@@ -83,10 +87,11 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             header: Duration::from_secs(10),
             header_bytes: 1 << 20,
+            unfinished_bytes: 16 << 20,
             headers: 512,
             idle: Duration::from_secs(90),
             stall: Duration::from_secs(60),
-            held_bytes: 64 << 20,
+            held_bytes: 32 << 20,
             connections: 20_000,
             streams: 250,
             ping: Duration::from_secs(30),
@@ -121,6 +126,8 @@ pub struct Stats {
     pub stalled: AtomicU64,
     /// HTTP/2 connections cut because their client sent more cheap frames than it paid for.
     pub flooded: AtomicU64,
+    /// HTTP/2 requests refused unseen: their connection was closing, or held more than its share.
+    pub shed: AtomicU64,
     /// Requests begun.
     pub requests: AtomicU64,
     /// Handlers that panicked.
@@ -185,7 +192,7 @@ impl Server {
         let Self { listener, tls, limits, stats, .. } = self;
         let drain = limits.drain;
         let admission = Admission::new(limits.connections, Arc::clone(&stats));
-        let (turns, heads) = (Semaphore::new(HANDSHAKES), Arc::default());
+        let (turns, heads) = (Semaphore::new(HANDSHAKES), Heads::new(limits.unfinished_bytes));
         let shared = Arc::new(Shared { tls, limits, handler, shutdown: shutdown.clone(), stats, turns, heads });
         let mut accepting = Accepting { listener, failing: false };
         let mut connections = JoinSet::new();

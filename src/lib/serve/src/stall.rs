@@ -5,7 +5,7 @@
 //! time at which its wait began. Time is a coarse tick of the connection: no clock is read for a frame.
 
 use crate::body::Chunk;
-use crate::held::Held;
+use crate::held::{Holding, Holdings};
 use bytes::{Buf, Bytes};
 use futures::task::AtomicWaker;
 use std::io::IoSlice;
@@ -26,9 +26,30 @@ pub(crate) struct Waits {
     now: AtomicUsize,
     /// How many waits began at each of the last ticks.
     begun: [AtomicUsize; SLOTS],
+    /// What they hold.
+    holding: Holding,
 }
 
 impl Waits {
+    pub(crate) fn new(holdings: Holdings) -> Self {
+        Self { holding: Holding::new(holdings), ..Self::default() }
+    }
+
+    /// Counts bytes that are held whether or not the client takes any, until [`Self::release`].
+    pub(crate) fn hold(&self, bytes: usize) {
+        self.holding.add(bytes);
+    }
+
+    /// The end of [`Self::hold`].
+    pub(crate) fn release(&self, bytes: usize) {
+        self.holding.remove(bytes);
+    }
+
+    /// What is held for the client, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.holding.bytes()
+    }
+
     /// Time goes on. True when something has waited for at least [`TICKS`] whole ticks.
     pub(crate) fn tick(&self) -> bool {
         let now = self.now.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -43,12 +64,19 @@ pub(crate) struct Wait {
     waits: Arc<Waits>,
     /// The slot in which it is counted, while it waits.
     since: Option<usize>,
+    /// What it holds while it waits.
+    bytes: usize,
 }
 
 impl Wait {
+    /// What may wait, and then holds so many bytes, but does not yet.
+    pub(crate) fn idle(waits: &Arc<Waits>, bytes: usize) -> Self {
+        Self { waits: Arc::clone(waits), since: None, bytes }
+    }
+
     /// A wait that begins now.
-    pub(crate) fn begin(waits: &Arc<Waits>) -> Self {
-        let mut wait = Self { waits: Arc::clone(waits), since: None };
+    pub(crate) fn begin(waits: &Arc<Waits>, bytes: usize) -> Self {
+        let mut wait = Self::idle(waits, bytes);
         wait.restart();
         wait
     }
@@ -60,14 +88,26 @@ impl Wait {
             return;
         }
         self.waits.begun[now].fetch_add(1, Ordering::Relaxed);
-        self.end();
-        self.since = Some(now);
+        match self.since.replace(now) {
+            Some(since) => _ = self.waits.begun[since].fetch_sub(1, Ordering::Relaxed),
+            None => self.waits.holding.add(self.bytes),
+        }
+    }
+
+    /// Waits, since when it began to, or waits not.
+    pub(crate) fn set(&mut self, is_waiting: bool) {
+        match (is_waiting, self.since) {
+            (true, None) => self.restart(),
+            (false, Some(_)) => self.end(),
+            _ => {}
+        }
     }
 
     /// Waits no more: it is the server's turn.
     pub(crate) fn end(&mut self) {
         if let Some(since) = self.since.take() {
             self.waits.begun[since].fetch_sub(1, Ordering::Relaxed);
+            self.waits.holding.remove(self.bytes);
         }
     }
 }
@@ -77,6 +117,11 @@ impl Drop for Wait {
         self.end();
     }
 }
+
+/// What a stream holds besides its pieces: the library's state of it, its task and its body.
+pub(crate) const STREAM_BYTES: usize = 2 * 1024;
+/// What a piece holds besides its bytes.
+const PIECE_BYTES: usize = 128;
 
 /// No further piece of a body is made while so many bytes of it wait to be sent: one is under way, and a stalled reader holds no more. hyper alone would take
 /// pieces until it has 16 of them, or as many bytes as the longest head may have.
@@ -116,15 +161,15 @@ pub(crate) struct Piece {
     wait: Wait,
     /// None for a body of one piece.
     under_way: Option<Arc<UnderWay>>,
-    _held: Option<Held>,
 }
 
 impl Piece {
-    pub(crate) fn new(chunk: Chunk, waits: &Arc<Waits>, under_way: Option<&Arc<UnderWay>>, held: Option<Held>) -> Self {
+    pub(crate) fn new(chunk: Chunk, waits: &Arc<Waits>, under_way: Option<&Arc<UnderWay>>) -> Self {
         if let Some(under_way) = under_way {
             under_way.bytes.fetch_add(chunk.remaining(), Ordering::AcqRel);
         }
-        Self { chunk, moved: 0, wait: Wait::begin(waits), under_way: under_way.cloned(), _held: held }
+        let wait = Wait::begin(waits, PIECE_BYTES + chunk.remaining());
+        Self { chunk, moved: 0, wait, under_way: under_way.cloned() }
     }
 
     fn moved(&mut self, count: usize) {
@@ -184,7 +229,7 @@ mod tests {
     #[test]
     fn a_wait_is_found_after_the_limit_and_not_before() {
         let waits = Arc::default();
-        let mut wait = Wait::begin(&waits);
+        let mut wait = Wait::begin(&waits, 100);
         assert_eq!(ticks(&waits), TICKS + 1);
         wait.restart();
         assert_eq!(ticks(&waits), TICKS + 1);
@@ -200,9 +245,9 @@ mod tests {
         let (waits, under_way) = (Arc::default(), Arc::<UnderWay>::default());
         let (waker, wakes) = counting_waker();
         let task = Context::from_waker(&waker);
-        let small = Piece::new(vec![0; UNDER_WAY_BYTES / 2].into(), &waits, Some(&under_way), None);
+        let small = Piece::new(vec![0; UNDER_WAY_BYTES / 2].into(), &waits, Some(&under_way));
         assert!(!under_way.is_full(&task), "small ones go together");
-        let mut large = Piece::new(vec![0; 10 * UNDER_WAY_BYTES].into(), &waits, Some(&under_way), None);
+        let mut large = Piece::new(vec![0; 10 * UNDER_WAY_BYTES].into(), &waits, Some(&under_way));
         assert!(under_way.is_full(&task));
         large.advance(9 * UNDER_WAY_BYTES);
         assert_eq!((under_way.is_full(&task), wakes.load(Ordering::Relaxed)), (true, 0));
@@ -210,8 +255,24 @@ mod tests {
         assert_eq!((under_way.is_full(&task), wakes.load(Ordering::Relaxed)), (false, 1));
         drop((small, large));
         assert_eq!(under_way.bytes.load(Ordering::Relaxed), 0);
-        drop(Piece::new(vec![0; 100].into(), &waits, Some(&under_way), None));
+        drop(Piece::new(vec![0; 100].into(), &waits, Some(&under_way)));
         assert_eq!(under_way.bytes.load(Ordering::Relaxed), 0, "what is dropped unsent waits no more");
+    }
+
+    #[test]
+    fn what_waits_holds_its_bytes_until_it_ends() {
+        let waits = Arc::new(Waits::default());
+        let mut wait = Wait::begin(&waits, 100);
+        assert!(!waits.tick());
+        wait.restart();
+        assert_eq!(waits.bytes(), 100);
+        let piece = Piece::new(vec![0; 1000].into(), &waits, None);
+        assert_eq!(waits.bytes(), 1100 + PIECE_BYTES);
+        wait.end();
+        wait.end();
+        assert_eq!(waits.bytes(), 1000 + PIECE_BYTES);
+        drop((wait, piece, Wait::idle(&waits, 5)));
+        assert_eq!(waits.bytes(), 0);
     }
 
     fn counting_waker() -> (std::task::Waker, Arc<AtomicUsize>) {
@@ -230,14 +291,14 @@ mod tests {
     #[test]
     fn a_piece_waits_until_it_is_gone_and_crumbs_are_no_progress() {
         let waits = Arc::default();
-        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits, None, None);
+        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits, None);
         for _ in 0..TICKS {
             assert!(!waits.tick());
             piece.advance(1);
         }
         assert!(waits.tick());
         drop(piece);
-        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits, None, None);
+        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits, None);
         for _ in 0..TICKS {
             assert!(!waits.tick());
         }

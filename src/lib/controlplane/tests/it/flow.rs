@@ -198,3 +198,17 @@ async fn trees_are_made_as_far_as_there_is_room() {
     let answer = server.plane.call(announced.body(ferrokube_serve::full(vec![b' '; 3_200_000])).unwrap()).await;
     assert_eq!(answer.status(), 413);
 }
+
+#[tokio::test]
+async fn fault_38_a_read_that_waits_holds_nothing_of_a_body() {
+    let server = limited(|_| {}).await;
+    let (sender, body) = futures::channel::mpsc::unbounded();
+    let body = ferrokube_serve::stream(body);
+    let mut read = request("GET", FUTURE, "reader", body);
+    *read.version_mut() = http::Version::HTTP_2;
+    sender.unbounded_send(Ok(Bytes::from_static(b"unread"))).unwrap();
+    let plane = server.plane.clone();
+    let mut waiting = Box::pin(async move { plane.call(read).await.status() });
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    assert!(sender.is_closed(), "dropped before the answer");
+}

@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -76,6 +76,7 @@ impl Paths {
                 let frames = (0..LENT_FRAMES).map(|at| Ok(Frame::data(Chunk::lent(lent(at, 10).chain(lent(at, 3000)).chain(lent(at, 20_000))))));
                 Response::new(boxed(StreamBody::new(futures::stream::iter(frames))))
             }
+            "/small" => Response::new(chunks(futures::stream::once(std::future::ready(Ok(Counted::chunk(15_900)))))),
             "/large" => Response::new(full(vec![0; 64 << 20])),
             // Without end; all that was made and is not sent yet is counted.
             "/events" => Response::new(chunks(futures::stream::repeat_with(|| Ok(Counted::chunk(8 << 10))))),
@@ -244,4 +245,17 @@ pub async fn read_to_end(stream: &mut TlsStream<TcpStream>) -> String {
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Opens HTTP/2 streams by hand, one for each path, and gives none of them more window than `window` bytes.
+pub async fn ask_without_window(setup: &Setup, window: u32, paths: &[&str]) -> TlsStream<TcpStream> {
+    let mut stream = setup.connect("h2", None).await;
+    let settings = [&[0, 4][..], &window.to_be_bytes()].concat();
+    let mut hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &settings)].concat();
+    for (id, path) in (1..).step_by(2).zip(paths) {
+        let fields = [b"\x82\x87\x41\x09localhost\x04", &[u8::try_from(path.len()).unwrap()][..], path.as_bytes()].concat();
+        hello.extend_from_slice(&frame(1, 5, id, &fields));
+    }
+    stream.write_all(&hello).await.unwrap();
+    stream
 }
