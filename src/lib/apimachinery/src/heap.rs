@@ -7,15 +7,21 @@ use crate::document::{Map, Text, Value};
 /// An element of a list, or any other value.
 const ELEMENT: usize = size_of::<Value>();
 /// A field of a large map at the worst fill; of others it takes half of it.
-const FIELD: usize = 104;
+pub(crate) const FIELD: usize = 104;
 /// A value or a field waits on a stack while the list or map is open that it is in: so many at most, and thrice while the stack grows.
 const WAITING: usize = 512 * 64;
-/// A list or map that grows while it is read, with its first element.
-const GROWING: usize = 300;
-/// What YAML's scanner keeps of each mark in `[]` and `{}`, all of which may be a key until it ends.
-const TOKENS: usize = 1000;
+/// What YAML's scanner keeps of each mark in `[]` and `{}`, all of which may be a key until it ends: twice two tokens, and a string.
+const TOKENS: usize = 2 * TOKEN;
+/// What it keeps of each step, two tokens and a string, while its queue grows.
+const TOKEN: usize = 330;
 /// What an alias of YAML may copy, at most: see `yaml`.
 const ALIASES: usize = 100_000 * FIELD;
+/// The most that reading one body may take, whatever its form: a JSON body that would take more is not read, and readers of other forms stop there.
+pub const LARGEST: usize = 32 << 20;
+/// What a value takes while its list or map grows, of forms that are read one value at a time.
+pub(crate) const GROWN: usize = 80;
+/// The same of a field of a map.
+pub(crate) const GROWN_FIELD: usize = FIELD + 48;
 
 /// What a value owns on the heap.
 ///
@@ -47,18 +53,40 @@ pub fn json_bound(body: &[u8]) -> usize {
     text(body) + fields * FIELD + elements * ELEMENT + waiting
 }
 
-/// The most that reading a YAML body takes, its aliases included.
-pub fn yaml_bound(body: &[u8]) -> usize {
-    let marks = |body: &[u8]| count(body, |byte| matches!(byte, b'{' | b':' | b'?' | b',' | b'[' | b'-'));
-    let flow = memchr::memchr2(b'[', b'{', body).map_or(&[][..], |at| &body[at..]);
-    let aliases = if memchr::memchr(b'*', body).is_some() { ALIASES } else { 0 };
-    // The scanner keeps about 200 bytes of each open list in a line.
-    (256 << 10) + text(body) + marks(body) * GROWING + marks(flow) * TOKENS + aliases
+/// What reading a YAML body may take, in addition to its strings.
+pub(crate) struct YamlRoom {
+    /// Of what the scanner has read and not given away, in steps.
+    pub(crate) steps: usize,
+    /// Of values, in bytes.
+    pub(crate) values: usize,
 }
 
-/// The most that reading a protobuf body takes: a packed list has an element in each byte, and grows.
+/// Few write much YAML in `{}` that is no JSON, and JSON that is sent as YAML needs no more than as JSON.
+pub(crate) fn yaml_room(body: &[u8]) -> YamlRoom {
+    if is_in_braces(body) { YamlRoom { steps: 12_000, values: 4 << 20 } } else { YamlRoom { steps: 32_000, values: 16 << 20 } }
+}
+
+fn is_in_braces(body: &[u8]) -> bool {
+    body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
+}
+
+/// The most that reading a YAML body takes, its aliases included, and never more than [`LARGEST`]: its reader stops there.
+pub fn yaml_bound(body: &[u8]) -> usize {
+    let room = yaml_room(body);
+    let values = count(body, |byte| matches!(byte, b'{' | b':' | b'?' | b',' | b'[' | b'-'));
+    let flow = memchr::memchr2(b'[', b'{', body).map_or(&[][..], |at| &body[at..]);
+    let tokens = count(flow, |byte| matches!(byte, b'{' | b'}' | b'[' | b']' | b':' | b'?' | b',' | b'"' | b'\'' | b'&' | b'!' | b'*'));
+    let aliases = if memchr::memchr(b'*', body).is_some() { ALIASES } else { 0 };
+    // The scanner keeps about 200 bytes of each open list in a line.
+    let kept = (256 << 10) + (tokens * TOKENS).min(room.steps * TOKEN) + (values * 2 * GROWN + aliases).min(room.values);
+    let json = if is_in_braces(body) { json_bound(body) } else { 0 };
+    // A string is copied while it grows.
+    json.max(text(body) + 2 * body.len() + kept).min(LARGEST)
+}
+
+/// The most that reading a protobuf body takes, a packed list having an element in each byte; never more than [`LARGEST`]: its reader stops there.
 pub fn protobuf_bound(body: &[u8]) -> usize {
-    text(body) + body.len() * 4 * ELEMENT
+    (text(body) + body.len() * GROWN_FIELD).min(LARGEST)
 }
 
 /// Strings and keys: their own bytes, rounded up, and again while one is unescaped.

@@ -54,6 +54,9 @@ pub enum DecodeError {
     /// Many values inside many open collections (YAML).
     #[error("the body holds too many values at its depth")]
     TooMuchWork,
+    /// Its values would take more memory than one body may: see [`crate::heap::LARGEST`].
+    #[error("the body holds too many values")]
+    TooLarge,
 }
 
 /// A float as Go's round trip leaves it where no type is known (YAML, stored custom objects): `1.0` is written as `1`, and the next reader sees an integer

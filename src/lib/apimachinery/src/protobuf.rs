@@ -10,6 +10,7 @@ mod wire;
 mod write;
 
 use crate::document::{Document, Value};
+use crate::heap;
 use crate::json;
 pub use table::Messages;
 
@@ -31,6 +32,9 @@ pub enum ProtobufError {
     /// A value of the document is of another type than the message's field.
     #[error("the field {0} does not fit its protobuf message")]
     DoesNotFit(String),
+    /// Its values would take more memory than one body may: see [`crate::heap::LARGEST`].
+    #[error("the body holds too many values")]
+    TooLarge,
 }
 
 impl ProtobufError {
@@ -84,6 +88,9 @@ impl Messages {
         let index = self.index_of(message)?;
         let envelope = Envelope::read(body)?;
         let mut document = if envelope.content_type == "application/json" {
+            if heap::json_bound(envelope.raw) > heap::LARGEST {
+                return Err(ProtobufError::TooLarge);
+            }
             json::read(envelope.raw).map_err(|error| ProtobufError::Malformed(error.to_string()))?.document
         } else {
             match read::message(self, index, envelope.raw)? {

@@ -1,10 +1,12 @@
 //! YAML bodies: read with bounded aliases and depth, written for `Accept: application/yaml`.
 
+mod input;
 mod reader;
 mod resolve;
 mod writer;
 
 use crate::document::Value;
+use crate::heap;
 use crate::json::{self, DecodeError, Decoded, DecodedValue};
 
 /// Reads the first document of a YAML stream as an object, by YAML 1.1's rules for booleans as Go's reader applies them.
@@ -22,12 +24,15 @@ pub fn read(body: &[u8]) -> Result<Decoded, DecodeError> {
 pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
     // JSON is YAML, most apply patches are JSON, and its reader is far faster.
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
+        if heap::json_bound(body) > heap::LARGEST {
+            return Err(DecodeError::TooLarge);
+        }
         match json::read_as_yaml(body) {
             Err(DecodeError::Syntax(_)) => {}
             read => return read,
         }
     }
-    reader::parse(text(body)?)
+    reader::parse(text(body)?, heap::yaml_room(body))
 }
 
 /// Writes a value in block style, keys in order, strings quoted where YAML would read another type.

@@ -139,3 +139,64 @@ fn hostile_yaml() -> Vec<(&'static str, String)> {
         ("aliases", format!("a: &a [{}]\nb: [{}]\n", "0,".repeat(1_000), "*a,".repeat(80))),
     ]
 }
+
+/// Half of what a body may be, and far more than may be read of it.
+const LARGE: usize = 1_500_000;
+
+/// Shapes whose bound is far beyond what can be had: the reader stops in time.
+#[test]
+fn no_yaml_takes_more_than_one_body_may() {
+    let filled = |open: &str, piece: &str, close: &str| format!("{open}{}{close}", piece.repeat(LARGE / piece.len()));
+    let shapes = [
+        ("flow list", filled("# x\n[", "a,", "]")),
+        ("flow list of pairs", filled("[", "a: ,", "]")),
+        ("flow list of empty pairs", filled("[", ": ,", "]")),
+        ("flow list of keys", filled("[", "? ,", "]")),
+        ("flow list of lists", filled("[", "[],", "]")),
+        ("flow map", filled("{", "a,", "}")),
+        ("anchors", filled("[", "&a ", "]")),
+        ("tags", filled("[", "!a ", "]")),
+        ("aliases", filled("&a x: [", "*a,", "]")),
+        ("strings", filled("[", "\"\" ", "]")),
+        ("quotes", filled("[", "'a',", "]")),
+        ("not closed", filled("[", "a,", "")),
+        ("a list below a map", filled("a:\n  b: [", "a,", "]")),
+        ("block list of nothing", filled("", "-\n", "")),
+        ("block list of maps", filled("", "- a:\n", "")),
+        ("block list of lists", filled("", "- []\n", "")),
+        ("block map", (0..LARGE / 9).map(|number| format!("{number:x}:\n")).collect()),
+        ("lines in a scalar", filled("a: \"", "a\n ", "\"")),
+        ("one string", filled("a: |\n ", "a", "\n")),
+        ("one escaped string", filled("a: \"", "\\n", "\"")),
+        ("JSON", filled("{\"a\": [", "[],", "0]}")),
+        ("almost JSON", filled("{a: [", "[],", "0]}")),
+    ];
+    for (name, body) in shapes {
+        let bound = heap::yaml_bound(body.as_bytes());
+        let (_, peak, read) = measure(|| yaml::read_any(body.as_bytes()).map(|_| ()));
+        println!("{name:<24} peak {:>5.1} MB bound {:>5.1} MB {read:?}", peak as f64 / 1e6, bound as f64 / 1e6);
+        assert!(peak <= heap::LARGEST, "{name}: {peak}");
+        assert!(peak <= bound, "{name}: {peak} of {bound}");
+    }
+}
+
+/// What people write is read, however long it is.
+#[test]
+fn long_yaml_is_read() {
+    let folded: String = (0..20_000).map(|_| format!("    {}\n", "word ".repeat(14))).collect();
+    let fields: String = (0..60_000).map(|number| format!("  key-{number}: value-{number}\n")).collect();
+    let embedded: String = (0..50_000).map(|number| format!("    {{\"a\": [{number}, {{\"b\": true}}]}},\n")).collect();
+    let numbers = (0..8_000).map(|number| number.to_string()).collect::<Vec<_>>().join(", ");
+    for (name, body) in [
+        ("a folded string", format!("data:\n  a: \"\n{folded}    \"\n")),
+        ("a plain string", format!("data:\n  a:\n{folded}")),
+        ("fields", format!("data:\n{fields}")),
+        ("JSON in a string", format!("data:\n  a.json: |\n{embedded}")),
+        ("a list in brackets", format!("data: [{numbers}]\n")),
+        ("braces", format!("{{data: {{a: [{}]}}}}", numbers.split(", ").take(3_000).collect::<Vec<_>>().join(", "))),
+    ] {
+        let (_, peak, read) = measure(|| yaml::read_any(body.as_bytes()).map(|_| ()));
+        println!("{name:<24} {} bytes, bound {}, peak {peak}", body.len(), heap::yaml_bound(body.as_bytes()));
+        read.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}

@@ -2,13 +2,13 @@
 
 use crate::exchange::Exchange;
 use crate::flow::{Caller, Flow, Grant, SMALL, Size};
+use crate::negotiate::Form;
 use crate::server::Shared;
 use bytes::{Buf, Bytes, BytesMut};
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_serve::{Body, Chunk};
 pub(crate) use ferrokube_serve::{empty, full};
-use http::header::CONTENT_TYPE;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::collections::VecDeque;
@@ -48,30 +48,27 @@ const DRAINED_BYTES: usize = 4 * 1024 * 1024;
 /// a client or for memory.
 ///
 /// # Errors
-/// As [`read`]; 429 while others have all the room that there is.
-pub(crate) async fn take(shared: &Shared, exchange: &mut Exchange) -> Result<Bytes, Failure> {
+/// As [`Intake::read`]; 413 when it would become too large a tree, 429 while others have all the room that there is.
+pub(crate) async fn take(shared: &Shared, exchange: &mut Exchange, form: Form) -> Result<Bytes, Failure> {
     let caller = exchange.class.caller;
     let mut bytes = Bytes::new();
     if let Some(body) = exchange.take_body() {
         let intake = Intake { flow: &shared.flow, caller, limit: shared.limits.body_bytes };
         bytes = intake.read(body, &mut exchange.room.body).await?;
         if bytes.len() > SMALL {
-            let bound = weight(exchange.header(CONTENT_TYPE), &bytes);
-            exchange.room.tree = Some(shared.flow.tree(caller, bound).await?);
+            exchange.room.tree = Some(shared.flow.tree(caller, bound(form, &bytes)).await?);
         }
     }
     shared.flow.sit(exchange.class).await?;
     Ok(bytes)
 }
 
-/// The most that reading a body takes, in the form that its type names.
-fn weight(content_type: &str, body: &[u8]) -> usize {
-    if content_type.contains("yaml") {
-        heap::yaml_bound(body)
-    } else if content_type.contains("protobuf") {
-        heap::protobuf_bound(body)
-    } else {
-        heap::json_bound(body)
+/// The most that reading a body takes, in the form in which it will be read.
+fn bound(form: Form, body: &[u8]) -> usize {
+    match form {
+        Form::Json => heap::json_bound(body),
+        Form::Yaml => heap::yaml_bound(body),
+        Form::Protobuf => heap::protobuf_bound(body),
     }
 }
 

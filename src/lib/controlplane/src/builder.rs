@@ -59,7 +59,7 @@ impl Default for Limits {
             mutating_inflight: 200,
             slow_bodies: 1_000,
             bodies_bytes: 24 << 20,
-            trees_bytes: 64 << 20,
+            trees_bytes: 48 << 20,
             request: Duration::from_secs(60),
         }
     }

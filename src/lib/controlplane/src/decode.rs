@@ -1,11 +1,12 @@
 //! Request bodies into objects, patches and options.
 
 use crate::exchange::Exchange;
+use crate::flow::too_large;
 use crate::negotiate::{Form, body_form as form_of};
 use crate::server::Shared;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::json::{DecodeError, Decoded};
-use ferrokube_apimachinery::protobuf::Messages;
+use ferrokube_apimachinery::protobuf::{Messages, ProtobufError};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{json, yaml};
 use ferrokube_registry::{Body, Patch, Served, Target};
@@ -45,18 +46,21 @@ fn nullable(read: Result<Decoded, DecodeError>) -> Result<Decoded, Failure> {
 }
 
 fn unreadable(error: DecodeError) -> Failure {
-    Failure::bad_request(error.to_string())
+    if matches!(error, DecodeError::TooLarge) { too_large() } else { Failure::bad_request(error.to_string()) }
+}
+
+fn unreadable_protobuf(error: ProtobufError) -> Failure {
+    if matches!(error, ProtobufError::TooLarge) { too_large() } else { Failure::bad_request(error.to_string()) }
 }
 
 fn protobuf(shared: &Shared, target: &Target, bytes: &[u8]) -> Result<Body, Failure> {
-    let bad = |error: ferrokube_apimachinery::protobuf::ProtobufError| Failure::bad_request(error.to_string());
-    let (api_version, kind) = Messages::type_of(bytes).map_err(bad)?;
+    let (api_version, kind) = Messages::type_of(bytes).map_err(unreadable_protobuf)?;
     let messages = shared.encoder.messages();
     let own = target.served.version().message.as_deref().unwrap_or_default();
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("core", &api_version));
     let named = format!("k8s.io.api.{}.{version}.{kind}", group.split('.').next().unwrap_or_default());
     let message = if kind == target.served.definition.kind || kind.is_empty() || !messages.contains(&named) { own } else { &named };
-    let document = messages.read(message, bytes).map_err(bad)?;
+    let document = messages.read(message, bytes).map_err(unreadable_protobuf)?;
     Ok(Body { document, duplicates: Vec::new(), lenient: true })
 }
 
@@ -69,12 +73,11 @@ pub(crate) fn delete_options(shared: &Shared, form: Form, bytes: &[u8]) -> Resul
         Form::Json => nullable(json::read(bytes)).map(|decoded| decoded.document),
         Form::Yaml => nullable(yaml::read(bytes)).map(|decoded| decoded.document),
         Form::Protobuf => {
-            let bad = |error: ferrokube_apimachinery::protobuf::ProtobufError| Failure::bad_request(error.to_string());
-            let (_, kind) = Messages::type_of(bytes).map_err(bad)?;
+            let (_, kind) = Messages::type_of(bytes).map_err(unreadable_protobuf)?;
             if !matches!(kind.as_str(), "" | "DeleteOptions") {
                 return Err(Failure::bad_request(format!("expected DeleteOptions in the body, not {kind}")));
             }
-            shared.encoder.messages().read(DELETE_OPTIONS, bytes).map_err(bad)
+            shared.encoder.messages().read(DELETE_OPTIONS, bytes).map_err(unreadable_protobuf)
         }
     }
 }

@@ -9,6 +9,7 @@
 mod share;
 
 use crate::builder::Limits;
+use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::UserInfo;
 use ferrokube_serve::Peer;
@@ -161,9 +162,15 @@ impl Flow {
         }
     }
 
-    /// Makes room for a tree. One alone never needs all that there is: it would wait until everybody else is done.
+    /// Makes room for a tree.
+    ///
+    /// # Errors
+    /// 413: it can never be had. 429 while others have it.
     pub(crate) async fn tree(&self, caller: Caller, bytes: usize) -> Result<Grant, Failure> {
-        self.trees.take(caller, bytes.min(self.trees.limit() / 2), PATIENCE).await.ok_or_else(too_many)
+        if bytes > heap::LARGEST.min(self.trees.limit()) {
+            return Err(too_large());
+        }
+        self.trees.take(caller, bytes, PATIENCE).await.ok_or_else(too_many)
     }
 
     /// Seats that are taken, and requests that wait for one: reads, writes.
@@ -216,6 +223,11 @@ fn network(address: IpAddr) -> u128 {
         IpAddr::V4(address) => u128::from(address.to_bits()),
         IpAddr::V6(address) => address.to_bits() & (u128::MAX << 64),
     }
+}
+
+/// Of a body that is no longer than others, and holds more.
+pub(crate) fn too_large() -> Failure {
+    Failure::new(Reason::RequestEntityTooLarge, "Request entity too large: it holds too many values")
 }
 
 fn too_many() -> Failure {

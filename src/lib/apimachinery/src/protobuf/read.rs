@@ -5,25 +5,36 @@ use super::table::{Field, Kind, Message, Messages, Shape};
 use super::wire::{self, Wire};
 use super::{MAGIC, ProtobufError};
 use crate::document::{Array, Map, Number, Value};
+use crate::heap::{GROWN_FIELD, LARGEST};
 use crate::json::{self, MAX_DEPTH};
 use crate::quantity::Quantity;
 use crate::time;
 use base64::Engine as _;
+use std::cell::Cell;
 
 /// How deep messages may nest; JSON inside them may go on to [`MAX_DEPTH`].
 const MAX_NESTING: usize = 150;
 
 /// Reads a bare message.
 pub(super) fn message(messages: &Messages, index: usize, bytes: &[u8]) -> Result<Value, ProtobufError> {
-    Ok(Reader { messages }.message(index, bytes, 0)?.unwrap_or_else(|| Value::Object(Map::new())))
+    // Strings take no more than they do in the body.
+    let room = Cell::new(LARGEST.saturating_sub(2 * bytes.len()));
+    Ok(Reader { messages, room: &room }.message(index, bytes, 0)?.unwrap_or_else(|| Value::Object(Map::new())))
 }
 
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     messages: &'a Messages,
+    /// Bytes that further values may take.
+    room: &'a Cell<usize>,
 }
 
 impl Reader<'_> {
+    fn take(self, bytes: usize) -> Result<(), ProtobufError> {
+        self.room.set(self.room.get().checked_sub(bytes).ok_or(ProtobufError::TooLarge)?);
+        Ok(())
+    }
+
     /// `None` for a special form that is not there, such as a zero time.
     fn message(self, index: usize, bytes: &[u8], depth: usize) -> Result<Option<Value>, ProtobufError> {
         if depth > MAX_NESTING {
@@ -103,6 +114,7 @@ impl Reader<'_> {
     }
 
     fn value(self, kind: Kind, wire: Wire<'_>, depth: usize) -> Result<Option<Value>, ProtobufError> {
+        self.take(GROWN_FIELD)?;
         Ok(Some(match (kind, wire) {
             (Kind::Bool, Wire::Varint(value)) => Value::Bool(value != 0),
             (Kind::Int32, Wire::Varint(value)) => Value::from(value as i32),
@@ -124,8 +136,14 @@ impl Reader<'_> {
             Special::Duration => Some(Value::from(special::duration_text(number_of(bytes, 1)? as i64))),
             Special::IntOrString => Some(int_or_string(bytes)?),
             Special::Quantity => Some(Value::from(quantity(bytes)?)),
-            Special::Raw => raw(bytes, depth)?,
-            Special::Strings => Some(strings(bytes, 1)?),
+            Special::Raw => {
+                self.take(15 * bytes.len())?;
+                raw(bytes, depth)?
+            }
+            Special::Strings => {
+                self.take(bytes.len() * GROWN_FIELD / 2)?;
+                Some(strings(bytes, 1)?)
+            }
             Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => Some(self.schema_or(message, bytes, depth)?),
         })
     }

@@ -48,6 +48,22 @@ fn zero_values_on_the_wire_are_kept() {
 }
 
 #[test]
+fn fault_34_a_message_of_many_values_is_not_read() {
+    // Three bytes each: empty managedFields, which are maps in a list.
+    let metadata = [0x8a, 0x01, 0x00].repeat(500_000);
+    let mut raw = Vec::new();
+    wire::put_bytes(&mut raw, 1, &metadata);
+    let read = MESSAGES.read(CONFIG_MAP, &envelope("v1", "ConfigMap", &raw));
+    assert!(matches!(read, Err(ProtobufError::TooLarge)), "{:?}", read.map(|_| ()));
+    let embedded = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": vec![json!([]); 1_000_000]});
+    let mut unknown = MAGIC.to_vec();
+    wire::put_bytes(&mut unknown, RAW, &json::to_vec(&embedded));
+    wire::put_bytes(&mut unknown, 4, b"application/json");
+    let read = MESSAGES.read(CONFIG_MAP, &unknown);
+    assert!(matches!(read, Err(ProtobufError::TooLarge)), "{:?}", read.map(|_| ()));
+}
+
+#[test]
 fn special_forms_keep_their_json() {
     let schema = json!({
         "$ref": "#/a", "$schema": "s", "type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-list-map-keys": ["a"],

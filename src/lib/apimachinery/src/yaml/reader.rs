@@ -1,12 +1,16 @@
 //! The reader: events to values, with its own stack.
 
+use super::input::Limited;
 use super::resolve::{self, Scalar};
 use crate::document::{Map, Value};
+use crate::heap::{FIELD, GROWN, YamlRoom};
 use crate::json::{DecodeError, DecodedValue, MAX_DEPTH, MAX_DUPLICATES};
 use crate::work;
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput, Tag};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// What aliases may add at least and at most, in nodes (a string counts one for each 32 bytes); in between, ten times what was read.
 const MIN_ALIAS_NODES: usize = 10_000;
@@ -21,9 +25,13 @@ const MIN_SCANNED: usize = 1_000_000;
 const SCANNED_PER_BYTE: usize = 30;
 
 /// Reads the first document; what follows it is not looked at.
-pub(super) fn parse(text: &str) -> Result<DecodedValue, DecodeError> {
+pub(super) fn parse(text: &str, room: YamlRoom) -> Result<DecodedValue, DecodeError> {
+    let steps = Rc::new(Cell::new(Some(room.steps)));
     let reader = Reader {
-        events: Parser::new_from_str(text),
+        events: Parser::new(Limited::new(text, Rc::clone(&steps))),
+        steps,
+        max_steps: room.steps,
+        values: room.values,
         has_aliases: memchr::memchr(b'*', text.as_bytes()).is_some(),
         stack: Vec::new(),
         anchors: HashMap::new(),
@@ -50,7 +58,12 @@ enum Key {
 }
 
 struct Reader<'a> {
-    events: Parser<'a, StrInput<'a>>,
+    events: Parser<'a, Limited<'a>>,
+    /// The scanner's steps to the next event: it may look ahead, without bounds of its own, for the end of a list that might be a key.
+    steps: Rc<Cell<Option<usize>>>,
+    max_steps: usize,
+    /// Bytes that further values may take.
+    values: usize,
     has_aliases: bool,
     stack: Vec<Frame>,
     anchors: HashMap<usize, Value>,
@@ -82,7 +95,12 @@ impl<'a> Reader<'a> {
     }
 
     fn next(&mut self) -> Result<Event<'a>, DecodeError> {
-        match self.events.next_event() {
+        self.steps.set(Some(self.max_steps));
+        let event = self.events.next_event();
+        if self.steps.get().is_none() {
+            return Err(DecodeError::TooLarge);
+        }
+        match event {
             Some(Ok((event, _))) => Ok(event),
             Some(Err(error)) => Err(scan_error(&error)),
             None => Ok(Event::StreamEnd),
@@ -97,6 +115,7 @@ impl<'a> Reader<'a> {
         if self.scanned > self.max_scanned {
             return Err(DecodeError::TooMuchWork);
         }
+        self.take(GROWN)?;
         match event {
             Event::Scalar(text, style, anchor, tag) => self.scalar(text, style, anchor, tag.as_deref()),
             Event::Alias(anchor) => {
@@ -115,6 +134,12 @@ impl<'a> Reader<'a> {
             },
             _ => Err(syntax("the document ends inside a collection")),
         }
+    }
+
+    /// Counts what values take.
+    fn take(&mut self, bytes: usize) -> Result<(), DecodeError> {
+        self.values = self.values.checked_sub(bytes).ok_or(DecodeError::TooLarge)?;
+        Ok(())
     }
 
     fn open(&mut self, frame: Frame) -> Result<Option<Value>, DecodeError> {
@@ -205,7 +230,10 @@ impl<'a> Reader<'a> {
         work::count(weight);
         let limit = (10 * self.nodes).clamp(MIN_ALIAS_NODES, MAX_ALIAS_NODES);
         self.expanded += weight;
-        if self.expanded > limit { Err(DecodeError::TooManyAliases(limit)) } else { Ok(()) }
+        if self.expanded > limit {
+            return Err(DecodeError::TooManyAliases(limit));
+        }
+        self.take(weight * FIELD)
     }
 
     fn note_duplicate(&mut self, name: &str) {

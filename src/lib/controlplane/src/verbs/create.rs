@@ -16,7 +16,7 @@ use ferrokube_serve::Response;
 pub(crate) async fn create(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let form = decode::body_form(exchange, &target.served)?;
-    let bytes = read_body(shared, exchange).await?;
+    let bytes = read_body(shared, exchange, form).await?;
     let options = options::write(&exchange.query, WriteKind::Create)?;
     let body = decode::object(shared, target, form, &bytes)?;
     if target.name.is_none() && exchange.audit.wants(Level::Metadata) {

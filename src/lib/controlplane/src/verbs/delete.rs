@@ -4,7 +4,7 @@ use super::{offer, read_body, respond, settle};
 use crate::encode::slices;
 use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
-use crate::negotiate::{Accepted, View, Views, body_form};
+use crate::negotiate::{Accepted, Form, View, Views, body_form};
 use crate::server::Shared;
 use crate::{audited, decode, options, status};
 use ferrokube_apimachinery::status::{Details, Failure};
@@ -28,12 +28,13 @@ pub(crate) async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Ta
 }
 
 pub(super) async fn delete_options(shared: &Shared, exchange: &mut Exchange) -> Result<ferrokube_registry::DeleteOptions, Failure> {
-    let bytes = read_body(shared, exchange).await?;
+    // Its own kind, with a protobuf form whatever is deleted.
+    let form = body_form(exchange.header(CONTENT_TYPE), true);
+    let bytes = read_body(shared, exchange, form.as_ref().copied().unwrap_or(Form::Json)).await?;
     if bytes.is_empty() {
         return options::delete(&exchange.query, None);
     }
-    // Its own kind, with a protobuf form whatever is deleted.
-    let form = body_form(exchange.header(CONTENT_TYPE), true)?;
+    let form = form?;
     let body = decode::delete_options(shared, form, &bytes)?;
     audited::request(exchange, form, bytes, &body);
     options::delete(&exchange.query, Some(&body))

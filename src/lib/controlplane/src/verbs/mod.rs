@@ -100,8 +100,8 @@ async fn settle(shared: &Shared, target: &Target, object: &Object) {
 }
 
 /// Reads the body. What is done about a large one is done off the workers.
-async fn read_body(shared: &Shared, exchange: &mut Exchange) -> Result<Bytes, Failure> {
-    let bytes = crate::body::take(shared, exchange).await?;
+async fn read_body(shared: &Shared, exchange: &mut Exchange, form: Form) -> Result<Bytes, Failure> {
+    let bytes = crate::body::take(shared, exchange, form).await?;
     if bytes.len() > INLINE_BYTES {
         leave_worker().await;
     }

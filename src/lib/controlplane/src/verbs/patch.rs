@@ -14,15 +14,15 @@ use ferrokube_serve::Response;
 pub(crate) async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let kind = decode::patch_kind(exchange, &target.served)?;
-    let bytes = read_body(shared, exchange).await?;
-    let write_kind = if kind == decode::PatchKind::Apply { WriteKind::Apply } else { WriteKind::Patch };
+    let (write_kind, form) = if kind == decode::PatchKind::Apply { (WriteKind::Apply, Form::Yaml) } else { (WriteKind::Patch, Form::Json) };
+    let bytes = read_body(shared, exchange, form).await?;
     let mut options: WriteOptions = options::write(&exchange.query, write_kind)?;
     if write_kind == WriteKind::Apply {
         options.forbid_create = forbid_create(shared, exchange);
     }
     let patch = decode::patch(kind, &bytes)?;
     match &patch {
-        Patch::Apply(body) => audited::request(exchange, Form::Yaml, bytes, &body.document),
+        Patch::Apply(body) => audited::request(exchange, form, bytes, &body.document),
         _ => exchange.audit.request = Some(bytes),
     }
     let written = shared.registry.patch(exchange.context(), target, patch, &options).await?;

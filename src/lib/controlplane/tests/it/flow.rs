@@ -174,7 +174,7 @@ async fn bytes_of_bodies_are_shared() {
     };
     let mut greedy = Begun::of(&server, 20, begun).await;
     assert_eq!(held(&server).await, [6 * MIB, 0], "one caller takes as much as it leaves");
-    let other = request("POST", CONFIGMAPS, "writer-two", ferrokube_serve::full(inflating(2_800_000)));
+    let other = request("POST", CONFIGMAPS, "writer-two", ferrokube_serve::full(inflating(1_000_000)));
     assert_eq!(server.plane.call(other).await.status(), 400, "another has room at once");
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(greedy.ended(), [429; 18], "who has no room is told so in time");
@@ -211,4 +211,38 @@ async fn fault_38_a_read_that_waits_holds_nothing_of_a_body() {
     let mut waiting = Box::pin(async move { plane.call(read).await.status() });
     assert!(futures::poll!(waiting.as_mut()).is_pending());
     assert!(sender.is_closed(), "dropped before the answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_that_can_never_be_had_is_not_waited_for() {
+    let server = limited(|_| ()).await;
+    let started = tokio::time::Instant::now();
+    let send = |content_type: &str, body: Vec<u8>| {
+        let mut request = request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(body));
+        request.headers_mut().insert("content-type", content_type.parse().unwrap());
+        server.plane.call(request)
+    };
+    assert_eq!(send("application/json", inflating(2_800_000).to_vec()).await.status(), 413);
+    let flow = format!("# x\n[{}]", "a,".repeat(1_000_000)).into_bytes();
+    assert_eq!(send("application/yaml", flow).await.status(), 413);
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    assert_eq!(held(&server).await, [0, 0]);
+}
+
+#[tokio::test]
+async fn a_body_is_charged_in_the_form_in_which_it_is_read() {
+    let server = limited(|limits| limits.trees_bytes = 8 << 20).await;
+    let text = "- a\n".repeat(25_000);
+    for (content_type, code) in [("application/yaml", 400), ("application/YAML", 400)] {
+        let mut request = request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(text.clone()));
+        request.headers_mut().insert("content-type", content_type.parse().unwrap());
+        assert_eq!(server.plane.call(request).await.status(), code, "{content_type}");
+    }
+    // 14 MB, where JSON of this length and without brackets takes next to nothing.
+    let text = "- a\n".repeat(90_000);
+    for content_type in ["application/yaml", "application/YAML", "Application/Yaml;x=y"] {
+        let mut request = request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(text.clone()));
+        request.headers_mut().insert("content-type", content_type.parse().unwrap());
+        assert_eq!(server.plane.call(request).await.status(), 413, "{content_type}");
+    }
 }
