@@ -1,16 +1,15 @@
 //! gzip for large answers: one member, made off the workers.
 
 use crate::encode::pieces::{HEADER, Sum};
-use crate::encode::stream::Fill;
-use bytes::{Buf, BufMut, Bytes};
-use ferrokube_serve::{Body, Chunk, Response};
-use flate2::write::GzEncoder;
-use flate2::{Compression, FlushCompress};
+use crate::encode::stream::{Fill, Offloaded};
+use bytes::{BufMut, Bytes};
+use ferrokube_serve::{Chunk, Response};
+use flate2::FlushCompress;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, VARY};
 use http::{HeaderMap, HeaderValue};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use std::io::{self, Write};
+use std::collections::VecDeque;
 
 /// Smaller answers are sent as they are.
 pub(crate) const MIN_BYTES: usize = 128 * 1024;
@@ -29,18 +28,36 @@ pub(crate) async fn maybe(response: Response) -> Response {
     if !large || !response.status().is_success() || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
     }
-    let (mut head, body) = response.into_parts();
-    let runtime = tokio::runtime::Handle::current();
-    let compressed = tokio::task::spawn_blocking(move || runtime.block_on(gzip(body))).await.map_err(io::Error::other).flatten();
-    match compressed {
-        Ok(bytes) => {
-            mark(&mut head.headers);
-            Response::from_parts(head, crate::body::full(bytes))
+    let (mut head, mut body) = response.into_parts();
+    let mut frames = VecDeque::new();
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => frames.extend(frame.into_data().map(Chunk::into_bytes)),
+            Err(error) => {
+                tracing::error!(error = %error, "an answer could not be compressed");
+                return crate::status::text(500, "internal error\n");
+            }
         }
-        Err(error) => {
-            tracing::error!(error = %error, "an answer could not be compressed");
-            crate::status::text(500, "internal error\n")
+    }
+    mark(&mut head.headers);
+    Response::from_parts(head, Offloaded::new(Zipping::new(Vec::new(), Frames(frames))).boxed_unsync())
+}
+
+/// What is there already.
+struct Frames(VecDeque<Bytes>);
+
+impl Fill for Frames {
+    fn fill(&mut self) -> Option<Chunk> {
+        let mut first = self.0.pop_front()?;
+        if first.len() > PIECE_BYTES {
+            let rest = first.split_off(PIECE_BYTES);
+            self.0.push_front(rest);
         }
+        Some(first.into())
+    }
+
+    fn is_done(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -98,18 +115,6 @@ pub(crate) fn mark(headers: &mut HeaderMap) {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
     headers.remove(CONTENT_LENGTH);
-}
-
-async fn gzip(mut body: Body) -> io::Result<Bytes> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(64 * 1024), Compression::fast());
-    while let Some(frame) = body.frame().await {
-        let Ok(mut data) = frame?.into_data() else { continue };
-        while data.has_remaining() {
-            encoder.write_all(data.chunk())?;
-            data.advance(data.chunk().len());
-        }
-    }
-    encoder.finish().map(Bytes::from)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::server::Shared;
 use crate::status;
 use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_registry::offload::{INLINE_BYTES, compute};
 use ferrokube_registry::{Object, Target, Watch, WatchItem, WatchOptions};
 use ferrokube_serve::{Chunk, Response};
 use ferrokube_storage::Entry;
@@ -109,7 +110,7 @@ impl Stream {
             let mut items = self.watch.next().await?;
             if self.frames.are_converted() {
                 // Boxed: few watches need it, and each would have a place for it.
-                items = Box::pin(self.in_version(items)).await;
+                items = self.shared.registry.offload().run(Box::pin(self.in_version(items))).await;
             }
             self.waiting = items.into();
         }
@@ -117,7 +118,7 @@ impl Stream {
         let frame = match self.lent(&item) {
             Some(lent) => lent,
             None => {
-                let first = self.encode(item);
+                let first = if self.takes_long(&item) { Box::pin(compute(|| self.encode(item))).await } else { self.encode(item) };
                 if self.next_fits(first.len()) { self.gather(&first).into() } else { first.into() }
             }
         };
@@ -139,6 +140,17 @@ impl Stream {
                 items
             }
         }
+    }
+
+    /// Whether an event is written anew, and of a large object.
+    fn takes_long(&self, item: &WatchItem) -> bool {
+        let (kind, entry) = match item {
+            WatchItem::Added(entry) => (ADDED, entry),
+            WatchItem::Modified(entry) => (MODIFIED, entry),
+            WatchItem::Deleted(entry) => (DELETED, entry),
+            WatchItem::Bookmark { .. } | WatchItem::Error(_) => return false,
+        };
+        entry.bytes.len() > INLINE_BYTES && !self.shared.events.has(&self.frames, kind, entry)
     }
 
     /// Whether the next item goes into a frame that has so many bytes.

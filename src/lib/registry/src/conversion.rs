@@ -3,6 +3,7 @@
 
 use crate::catalog::Served;
 use crate::context::Target;
+use crate::offload::{INLINE_BYTES, leave_worker};
 use crate::pipeline::{Deleted, Object, Registry, Written};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::json;
@@ -170,6 +171,9 @@ impl Registry {
                 }
             }
             if !mine.is_empty() {
+                if mine.iter().map(|place| entries[*place].bytes.len()).sum::<usize>() > INLINE_BYTES {
+                    leave_worker().await;
+                }
                 let mut done = 0;
                 while done < mine.len() {
                     let batch = &mine[done..done + batch(&entries, &mine[done..])];

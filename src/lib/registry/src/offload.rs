@@ -1,13 +1,15 @@
-//! Long computations off the async workers: large bodies, large objects, resources whose rules took long before.
+//! Long computations off the async workers: large bodies, large objects, resources whose rules took long before, answers that cost much to write.
 //!
 //! A request runs inside [`Offload::run`]. When it calls [`leave_worker`], the rest of it is polled on threads that may block, few at a time, while the
-//! workers go on with other requests. Outside [`Offload::run`] (tests, loops of the server) it changes nothing.
+//! workers go on with other requests. Outside [`Offload::run`] (tests) that changes nothing. What is one closure uses [`compute`], anywhere. Both wait for the
+//! same room, and neither has work under way once its future is dropped: there is no other way off a worker for what a request costs.
 
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::num::NonZero;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -37,39 +39,58 @@ thread_local! {
 
 /// Goes on off the workers, as soon as there is room. At once where that is so already.
 pub async fn leave_worker() {
-    if !matches!(PLACE.get(), Place::Worker | Place::Leaving) {
-        return;
-    }
-    PLACE.set(Place::Leaving);
-    let mut left = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut left, true) {
-            return Poll::Ready(());
+    poll_fn(|context| match PLACE.get() {
+        Place::Anywhere | Place::Away => Poll::Ready(()),
+        // Until it is off the worker: what polls several futures of one request polls this one again where it is.
+        Place::Worker | Place::Leaving => {
+            PLACE.set(Place::Leaving);
+            context.waker().wake_by_ref();
+            Poll::Pending
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
     })
     .await;
 }
 
-/// The threads for long computations: as many at once as there are cores but one.
+/// Room for long computations, of the whole process: as many at once as there are cores but one. More would only take the cores from short requests.
+fn room() -> &'static Arc<Semaphore> {
+    static ROOM: OnceLock<Arc<Semaphore>> = OnceLock::new();
+    ROOM.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Arc::new(Semaphore::new(cores.saturating_sub(1).max(1)))
+    })
+}
+
+/// Runs a closure off the workers, as soon as there is room. Dropped before that, it never runs.
+pub async fn compute<T>(work: impl FnOnce() -> T) -> T {
+    leave_worker().await;
+    if PLACE.get() == Place::Away {
+        // The request has its room.
+        return work();
+    }
+    // Never closed.
+    let permit = room().acquire().await;
+    let placed = Placed::at(Place::Away);
+    let result = aside(work);
+    drop((placed, permit));
+    result
+}
+
+/// Where requests are polled, and what computations of resources took lately.
 pub struct Offload {
-    room: Arc<Semaphore>,
-    /// What computations of resources took lately, in microseconds.
+    /// In microseconds.
     took: [AtomicU32; RESOURCES],
 }
 
 impl Default for Offload {
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { room: Arc::new(Semaphore::new(cores.saturating_sub(1).max(1))), took: [const { AtomicU32::new(0) }; RESOURCES] }
+        Self { took: [const { AtomicU32::new(0) }; RESOURCES] }
     }
 }
 
 impl Offload {
     /// Polls a request where it wants to be.
-    pub fn run<'a, T>(&'a self, request: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Offloaded<'a, T> {
-        Offloaded { request, room: &self.room, waiting: None, away: false }
+    pub fn run<'a, T>(&self, request: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Offloaded<'a, T> {
+        Offloaded { request, waiting: None, away: false }
     }
 
     fn slot(&self, resource: &str) -> &AtomicU32 {
@@ -112,7 +133,6 @@ type Waiting = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireE
 /// See [`Offload::run`].
 pub struct Offloaded<'a, T> {
     request: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
-    room: &'a Arc<Semaphore>,
     waiting: Option<Waiting>,
     away: bool,
 }
@@ -136,6 +156,10 @@ impl<T> Future for Offloaded<'_, T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        if PLACE.get() == Place::Away {
+            // Part of a request that has its room.
+            return self.request.as_mut().poll(context);
+        }
         if !self.away {
             let placed = Placed::at(Place::Worker);
             let polled = self.request.as_mut().poll(context);
@@ -146,8 +170,7 @@ impl<T> Future for Offloaded<'_, T> {
             }
         }
         // Only while it computes does it take room: it waits for others without.
-        let room = self.room;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(Arc::clone(room).acquire_owned()));
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(Arc::clone(room()).acquire_owned()));
         let Poll::Ready(permit) = waiting.as_mut().poll(context) else {
             return Poll::Pending;
         };
@@ -196,6 +219,38 @@ mod tests {
         finish.send(()).expect("it waits for this");
         assert_eq!(long.await.expect("it ends"), 7);
         assert!(PLACE.get() == Place::Anywhere);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn fault_34_one_of_several_futures_of_a_request_leaves_its_worker_too() {
+        use futures::stream::{FuturesUnordered, StreamExt};
+        let parts = || {
+            (0..4).map(|_| async {
+                leave_worker().await;
+                PLACE.get() == Place::Away
+            })
+        };
+        let parts = Box::pin(parts().collect::<FuturesUnordered<_>>().collect::<Vec<_>>());
+        assert_eq!(Offload::default().run(parts).await, [true; 4]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn fault_34_computations_have_the_same_room_wherever_they_begin() {
+        let all = room().acquire_many(u32::try_from(room().available_permits()).expect("few cores")).await.expect("never closed");
+        let ran = std::sync::atomic::AtomicU32::new(0);
+        let count = || _ = ran.fetch_add(1, Ordering::SeqCst);
+        let offload = Offload::default();
+        let mut waiting: [Pin<Box<dyn Future<Output = ()> + Send>>; 2] = [Box::pin(compute(count)), Box::pin(offload.run(Box::pin(compute(count))))];
+        for _ in 0..10 {
+            for one in &mut waiting {
+                assert!(futures::poll!(one.as_mut()).is_pending());
+            }
+        }
+        assert_eq!(ran.load(Ordering::SeqCst), 0);
+        let [one, other] = waiting;
+        drop((all, one));
+        other.await;
+        assert_eq!(ran.load(Ordering::SeqCst), 1, "what nobody waits for any more never runs");
     }
 
     #[tokio::test]

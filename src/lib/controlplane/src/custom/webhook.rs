@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_resource::conversion::{Converted, Converter};
 use ferrokube_trace::{Kind, Seam, Span, TraceContext, inject};
 use http::header::CONTENT_TYPE;
@@ -125,6 +126,10 @@ impl Webhook {
                 return Err(format!("its answer is longer than {limit} bytes"));
             }
             bytes.extend_from_slice(&chunk);
+        }
+        if bytes.len() > INLINE_BYTES {
+            // For the rest of the request: what is made of the answer is as long.
+            leave_worker().await;
         }
         json::read(&bytes).map(|decoded| decoded.document).map_err(|_| "its answer is no JSON object".to_owned())
     }

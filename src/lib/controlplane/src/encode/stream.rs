@@ -4,18 +4,17 @@ use super::lent::{Lender, Lent};
 use super::slices::Cut;
 use crate::{body, compress, status};
 use bytes::{Buf, BufMut};
+use ferrokube_registry::offload::compute;
 use ferrokube_serve::{Chunk, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::io;
-use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::vec::IntoIter;
-use tokio::sync::Semaphore;
 
 /// So many items ahead are touched together.
 pub(crate) const WARMED: usize = 16;
@@ -94,12 +93,6 @@ impl<F: Fill> http_body::Body for Streamed<F> {
     }
 }
 
-/// So many frames that cost much are made at a time; others wait for their turn. More threads would only take the processors from whoever has short requests.
-fn turns() -> &'static Arc<Semaphore> {
-    static TURNS: OnceLock<Arc<Semaphore>> = OnceLock::new();
-    TURNS.get_or_init(|| Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(2, NonZero::get))))
-}
-
 /// The body of what costs much to write: each frame that is not cheap is made off the workers.
 pub(crate) struct Offloaded<F>(Place<F>);
 
@@ -118,16 +111,16 @@ impl<F: Fill> Offloaded<F> {
 /// A list and the next frame of it.
 type Made<F> = (Streamed<F>, Option<Chunk>);
 
-/// Makes the next frame on a thread of its own; `None` when that failed.
+/// Makes the next frame off the workers; `None` when that failed.
 async fn away<F: Fill>(mut streamed: Streamed<F>) -> Option<Made<F>> {
-    let turn = Arc::clone(turns()).acquire_owned().await.ok()?;
-    let work = move || {
-        // Until it has ended, also when nobody waits for it any more.
-        let _turn = turn;
-        let frame = streamed.fill.fill();
-        (streamed, frame)
-    };
-    tokio::task::spawn_blocking(work).await.ok()
+    let made = compute(|| {
+        // What is half written is dropped.
+        catch_unwind(AssertUnwindSafe(move || {
+            let frame = streamed.fill.fill();
+            (streamed, frame)
+        }))
+    });
+    made.await.ok()
 }
 
 impl<F: Fill> http_body::Body for Offloaded<F> {
@@ -295,6 +288,7 @@ mod tests {
     use crate::encode::slices::tests::entry;
     use ferrokube_serve::WRITE_BYTES;
     use ferrokube_storage::Entry;
+    use std::sync::Arc;
 
     fn items(count: u64, length: usize) -> Vec<Arc<Entry>> {
         let value = "v".repeat(length);

@@ -12,11 +12,12 @@ use crate::status;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_apimachinery::json as codec;
+use ferrokube_registry::offload::compute;
 use ferrokube_resource::Definition;
 use ferrokube_serve::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ const COLD: Duration = Duration::from_secs(120);
 #[derive(Default)]
 pub(crate) struct OpenApi {
     cache: Mutex<Cache>,
+    /// Held while a document is made.
+    flight: tokio::sync::Mutex<()>,
+    /// How many documents were made.
+    made: AtomicU64,
 }
 
 #[derive(Default)]
@@ -90,28 +95,48 @@ impl OpenApi {
         cache.v2 = cache.v2.take().filter(was_asked);
     }
 
-    fn v3_document(&self, path: &str, definitions: Vec<Arc<Definition>>) -> Arc<Made> {
-        if let Some(made) = self.cache.lock().expect("no panic while held").v3.get(path)
-            && made.is_from(&definitions)
-        {
-            return Arc::clone(made);
-        }
-        let value = documents::v3(path, &definitions);
-        let made = Arc::new(Made::new(definitions, &value, gnostic::v3(&value)));
-        self.cache.lock().expect("no panic while held").v3.insert(path.to_owned(), Arc::clone(&made));
-        made
+    fn known_v3(&self, path: &str, definitions: &[Arc<Definition>]) -> Option<Arc<Made>> {
+        let cache = self.cache.lock().expect("no panic while held");
+        cache.v3.get(path).filter(|made| made.is_from(definitions)).cloned()
     }
 
-    fn v2_document(&self, definitions: Vec<Arc<Definition>>) -> Arc<Made> {
-        if let Some(made) = &self.cache.lock().expect("no panic while held").v2
-            && made.is_from(&definitions)
-        {
-            return Arc::clone(made);
+    fn known_v2(&self, definitions: &[Arc<Definition>]) -> Option<Arc<Made>> {
+        let cache = self.cache.lock().expect("no panic while held");
+        cache.v2.as_ref().filter(|made| made.is_from(definitions)).cloned()
+    }
+
+    async fn v3_document(&self, path: &str, definitions: Vec<Arc<Definition>>) -> Arc<Made> {
+        let made = || {
+            self.made.fetch_add(1, Ordering::Relaxed);
+            let value = documents::v3(path, &definitions);
+            let made = Arc::new(Made::new(definitions.clone(), &value, gnostic::v3(&value)));
+            self.cache.lock().expect("no panic while held").v3.insert(path.to_owned(), Arc::clone(&made));
+            made
+        };
+        self.once(|| self.known_v3(path, &definitions), made).await
+    }
+
+    async fn v2_document(&self, definitions: Vec<Arc<Definition>>) -> Arc<Made> {
+        let made = || {
+            self.made.fetch_add(1, Ordering::Relaxed);
+            let value = documents::v2(&definitions);
+            let made = Arc::new(Made::new(definitions.clone(), &value, gnostic::v2(&value)));
+            self.cache.lock().expect("no panic while held").v2 = Some(Arc::clone(&made));
+            made
+        };
+        self.once(|| self.known_v2(&definitions), made).await
+    }
+
+    /// A document that is known, or made off the workers: one at a time, so that those who wait for the same find it known.
+    async fn once(&self, known: impl Fn() -> Option<Arc<Made>>, make: impl FnOnce() -> Arc<Made>) -> Arc<Made> {
+        if let Some(made) = known() {
+            return made;
         }
-        let value = documents::v2(&definitions);
-        let made = Arc::new(Made::new(definitions, &value, gnostic::v2(&value)));
-        self.cache.lock().expect("no panic while held").v2 = Some(Arc::clone(&made));
-        made
+        let _flight = self.flight.lock().await;
+        match known() {
+            Some(made) => made,
+            None => compute(make).await,
+        }
     }
 
     /// `/openapi/v2`
@@ -120,8 +145,7 @@ impl OpenApi {
             Some(protobuf) => protobuf,
             None => return Ok(bare(406)),
         };
-        let server = Arc::clone(shared);
-        let made = off_worker(move || server.openapi.v2_document(server.registry.catalog().all().1)).await?;
+        let made = self.v2_document(shared.registry.catalog().all().1).await;
         let mut response = answer(exchange, &made, protobuf, V2_PROTOBUF);
         response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
         Ok(response)
@@ -129,16 +153,12 @@ impl OpenApi {
 
     /// `/openapi/v3`: where the documents are, with their hashes.
     pub(crate) async fn index(&self, shared: &Arc<Shared>) -> Result<Response, Stop> {
-        let server = Arc::clone(shared);
-        let paths = off_worker(move || {
-            let all = sorted(&server).into_iter().map(|(path, definitions)| {
-                let made = server.openapi.v3_document(&path, definitions);
-                let url = format!("/openapi/v3/{path}?hash={}", made.hash);
-                (path, json!({"serverRelativeURL": url}))
-            });
-            all.collect::<Map>()
-        })
-        .await?;
+        let mut paths = Map::new();
+        for (path, definitions) in sorted(shared) {
+            let made = self.v3_document(&path, definitions).await;
+            let url = format!("/openapi/v3/{path}?hash={}", made.hash);
+            paths.insert(path, json!({"serverRelativeURL": url}));
+        }
         let bytes = codec::to_vec(&json!({"paths": paths}));
         Ok(status::text(200, bytes))
     }
@@ -147,8 +167,7 @@ impl OpenApi {
     pub(crate) async fn v3(&self, shared: &Arc<Shared>, exchange: &Exchange, path: &str) -> Result<Response, Stop> {
         let Some(definitions) = sorted(shared).remove(path) else { return Ok(not_found()) };
         let Some(protobuf) = wanted(exchange.header(http::header::ACCEPT), V3_PROTOBUF) else { return Ok(bare(406)) };
-        let (server, owned) = (Arc::clone(shared), path.to_owned());
-        let made = off_worker(move || server.openapi.v3_document(&owned, definitions)).await?;
+        let made = self.v3_document(path, definitions).await;
         let asked = exchange.query.get("hash");
         if asked.is_some_and(|asked| asked != made.hash) {
             let mut response = status::with_type(301, "application/json", crate::body::empty());
@@ -164,14 +183,6 @@ impl OpenApi {
         }
         Ok(response)
     }
-}
-
-/// Runs what costs milliseconds where it holds up nobody.
-async fn off_worker<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Result<T, Stop> {
-    tokio::task::spawn_blocking(make).await.map_err(|error| {
-        tracing::error!(error = %error, "an OpenAPI document could not be made");
-        ferrokube_apimachinery::status::Failure::internal("the document could not be made").into()
-    })
 }
 
 /// The answer where there is no document.
@@ -219,26 +230,41 @@ fn answer(exchange: &Exchange, made: &Made, protobuf: bool, media_type: &'static
 mod tests {
     use super::*;
 
-    #[test]
-    fn documents_are_made_lazily_and_dropped_when_cold() {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn fault_34_a_document_is_made_once_for_all_who_wait() {
+        let openapi = Arc::new(OpenApi::default());
+        let readers: Vec<_> = (0..20)
+            .map(|_| {
+                let openapi = Arc::clone(&openapi);
+                tokio::spawn(async move { (openapi.v2_document(Vec::new()).await, openapi.v3_document("apis/e/v1", Vec::new()).await) })
+            })
+            .collect();
+        for reader in readers {
+            reader.await.expect("answered");
+        }
+        assert_eq!(openapi.made.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn documents_are_made_lazily_and_dropped_when_cold() {
         let openapi = OpenApi::default();
         let kept = || {
             let cache = openapi.cache.lock().unwrap();
             cache.v3.len() + usize::from(cache.v2.is_some())
         };
         assert_eq!(kept(), 0);
-        let first = openapi.v3_document("apis/e/v1", Vec::new());
-        openapi.v3_document("apis/f/v1", Vec::new());
-        openapi.v2_document(Vec::new());
+        let first = openapi.v3_document("apis/e/v1", Vec::new()).await;
+        openapi.v3_document("apis/f/v1", Vec::new()).await;
+        openapi.v2_document(Vec::new()).await;
         openapi.drop_cold();
         assert_eq!(kept(), 3, "they were asked for");
-        let again = openapi.v3_document("apis/e/v1", Vec::new());
+        let again = openapi.v3_document("apis/e/v1", Vec::new()).await;
         assert!(Arc::ptr_eq(&first, &again));
         openapi.drop_cold();
         assert_eq!(kept(), 1);
         openapi.drop_cold();
         assert_eq!(kept(), 0);
-        assert_eq!(openapi.v3_document("apis/e/v1", Vec::new()).hash, first.hash);
+        assert_eq!(openapi.v3_document("apis/e/v1", Vec::new()).await.hash, first.hash);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::negotiate::{Accepted, Form, View, Views};
 use crate::server::Shared;
 use crate::{audited, compress, options};
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::offload::leave_worker;
 use ferrokube_registry::{ListPage, Target};
 use ferrokube_serve::{Kept, Response};
 use http::header::ACCEPT_ENCODING;
@@ -23,7 +24,8 @@ pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: 
     convert(shared, target, &mut page, accepted).await?;
     audited::list(shared, exchange, target, (&page, accepted, include));
     if accepted.form == Form::Protobuf && page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() >= compress::MIN_BYTES {
-        return protobuf_list(shared, exchange, target, (page, accepted)).await;
+        // Its items are measured before the first is sent.
+        leave_worker().await;
     }
     Ok(respond_list(shared, exchange, target, page, (accepted, include)))
 }
@@ -34,17 +36,6 @@ pub(super) async fn convert(shared: &Shared, target: &Target, page: &mut ListPag
         page.items = shared.registry.in_version(&target.served, std::mem::take(&mut page.items)).await?;
     }
     Ok(())
-}
-
-/// A large list as protobuf, whose items are measured off the workers before the first is sent.
-async fn protobuf_list(shared: &Arc<Shared>, exchange: &Exchange, target: &Target, (page, accepted): (ListPage, Accepted)) -> Result<Response, Stop> {
-    let kept = keep(shared, target, &page, accepted);
-    let (shared, served, gzip) = (Arc::clone(shared), target.served.clone(), takes_gzip(exchange));
-    let work = move || keeping(list::respond(&shared.encoder, &shared.pieces, &served, page, (accepted, gzip)), kept);
-    tokio::task::spawn_blocking(work).await.map_err(|error| {
-        tracing::error!(error = %error, "a list could not be written");
-        Failure::internal("the answer could not be written").into()
-    })
 }
 
 fn takes_gzip(exchange: &Exchange) -> bool {

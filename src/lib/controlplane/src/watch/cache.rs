@@ -48,9 +48,14 @@ impl Default for EventCache {
 }
 
 impl EventCache {
+    /// Whether the frame of an event is there.
+    pub(super) fn has(&self, frames: &Frames, kind: &str, entry: &Arc<Entry>) -> bool {
+        self.known(place(entry), frames, kind, entry).is_some()
+    }
+
     /// The frame of an event, made if it is not there.
     pub(super) fn get(&self, frames: &Frames, kind: &'static str, entry: &Arc<Entry>, make: impl FnOnce() -> Bytes) -> Bytes {
-        let at = usize::try_from(entry.revision.0 % CACHED_EVENTS as u64).unwrap_or(0);
+        let at = place(entry);
         if let Some(frame) = self.known(at, frames, kind, entry) {
             return frame;
         }
@@ -81,6 +86,10 @@ impl EventCache {
             Frame::Sent(sent) => sent.upgrade().map(|sent| Bytes::from_owner(Share(sent))),
         }
     }
+}
+
+fn place(entry: &Entry) -> usize {
+    usize::try_from(entry.revision.0 % CACHED_EVENTS as u64).unwrap_or(0)
 }
 
 impl Cached {

@@ -11,7 +11,6 @@ use crate::decode::{Shape, Strictness};
 use crate::ids::keep_ids;
 use crate::meta;
 use crate::name;
-use crate::offload::leave_worker;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_storage::{Entry, Key, Rejected};
@@ -27,9 +26,7 @@ impl Registry {
         if let Some(behaviour) = self.computed(target) {
             return self.compute(context, target, &*behaviour, (body, options)).await;
         }
-        if self.is_long(target, None) {
-            leave_worker().await;
-        }
+        self.leave_if_long(target, None).await;
         let job = Job::new(self, context, target, (Request::Create, options))?;
         let object = job.read_body(body)?;
         if !name::is_wanted(&object) {

@@ -54,9 +54,7 @@ impl Registry {
         for _ in 0..ATTEMPTS {
             let turn = self.store().turn(&key).await.map_err(|error| rejected(&error))?;
             let head = turn.pending(&key);
-            if self.is_long(target, head.as_ref()) {
-                leave_worker().await;
-            }
+            self.leave_if_long(target, head.as_ref()).await;
             match self.one_turn(turn, head, |head| self.timed(target, || compute(&key, head))) {
                 Ended::Accepted(ticket, answer) => return self.settled(target, ticket, answer).await,
                 Ended::Unwritten(result, head) => {
@@ -70,12 +68,13 @@ impl Registry {
         Err(rejected(&last.expect("only a guard goes around the loop")))
     }
 
-    /// Whether a computation on a head may take long.
-    pub(super) fn is_long(&self, target: &Target, head: Option<&Arc<Entry>>) -> bool {
+    /// Leaves the worker where a computation on a head may take long.
+    pub(super) async fn leave_if_long(&self, target: &Target, head: Option<&Arc<Entry>>) {
         let definition = &target.served.definition;
-        head.is_some_and(|head| head.bytes.len() > INLINE_BYTES)
-            || definition.hooks.computes_long()
-            || (definition.custom && self.offload().is_long(&definition.plural))
+        let by_head = head.is_some_and(|head| head.bytes.len() > INLINE_BYTES);
+        if by_head || definition.hooks.computes_long() || (definition.custom && self.offload().is_long(&definition.plural)) {
+            leave_worker().await;
+        }
     }
 
     /// Runs the rules of a resource, and remembers how long they took. Those of native kinds do not depend on anybody.

@@ -11,7 +11,8 @@ use crate::context::{RequestContext, Target};
 use crate::failure::modified;
 use crate::ids::keep_ids;
 use crate::meta;
-use ferrokube_apimachinery::document::Document;
+use crate::offload::leave_worker;
+use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_schema::apply::Replicas;
 use ferrokube_storage::{Entry, Key};
@@ -27,6 +28,7 @@ impl Registry {
     /// As the client sees it.
     pub async fn update(&self, context: &RequestContext, target: &Target, body: Body, options: &WriteOptions) -> Result<Written, Failure> {
         check_write("UpdateOptions", options)?;
+        self.leave_if_long(target, None).await;
         let job = Job::new(self, context, target, (Request::Update, options))?;
         let mut object = job.read_body(body)?;
         meta::check_name(target, &object)?;
@@ -44,6 +46,9 @@ impl Registry {
     pub async fn patch(&self, context: &RequestContext, target: &Target, patch: Patch, options: &WriteOptions) -> Result<Written, Failure> {
         check_patch(options, matches!(patch, Patch::Apply(_)))?;
         let job = Job::new(self, context, target, (Request::Patch, options))?;
+        if makes_more(&patch) {
+            leave_worker().await;
+        }
         job.run(Input::Patch(patch)).await
     }
 }
@@ -93,18 +98,24 @@ impl Job<'_> {
         let key = key(self.target, name)?;
         for _ in 0..REMOTE_ATTEMPTS {
             let head = self.registry.settled_head(&key).await;
+            self.registry.leave_if_long(self.target, head.as_ref()).await;
             let shown = match &head {
                 Some(head) => Some(self.registry.entry_in_version(&self.target.served, Arc::clone(head)).await?),
                 None => None,
             };
-            let mut draft = self.draft(shown.as_ref(), input)?;
-            self.mutate(&mut draft)?;
+            // A conversion may have made more of it.
+            self.registry.leave_if_long(self.target, shown.as_ref()).await;
+            let mut draft = self.registry.timed(self.target, || {
+                let mut draft = self.draft(shown.as_ref(), input)?;
+                self.mutate(&mut draft)?;
+                Ok::<_, Failure>(draft)
+            })?;
             if remote {
                 self.mutate_remote(&mut draft).await?;
             }
             meta::check_name(self.target, &draft.object)?;
             self.precondition(&mut draft, head.as_ref())?;
-            self.complete(&mut draft)?;
+            self.registry.timed(self.target, || self.complete(&mut draft))?;
             if remote {
                 self.validate_remote(&mut draft).await?;
             }
@@ -207,6 +218,12 @@ impl Job<'_> {
         let object = written.object.into_document(&self.target.served);
         Ok(Written { object: Object::Computed(project(&**behaviour, self.target, &object)?), created: written.created })
     }
+}
+
+/// Whether a small patch may make a large object of a small one.
+fn makes_more(patch: &Patch) -> bool {
+    let Patch::Json(operations, _) = patch else { return false };
+    operations.as_array().is_some_and(|operations| operations.iter().any(|one| one.get("op").and_then(Value::as_str) == Some("copy")))
 }
 
 /// What a projection shows of a stored object, with its version.

@@ -4,7 +4,7 @@ use crate::support::*;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::selector::LabelSelector;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::{Body, DeleteOptions, ListOptions, Object, Target, Watch, WatchItem, WatchOptions, WriteOptions};
+use ferrokube_registry::{Body, DeleteOptions, ListOptions, Object, Patch, Target, Watch, WatchItem, WatchOptions, WriteOptions};
 use ferrokube_resource::conversion::{Converted, Converter};
 use ferrokube_resource::{Definition, Hooks, Scope, Verbs, Version};
 use ferrokube_schema::apply::ResetFields;
@@ -18,18 +18,31 @@ use tokio::sync::Semaphore;
 const GROUP: &str = "convert.example.com";
 
 /// `spec.size` of v1 is `spec.amount` of v2. It works while there are permits, and can be made to fail.
-#[derive(Debug)]
 struct Scales {
     /// Of each call, the number of its objects.
     calls: Mutex<Vec<usize>>,
     begun: AtomicUsize,
     gate: Semaphore,
     fails: AtomicBool,
+    /// Runs once, before an answer: a computation that takes long.
+    during: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for Scales {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Scales")
+    }
 }
 
 impl Scales {
     fn new() -> Arc<Self> {
-        Arc::new(Self { calls: Mutex::default(), begun: AtomicUsize::new(0), gate: Semaphore::new(Semaphore::MAX_PERMITS), fails: AtomicBool::new(false) })
+        Arc::new(Self {
+            calls: Mutex::default(),
+            begun: AtomicUsize::new(0),
+            gate: Semaphore::new(Semaphore::MAX_PERMITS),
+            fails: AtomicBool::new(false),
+            during: Mutex::default(),
+        })
     }
 
     fn calls(&self) -> Vec<usize> {
@@ -79,6 +92,10 @@ impl Converter for Converting {
             self.0.begun.fetch_add(1, Ordering::SeqCst);
             let _permit = self.0.gate.acquire().await.unwrap();
             self.0.calls.lock().unwrap().push(objects.len());
+            let during = self.0.during.lock().unwrap().take();
+            if let Some(during) = during {
+                during();
+            }
             if self.0.fails.load(Ordering::SeqCst) {
                 return Err(Failure::internal("the converter is broken"));
             }
@@ -321,6 +338,81 @@ async fn what_left_a_selection_is_not_converted_in_place_of_what_is_stored() {
     let copy = |entry: &Entry| Arc::new(Entry { key: entry.key.clone(), sidecar: entry.sidecar.clone(), bytes: entry.bytes.to_vec().into(), ..*entry });
     things.server.registry.entry_in_version(&target.served, copy(left)).await.unwrap();
     assert_eq!(scales.calls().len(), calls);
+}
+
+/// One worker, a computation about an object that its hook holds up, and another request.
+async fn keeps_nobody_waiting(things: &Things, begin: impl Future<Output = ()> + Send + 'static) {
+    let (started, computes) = tokio::sync::oneshot::channel();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    *things.server.admission.during_validate.lock().unwrap() = Some(Box::new(move || {
+        started.send(()).unwrap();
+        finished.recv_timeout(Duration::from_secs(20)).expect("another request is answered meanwhile");
+    }));
+    let registry = things.server.registry.clone();
+    let long = tokio::spawn(async move { registry.offload().run(Box::pin(begin)).await });
+    soon(computes).await.unwrap();
+    let other = things.clone();
+    soon(tokio::spawn(async move { other.get("v1", "small").await })).await.unwrap().expect("the only worker is free");
+    finish.send(()).unwrap();
+    soon(long).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn fault_34_a_large_object_with_a_converter_is_computed_off_the_workers() {
+    let (things, _) = start();
+    things.create("v1", "large", json!({"size": 1, "text": "x".repeat(100_000)})).await.unwrap();
+    things.create("v1", "small", json!({"size": 1})).await.unwrap();
+    for version in ["v1", "v2"] {
+        let patched = things.clone();
+        let patch = async move {
+            let patch = merge(json!({"metadata": {"labels": {"a": version}}}));
+            patched.server.registry.patch(&context(), &patched.target(version, "large"), patch, &WriteOptions::default()).await.unwrap();
+        };
+        keeps_nobody_waiting(&things, patch).await;
+    }
+    things.server.admission.remote.store(true, Ordering::SeqCst);
+    let deleted = things.clone();
+    let delete = async move {
+        deleted.server.registry.delete(&context(), &deleted.target("v1", "large"), &DeleteOptions::default()).await.unwrap();
+    };
+    keeps_nobody_waiting(&things, delete).await;
+}
+
+/// The same where the object becomes large on the way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn fault_34_what_a_patch_copies_is_computed_off_the_workers() {
+    let (things, _) = start();
+    for name in ["a", "small"] {
+        things.create("v1", name, json!({"size": 1})).await.unwrap();
+    }
+    let patched = things.clone();
+    let patch = async move {
+        let copy = json!([{"op": "copy", "from": "/spec/size", "path": "/spec/text"}, {"op": "replace", "path": "/spec/text", "value": "x"}]);
+        let patch = Patch::Json(copy, Vec::new());
+        patched.server.registry.patch(&context(), &patched.target("v1", "a"), patch, &WriteOptions::default()).await.unwrap();
+    };
+    keeps_nobody_waiting(&things, patch).await;
+}
+
+/// What waits for a large object to be converted, reads and writes it off the workers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn fault_34_a_large_object_is_converted_off_the_workers() {
+    let (things, scales) = start();
+    things.create("v1", "large", json!({"size": 1, "text": "x".repeat(100_000)})).await.unwrap();
+    things.create("v1", "small", json!({"size": 1})).await.unwrap();
+    let (started, computes) = tokio::sync::oneshot::channel();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    *scales.during.lock().unwrap() = Some(Box::new(move || {
+        started.send(()).unwrap();
+        finished.recv_timeout(Duration::from_secs(20)).expect("another request is answered meanwhile");
+    }));
+    let read = things.clone();
+    let long = tokio::spawn(async move { read.server.registry.offload().run(Box::pin(read.get("v2", "large"))).await });
+    soon(computes).await.unwrap();
+    let other = things.clone();
+    soon(tokio::spawn(async move { other.get("v1", "small").await })).await.unwrap().expect("the only worker is free");
+    finish.send(()).unwrap();
+    assert_eq!(soon(long).await.unwrap().unwrap().get(&["spec", "amount"]), Some(&json!(1)));
 }
 
 /// A conversion that fails loses nothing, changes nothing, and is nobody else's business.
