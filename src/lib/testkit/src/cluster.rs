@@ -226,6 +226,12 @@ impl Cluster {
         self.restart()
     }
 
+    /// Sets an environment variable for the next start.
+    pub fn set_environment(&mut self, name: &str, value: &str) {
+        self.launch.environment.retain(|(known, _)| known != name);
+        self.launch.environment.push((name.into(), value.into()));
+    }
+
     fn log_path(&self) -> PathBuf {
         self.directory.path().join("log")
     }

@@ -1,12 +1,15 @@
-//! For tests: the conformance suite that every engine passes ([`suite`]), a disk that fails, tears and forgets ([`SimDisk`]), a clock set by hand.
+//! For tests: the conformance suite that every engine passes ([`suite`]), a disk that fails, tears and forgets ([`SimDisk`]), a real
+//! one at which the process dies ([`FailpointDisk`]), a clock set by hand.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 mod clock;
+mod failpoint;
 mod model;
 mod sim;
 mod suite;
 
 pub use clock::ManualClock;
+pub use failpoint::{Failpoint, FailpointDisk};
 pub use model::{Model, check_present, check_store};
 pub use sim::{Crash, Fault, SimDisk, Traced};
 pub use suite::{Wish, suite};

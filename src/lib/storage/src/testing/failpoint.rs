@@ -1,0 +1,212 @@
+//! A real disk at which the process dies: at a named call, before it, halfway through it, or after it.
+//!
+//! Only tests and debug builds open a store on it; nothing in the store knows of it.
+
+use crate::journal::io::{Disk, File, Held, Io};
+use rustix::process::{Signal, getpid, kill_process};
+use std::io::Result;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// When the process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Before,
+    /// Only a part of what is to be written is.
+    Half,
+    After,
+}
+
+/// Where a process dies, as text: `CALL FILE WHEN COUNT`, such as `sync log before 17` for the seventeenth sync of a log. Directories are `dir`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failpoint {
+    call: String,
+    of: String,
+    when: When,
+    count: u64,
+}
+
+impl Failpoint {
+    /// Calls and files that a journal at work gets to.
+    pub const PLACES: [&'static str; 14] = [
+        "write log",
+        "sync log",
+        "truncate log",
+        "create log",
+        "rename log",
+        "remove log",
+        "create base",
+        "write base",
+        "sync base",
+        "rename base",
+        "remove base",
+        "write manifest",
+        "sync manifest",
+        "sync dir",
+    ];
+}
+
+impl FromStr for Failpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let mut words = text.split(' ');
+        let mut word = || words.next().ok_or_else(|| format!("{text:?} is not a call, a file, before, half or after, and a count"));
+        let (call, of) = (word()?.to_owned(), word()?.to_owned());
+        let when = match word()? {
+            "before" => When::Before,
+            "half" => When::Half,
+            "after" => When::After,
+            other => return Err(format!("{other:?} is not before, half or after")),
+        };
+        let count = word()?.parse().map_err(|_| format!("{text:?} does not end in a count"))?;
+        Ok(Self { call, of, when, count })
+    }
+}
+
+/// The disk.
+#[derive(Clone)]
+pub struct FailpointDisk(Arc<Armed>);
+
+struct Armed {
+    failpoint: Option<Failpoint>,
+    calls: AtomicU64,
+}
+
+impl FailpointDisk {
+    /// With at most one place to die at.
+    pub fn new(failpoint: Option<Failpoint>) -> Self {
+        Self(Arc::new(Armed { failpoint, calls: AtomicU64::new(0) }))
+    }
+
+    /// Runs a call, and dies at the place; `half` does a part of it.
+    fn call<T>(&self, call: &str, of: &str, run: impl FnOnce() -> Result<T>, half: impl FnOnce()) -> Result<T> {
+        let Some(Failpoint { when, count, .. }) = self.0.failpoint.as_ref().filter(|failpoint| failpoint.call == call && failpoint.of == of) else {
+            return run();
+        };
+        let is_here = self.0.calls.fetch_add(1, Ordering::Relaxed) + 1 == *count;
+        match when {
+            When::Before if is_here => die(),
+            When::Half if is_here => {
+                half();
+                die()
+            }
+            When::After if is_here => {
+                let _ = run();
+                die()
+            }
+            _ => run(),
+        }
+    }
+
+    fn whole<T>(&self, call: &str, of: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.call(call, of, run, || {})
+    }
+
+    fn file(&self, path: &Path, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(FailpointFile { disk: self.clone(), of: kind(path), file })
+    }
+}
+
+/// As `kill -9`: nothing is flushed, nobody is told.
+fn die() -> ! {
+    let _ = kill_process(getpid(), Signal::KILL);
+    loop {
+        std::thread::park();
+    }
+}
+
+/// What a file is, also under the name that it is made under.
+fn kind(path: &Path) -> &'static str {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    [(".log", "log"), (".base", "base"), ("MANIFEST", "manifest")].into_iter().find(|(part, _)| name.contains(part)).map_or("other", |(_, kind)| kind)
+}
+
+impl Io for FailpointDisk {
+    fn make_dir(&self, dir: &Path) -> Result<()> {
+        Disk.make_dir(dir)
+    }
+
+    fn lock(&self, dir: &Path) -> Result<Option<Box<dyn Held>>> {
+        Disk.lock(dir)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        Disk.list(dir)
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.whole("create", kind(path), || Disk.create(path)).map(|file| self.file(path, file))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        Ok(self.file(path, Disk.open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.whole("rename", kind(to), || Disk.rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.whole("remove", kind(path), || Disk.remove(path))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.whole("sync", "dir", || Disk.sync_dir(dir))
+    }
+
+    fn free_bytes(&self, dir: &Path) -> Result<u64> {
+        Disk.free_bytes(dir)
+    }
+}
+
+struct FailpointFile {
+    disk: FailpointDisk,
+    of: &'static str,
+    file: Arc<dyn File>,
+}
+
+impl File for FailpointFile {
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.file.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let half = || _ = self.file.write_at(offset, &bytes[..bytes.len() / 2]);
+        self.disk.call("write", self.of, || self.file.write_at(offset, bytes), half)
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.disk.whole("truncate", self.of, || self.file.truncate(len))
+    }
+
+    fn reserve(&self, len: u64) -> Result<()> {
+        self.file.reserve(len)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.disk.whole("sync", self.of, || self.file.sync())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_from_its_text() {
+        for place in Failpoint::PLACES {
+            let read: Failpoint = format!("{place} half 3").parse().unwrap();
+            assert_eq!((format!("{} {}", read.call, read.of).as_str(), read.when, read.count), (place, When::Half, 3));
+        }
+        for bad in ["", "sync", "sync log", "sync log during 1", "sync log after", "sync log after x"] {
+            assert!(bad.parse::<Failpoint>().is_err(), "{bad:?}");
+        }
+    }
+}
