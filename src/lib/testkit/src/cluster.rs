@@ -5,6 +5,7 @@ use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -154,6 +155,12 @@ impl Cluster {
             process.wait()?;
         }
         Ok(())
+    }
+
+    /// Whether the process was killed with SIGKILL, by itself too.
+    pub fn is_killed(&mut self) -> bool {
+        let ended = self.process.as_mut().and_then(|process| process.try_wait().ok().flatten());
+        ended.is_some_and(|status| status.signal() == Some(9))
     }
 
     /// Sends a signal.
