@@ -7,6 +7,7 @@ use ferrokube_storage::testing::{Dice, Failpoint};
 use ferrokube_testkit::{Answer, BOUND, Client, Cluster, Launch, Lines};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -221,10 +222,15 @@ fn start(cluster: &mut Cluster, failpoint: Option<&str>) -> bool {
     match cluster.restart() {
         Ok(()) => true,
         Err(error) => {
-            assert!(failpoint.is_some() && cluster.is_killed(), "{error}");
+            assert!(failpoint.is_some() && has_died(cluster), "{error}");
             false
         }
     }
+}
+
+/// Whether it has killed itself, or is about to.
+fn has_died(cluster: &mut Cluster) -> bool {
+    cluster.wait().is_ok_and(|status| status.signal() == Some(9))
 }
 
 /// A place in or around one of its first calls, and how often a server gets there: the journal's own files first.
@@ -271,7 +277,7 @@ impl Lives {
             Ok(lines) => lines,
             // It is compared after the next start.
             Err(error) => {
-                assert!(has_failpoint && self.cluster.is_killed(), "{error:#}");
+                assert!(has_failpoint && has_died(&mut self.cluster), "{error:#}");
                 self.at_failpoints += 1;
                 return;
             }

@@ -319,6 +319,10 @@ mod tests {
         converted.put(one, &entry);
         assert!(matches!(converted.state(&same), State::Kept(_)), "the same bytes read again");
         assert!(matches!(converted.state(&other), State::Claimed), "another state at the same revision");
+        let changed = Name { epoch: 2, ..same.clone() };
+        assert!(matches!(converted.state(&changed), State::Claimed), "another definition of the same name");
+        let elsewhere = Name { version: 2, ..same };
+        assert!(matches!(converted.state(&elsewhere), State::Claimed), "another version");
     }
 
     #[test]

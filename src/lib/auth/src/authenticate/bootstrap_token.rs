@@ -149,6 +149,11 @@ mod tests {
             assert_eq!(ask(&[bad], TOKEN).await, Err(Unauthenticated), "{bad:?}");
         }
         assert!(ask(&[("expiration", "2040-01-01T00:00:00Z")], TOKEN).await.is_ok());
+        let (store, clock) = (store(), FakeClock::new());
+        let mut going = Document::from_value(secret(&[])).expect("an object");
+        going.set(&["metadata", "deletionTimestamp"], "2040-01-01T00:00:00Z");
+        put(&store, "secrets", going.into_value()).await;
+        assert_eq!(BootstrapTokens::new(store, clock.clock()).authenticate_token(TOKEN, &[]), Err(Unauthenticated), "a secret that is being deleted");
     }
 
     #[tokio::test]

@@ -128,4 +128,18 @@ mod tests {
         let ordinary = Credentials { certificates: &chain, remote: &remote, ..Credentials::default() };
         assert_eq!(authenticate(&[], &ordinary), Ok(None), "an ordinary client's headers are ignored");
     }
+
+    /// Connections outlive certificates.
+    #[test]
+    fn fault_53_the_proxys_certificate_counts_while_it_is_valid() {
+        let (remote, mut params) = (remote(), CertificateParams::default());
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2040, 1, 1));
+        let chain = [params.self_signed(&KeyPair::generate().expect("key")).expect("certificate").der().to_vec()];
+        let credentials = Credentials { proxy_certificates: &chain, remote: &remote, ..Credentials::default() };
+        for (seconds, is_valid) in [(1_000_000_000, false), (1_700_000_000, true), (4_000_000_000, false)] {
+            let clock: Clock = std::sync::Arc::new(move || std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+            let proxy = FrontProxy::new(FrontProxyHeaders::default(), Vec::new(), clock);
+            assert_eq!(proxy.authenticate(&credentials).is_ok(), is_valid, "at {seconds}");
+        }
+    }
 }

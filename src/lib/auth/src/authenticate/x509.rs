@@ -145,6 +145,21 @@ mod tests {
     }
 
     #[test]
+    fn every_certificate_has_an_identity_of_its_own() {
+        let x509 = X509::new(at(1_700_000_000));
+        let leaves = [certificate(Some("alice"), &["devs"]), certificate(Some("bobby"), &["devs"]), certificate(Some("alice"), &["devs"])];
+        // Again, when they are remembered.
+        for _ in 0..2 {
+            for (leaf, name) in leaves.iter().zip(["alice", "bobby", "alice"]) {
+                let credentials = Credentials { certificates: std::slice::from_ref(leaf), ..Credentials::default() };
+                let identity = x509.authenticate(&credentials).expect("valid").expect("known");
+                assert_eq!(identity.user.name, name);
+                assert_eq!(identity.user.extra["authentication.kubernetes.io/credential-id"], [format!("X509SHA256={}", fingerprint(leaf))]);
+            }
+        }
+    }
+
+    #[test]
     fn nobody_without_a_name_or_certificate() {
         assert_eq!(authenticate(at(1_700_000_000), &[certificate(None, &["devs"])]), Ok(None));
         assert_eq!(authenticate(at(1_700_000_000), &[]), Ok(None));

@@ -224,6 +224,32 @@ fn aggregation_needs_everything() {
     let failure = check.check(&user("alice", &[]), &write).expect_err("refused");
     assert!(failure.message.contains("cluster-admin privileges"), "{}", failure.message);
     assert!(check.check(&user("root", &["system:masters"]), &write).is_ok());
+    // What it gathers would stay, as rules of its own.
+    let plain = self::object(json!({"metadata": {"name": "c"}, "rules": []}));
+    let write = RoleWrite { object: &plain, old: Some(&object), request_name: "c", ..write };
+    assert!(check.check(&user("alice", &[]), &write).is_err(), "nor may it be taken away");
+}
+
+/// Something is published while the index takes in what came before.
+#[test]
+fn what_comes_while_the_index_is_refreshed_counts_for_the_next_request() {
+    struct Late(World, Option<Change>);
+    impl Feed for Late {
+        fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+            self.0.drain(apply);
+            if let Some(late) = self.1.take() {
+                self.0.change(late);
+            }
+        }
+    }
+    let world = World::default();
+    world.role("", "reader", json!([rule("get", "", "pods")]));
+    let subject = json!({"kind": "User", "name": "alice"});
+    let binding = json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": [subject]});
+    let late = Change::Put(Kind::ClusterRoleBinding, Arc::new(object(binding)));
+    let head = world.clone();
+    let rbac = Rbac::new(Box::new(Late(world, Some(late))), Box::new(move || head.0.1.load(Ordering::SeqCst)));
+    assert!(ask(&rbac, &user("alice", &[]), "get", "", "pods").is_allowed());
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
-use ferrokube_registry::{DeleteOptions, Deleted, ListOptions, VersionMatch, WatchItem, WatchOptions};
+use ferrokube_registry::{DeleteOptions, Deleted, ListOptions, VersionMatch, WatchItem, WatchOptions, WriteOptions};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn policy(policy: &str) -> DeleteOptions {
@@ -122,6 +123,62 @@ async fn a_namespace_waits_for_its_own_finalizers() {
     let last = server.put(NAMESPACES, "n/finalize", json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}})).await.unwrap();
     assert!(last.list(&["spec", "finalizers"]).is_empty());
     refused(&server.get(NAMESPACES, "n").await, "NotFound", &[]);
+}
+
+/// Also when nothing in its metadata holds it any more.
+#[tokio::test]
+async fn an_update_does_not_end_a_namespace_that_waits() {
+    let server = Server::new();
+    server.post(NAMESPACES, json!({"metadata": {"name": "n", "finalizers": ["example.com/hold"]}})).await.unwrap();
+    server.delete(NAMESPACES, "n").await.unwrap();
+    let changed = server.patch(NAMESPACES, "n", merge(json!({"metadata": {"finalizers": null, "labels": {"a": "b"}}}))).await.unwrap();
+    assert!(!changed.list(&["spec", "finalizers"]).is_empty());
+    assert_eq!(server.get(NAMESPACES, "n").await.unwrap(), changed, "its content is still there");
+}
+
+#[tokio::test]
+async fn a_dry_run_that_removes_the_last_finalizer_deletes_nothing() {
+    let server = Server::new();
+    server.post(CONFIGMAPS, held("a")).await.unwrap();
+    server.delete(CONFIGMAPS, "a").await.unwrap();
+    let marked = server.get(CONFIGMAPS, "a").await.unwrap();
+    let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    server.patch_with(CONFIGMAPS, "a", merge(json!({"metadata": {"finalizers": null}})), &dry).await.unwrap();
+    assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap(), marked);
+}
+
+/// Stays for thirty seconds.
+#[derive(Debug)]
+struct Graceful;
+
+impl ferrokube_resource::Hooks for Graceful {
+    fn grace_seconds(&self, _object: &Document, asked: Option<i64>) -> Option<i64> {
+        Some(asked.unwrap_or(30))
+    }
+}
+
+/// Who waits for the end of the period deletes with 0.
+#[tokio::test]
+async fn the_last_finalizer_does_not_end_a_grace_period() {
+    let server = Server::new();
+    let definition = ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
+    server.registry.catalog().put(Arc::new(ferrokube_resource::Definition { hooks: Arc::new(Graceful), ..definition }));
+    server.post(CONFIGMAPS, held("a")).await.unwrap();
+    let (how, marked) = shown(&server, CONFIGMAPS, server.delete(CONFIGMAPS, "a").await.unwrap());
+    assert_eq!((how, marked.get(&["metadata", "deletionGracePeriodSeconds"])), ("pending", Some(&json!(30))));
+    server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"finalizers": null}}))).await.unwrap();
+    assert!(server.get(CONFIGMAPS, "a").await.unwrap().is_terminating());
+    let now = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
+    assert_eq!(shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &now).await.unwrap()).0, "gone");
+}
+
+#[tokio::test]
+async fn of_a_collection_what_cannot_be_deleted_is_said() {
+    let server = Server::new();
+    server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    let target = server.target(CONFIGMAPS, "");
+    let options = DeleteOptions { uid: Some("u".to_owned()), ..DeleteOptions::default() };
+    refused(&server.registry.delete_collection(&context(), &target, &options, &ListOptions::default()).await, "Conflict", &[]);
 }
 
 #[tokio::test]

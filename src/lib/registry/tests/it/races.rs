@@ -2,8 +2,12 @@
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Value, json};
-use ferrokube_registry::Deleted;
+use ferrokube_registry::{Deleted, ListOptions};
+use ferrokube_storage::testing::SimDisk;
+use ferrokube_storage::{Config, Guard, Parts, Prefix, Revision, Store};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn patches_of_one_object_all_succeed() {
@@ -137,4 +141,47 @@ async fn one_of_many_creates_and_deletes_wins() {
         }
         assert_eq!(deleted, 1);
     }
+}
+
+/// What admission has read (the phase of a namespace, the usage of a quota) still holds when the write is accepted.
+#[tokio::test]
+async fn writes_are_guarded_by_what_admission_has_read() {
+    let server = Server::new();
+    server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+    let read = server.post(SECRETS, json!({"metadata": {"name": "read"}})).await.unwrap();
+    let key = Prefix::new("secrets").and_then(|prefix| prefix.key(Some("ns"), "read")).unwrap();
+    let guard = |version| *server.admission.guard.lock().unwrap() = Some(Guard::At(key.clone(), Revision(version)));
+    guard(version(&read) - 1);
+    for answer in [
+        server.post(CONFIGMAPS, configmap("b", "v")).await.map(drop),
+        server.put(CONFIGMAPS, "a", configmap("a", "w")).await.map(drop),
+        server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.map(drop),
+        server.delete(CONFIGMAPS, "a").await.map(drop),
+    ] {
+        assert!(answer.is_err(), "what was read has changed");
+    }
+    assert_eq!(names(&server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap()), ["a"]);
+    assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap().str(&["data", "k"]), Some("v"));
+    guard(version(&read));
+    server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.unwrap();
+}
+
+/// A refusal that names an object follows the sync of the write that made it: the next power cut must not take it back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_tells_of_nothing_that_is_not_durable() {
+    let disk = SimDisk::default();
+    let parts = Parts { io: Arc::new(disk.clone()), ..Parts::default() };
+    let server = Server::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap());
+    disk.hold_syncs();
+    let first = tokio::spawn({
+        let server = server.clone();
+        async move { server.post(CONFIGMAPS, configmap("a", "1")).await }
+    });
+    disk.wait_for_held_sync();
+    let mut second = Box::pin(server.post(CONFIGMAPS, configmap("a", "2")));
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut second).await.is_err(), "answered before the sync");
+    disk.release_syncs();
+    soon(first).await.unwrap().unwrap();
+    refused(&soon(second).await, "AlreadyExists", &[]);
+    server.registry.store().close().await;
 }

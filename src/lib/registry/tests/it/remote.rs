@@ -1,7 +1,8 @@
 //! Writes that webhooks take part in: outside the turn, by compare-and-swap.
 
 use crate::support::*;
-use ferrokube_apimachinery::document::json;
+use ferrokube_apimachinery::document::{Value, json};
+use ferrokube_registry::{DeleteOptions, Deleted};
 use std::sync::atomic::Ordering;
 
 async fn server() -> Server {
@@ -13,11 +14,15 @@ async fn server() -> Server {
 
 /// The next remote call changes the object before it answers.
 fn interfere(server: &Server) {
+    interfere_by(server, json!({"data": {"other": "1"}}));
+}
+
+fn interfere_by(server: &Server, change: Value) {
     let other = server.clone();
     let change = move || -> ferrokube_registry::admission::RemoteFuture<'static, ()> {
         Box::pin(async move {
             other.admission.remote.store(false, Ordering::SeqCst);
-            other.patch(CONFIGMAPS, "a", merge(json!({"data": {"other": "1"}}))).await.unwrap();
+            other.patch(CONFIGMAPS, "a", merge(change)).await.unwrap();
             other.admission.remote.store(true, Ordering::SeqCst);
             Ok(())
         })
@@ -56,4 +61,27 @@ async fn an_update_of_a_version_conflicts_with_what_came_between() {
     interfere(&server);
     let unconditional = server.put(CONFIGMAPS, "a", configmap("a", "x")).await.unwrap();
     assert_eq!((unconditional.str(&["data", "k"]), unconditional.str(&["data", "other"])), (Some("x"), None));
+}
+
+#[tokio::test]
+async fn a_delete_is_decided_again_on_what_came_between() {
+    let server = server().await;
+    let version = server.get(CONFIGMAPS, "a").await.unwrap().meta("resourceVersion").to_owned();
+    interfere(&server);
+    let options = DeleteOptions { resource_version: Some(version), ..DeleteOptions::default() };
+    refused(&server.delete_with(CONFIGMAPS, "a", &options).await, "Conflict", &[]);
+    interfere_by(&server, json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+    let deleted = server.delete(CONFIGMAPS, "a").await.unwrap();
+    assert!(matches!(deleted, Deleted::Pending(_)), "the finalizer that was added meanwhile holds it: {deleted:?}");
+}
+
+#[tokio::test]
+async fn a_webhook_cannot_make_an_update_one_of_another_object() {
+    let server = server().await;
+    *server.admission.renames.lock().unwrap() = Some("b");
+    for answer in [server.put(CONFIGMAPS, "a", configmap("a", "w")).await, server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await] {
+        refused(&answer, "BadRequest", &[]);
+    }
+    assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap().str(&["data", "k"]), Some("v"));
+    refused(&server.get(CONFIGMAPS, "b").await, "NotFound", &[]);
 }

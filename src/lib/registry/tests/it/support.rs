@@ -8,7 +8,7 @@ use ferrokube_registry::{
     Admission, Attributes, Body, Catalog, DeleteOptions, Deleted, Effects, ListOptions, ListPage, Object, Operation, Patch, Registry, RequestContext, Target,
     UserInfo, WriteOptions, Written,
 };
-use ferrokube_storage::{Config, Store};
+use ferrokube_storage::{Config, Guard, Store};
 use ferrokube_trace::annotation::Ids;
 use ferrokube_trace::{TraceContext, TraceId};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,6 +31,10 @@ pub(crate) struct Recorder {
     pub(crate) during_remote: Mutex<Option<During>>,
     /// Runs inside local validation, once: a computation that takes long.
     pub(crate) during_validate: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// The name that a webhook gives to everything.
+    pub(crate) renames: Mutex<Option<&'static str>>,
+    /// What every write is guarded by.
+    pub(crate) guard: Mutex<Option<Guard>>,
 }
 
 impl Recorder {
@@ -59,6 +63,9 @@ impl Admission for Recorder {
                 during().await?;
             }
             object.set(&["metadata", "annotations", "example.com/seen"], "yes");
+            if let Some(name) = *self.renames.lock().unwrap() {
+                object.set(&["metadata", "name"], name);
+            }
             Ok(object)
         })
     }
@@ -72,7 +79,8 @@ impl Admission for Recorder {
         })
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure> {
+        effects.guards.extend(self.guard.lock().unwrap().clone());
         let during = self.during_validate.lock().unwrap().take();
         if let Some(during) = during {
             during();
@@ -81,8 +89,14 @@ impl Admission for Recorder {
         object.map_or(Ok(()), Self::check)
     }
 
-    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
+    fn validate_remote<'a>(&'a self, attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
+        let during = if attributes.operation == Operation::Delete { self.during_remote.lock().unwrap().take() } else { None };
+        Box::pin(async {
+            match during {
+                Some(during) => during().await,
+                None => Ok(()),
+            }
+        })
     }
 }
 
@@ -112,7 +126,7 @@ impl Server {
         Self::over(self.registry.store().clone())
     }
 
-    fn over(store: Store) -> Self {
+    pub(crate) fn over(store: Store) -> Self {
         let catalog = Arc::new(Catalog::default());
         for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
             catalog.put(definition);

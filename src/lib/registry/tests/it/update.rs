@@ -24,6 +24,8 @@ async fn an_update_is_about_the_version_that_it_names() {
     refused(&conflict, "Conflict", &[]);
     assert_eq!(conflict.unwrap_err().details.unwrap().kind, "configmaps");
     refused(&server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "999999999999")).await, "Conflict", &[]);
+    let future = json!({"metadata": {"resourceVersion": u64::MAX.to_string()}, "data": {"k": "3"}});
+    refused(&server.patch(CONFIGMAPS, "a", merge(future)).await, "Conflict", &[]);
     refused(&server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "abc")).await, "500", &[]);
     refused(&server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "-1")).await, "500", &[]);
     server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "0")).await.unwrap();
