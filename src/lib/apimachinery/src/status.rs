@@ -165,8 +165,9 @@ impl Failure {
 
     /// 500 with reason `InternalError`. The message must be safe to show.
     pub fn internal(message: impl Into<String>) -> Self {
-        let message = format!("Internal error occurred: {}", message.into());
-        let cause = Cause { message: message.clone(), ..Cause::default() };
+        let detail = message.into();
+        let message = format!("Internal error occurred: {detail}");
+        let cause = Cause { message: detail, ..Cause::default() };
         Self::new(Reason::InternalError, message).with_details(Details { causes: vec![cause], ..Details::default() })
     }
 

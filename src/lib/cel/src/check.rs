@@ -1,12 +1,14 @@
-//! Types and costs of expressions, in one walk that also resolves names; what has no type is refused.
+//! Types and costs of expressions, in one walk that also resolves names. What has no type is noted, and may be anything for what is around it.
 
 mod macros;
 
 use crate::code::Code;
 use crate::library::{Call, Found, compile_regex, time};
+use crate::source::{Fault, Faults};
 use crate::syntax::{Ast, Kind};
 use crate::types::Type;
 use crate::value::{Field, Text, Value};
+use ferrokube_schema::pattern;
 use std::sync::Arc;
 
 /// An expression that was checked.
@@ -16,8 +18,6 @@ pub(crate) struct Checked {
     pub(crate) cost: u64,
 }
 
-type Result<T> = std::result::Result<T, String>;
-
 /// The variables that are in sight, innermost last.
 pub(crate) struct Checker {
     variables: Vec<(String, Type)>,
@@ -25,6 +25,14 @@ pub(crate) struct Checker {
     pub(crate) used: Vec<bool>,
     /// Whether lists and maps may hold values of several types, as the arguments of `format` do.
     mixed: bool,
+    /// Macros that are none: nothing else counts then.
+    macros: Faults,
+    /// What has no type.
+    types: Faults,
+    /// What is only looked at when all types are right.
+    late: Faults,
+    /// A pattern that does not compile, which is found when everything else does.
+    pub(crate) unplanned: Option<String>,
 }
 
 /// Names before a dot that are no variables.
@@ -39,10 +47,25 @@ impl Checker {
             variables: variables.iter().map(|(name, given)| ((*name).to_owned(), given.clone())).collect(),
             used: vec![false; variables.len()],
             mixed: false,
+            macros: Faults::default(),
+            types: Faults::default(),
+            late: Faults::default(),
+            unplanned: None,
         }
     }
 
-    pub(crate) fn check(&mut self, ast: &Ast) -> Result<Checked> {
+    /// What is wrong, in the order of the reference implementation's passes: the first that finds something is the last.
+    pub(crate) fn faults(&mut self) -> Option<Faults> {
+        [&mut self.macros, &mut self.types, &mut self.late].into_iter().find(|faults| !faults.is_empty()).map(std::mem::take)
+    }
+
+    /// Notes what has no type; it stands for anything.
+    fn fault(&mut self, at: usize, why: impl Into<String>) -> Checked {
+        self.types.push(Fault { at, why: why.into() });
+        unknown()
+    }
+
+    pub(crate) fn check(&mut self, ast: &Ast) -> Checked {
         match &ast.kind {
             Kind::Null => constant(Value::Null, Type::Null),
             Kind::Bool(flag) => constant(Value::Bool(*flag), Type::Bool),
@@ -51,28 +74,33 @@ impl Checker {
             Kind::Double(number) => constant(Value::Double(*number), Type::Double),
             Kind::Text(text) => constant(Value::String(Text::Own(text.as_str().into())), Type::String(text.len() as u64)),
             Kind::Bytes(bytes) => constant(Value::Bytes(bytes.as_slice().into()), Type::Bytes(bytes.len() as u64)),
-            Kind::Name(name) => self.variable(name),
-            Kind::Select { operand, field, optional } => self.select(operand, field, *optional),
-            Kind::Index { operand, index, optional } => self.index(operand, index, *optional),
-            Kind::Call { target, name, args } => self.call(target.as_deref(), name, args),
+            Kind::Name(name) => self.variable(name, ast.at),
+            Kind::Select { operand, field, optional } => self.select(operand, (field, ast.at), *optional),
+            Kind::Index { operand, index, optional } => self.index(operand, index, (*optional, ast.at)),
+            Kind::Call { target, name, args } => self.call(target.as_deref(), (name, ast.at), args),
             Kind::And(all) => self.logical(all, Code::And),
             Kind::Or(all) => self.logical(all, Code::Or),
-            Kind::Conditional(parts) => self.conditional(parts),
+            Kind::Conditional(parts) => self.conditional(parts, ast.at),
             Kind::List(items) => self.list(items),
             Kind::Map(entries) => self.map(entries),
+            Kind::Message(name) => self.undeclared(name, ast.at),
         }
     }
 
-    fn variable(&mut self, name: &str) -> Result<Checked> {
+    fn undeclared(&mut self, name: &str, at: usize) -> Checked {
+        self.fault(at, format!("undeclared reference to '{name}' (in container '')"))
+    }
+
+    fn variable(&mut self, name: &str, at: usize) -> Checked {
         if let Some(place) = self.variables.iter().rposition(|(known, _)| known == name) {
             if let Some(used) = self.used.get_mut(place) {
                 *used = true;
             }
-            return Ok(Checked { code: Code::Variable(place), answer: self.variables[place].1.clone(), cost: 1 });
+            return Checked { code: Code::Variable(place), answer: self.variables[place].1.clone(), cost: 1 };
         }
         match TYPES.into_iter().find(|known| *known == name) {
             Some(name) => constant(Value::Type(name), Type::Type),
-            None => Err(format!("undeclared reference to '{name}'")),
+            None => self.undeclared(name, at),
         }
     }
 
@@ -89,35 +117,38 @@ impl Checker {
         }
     }
 
-    fn select(&mut self, operand: &Ast, field: &str, optional: bool) -> Result<Checked> {
-        if let Some(prefix) = self.qualified(operand) {
-            let whole = format!("{prefix}.{field}");
-            return match TYPES.into_iter().find(|known| *known == whole) {
-                Some(name) => constant(Value::Type(name), Type::Type),
-                None => Err(format!("undeclared reference to '{whole}'")),
-            };
+    fn select(&mut self, operand: &Ast, (field, at): (&str, usize), optional: bool) -> Checked {
+        let whole = self.qualified(operand).map(|prefix| format!("{prefix}.{field}"));
+        if let Some(name) = whole.and_then(|whole| TYPES.into_iter().find(|known| *known == whole)) {
+            return constant(Value::Type(name), Type::Type);
         }
-        let operand = self.check(operand)?;
-        let found = operand.answer.field(field)?;
+        let operand = self.check(operand);
+        let found = match operand.answer.field(field) {
+            Ok(found) => found,
+            Err(why) => return self.fault(at, why),
+        };
         let answer = if optional { Type::optional(found) } else { found };
         let code = Code::Select { operand: Box::new(operand.code), field: Field::new(field), optional };
-        Ok(Checked { code, answer, cost: operand.cost.saturating_add(1) })
+        Checked { code, answer, cost: operand.cost.saturating_add(1) }
     }
 
     /// `has(a.b)`
-    fn has(&mut self, arg: &Ast) -> Result<Checked> {
+    fn has(&mut self, arg: &Ast, at: usize) -> Checked {
         let Kind::Select { operand, field, optional: false } = &arg.kind else {
-            return Err("invalid argument to has() macro".to_owned());
+            self.macros.push(Fault { at: arg.at, why: "invalid argument to has() macro".to_owned() });
+            return unknown();
         };
-        let operand = self.check(operand)?;
-        operand.answer.field(field)?;
+        let operand = self.check(operand);
+        if let Err(why) = operand.answer.field(field) {
+            return self.fault(at, why);
+        }
         let code = Code::Has { operand: Box::new(operand.code), field: Field::new(field) };
-        Ok(Checked { code, answer: Type::Bool, cost: operand.cost.saturating_add(1) })
+        Checked { code, answer: Type::Bool, cost: operand.cost.saturating_add(1) }
     }
 
-    fn index(&mut self, operand: &Ast, index: &Ast, optional: bool) -> Result<Checked> {
-        let operand = self.check(operand)?;
-        let index = self.check(index)?;
+    fn index(&mut self, operand: &Ast, index: &Ast, (optional, at): (bool, usize)) -> Checked {
+        let operand = self.check(operand);
+        let index = self.check(index);
         let (inner, chained) = match &operand.answer {
             Type::Optional(inner) => ((**inner).clone(), true),
             plain => (plain.clone(), false),
@@ -126,28 +157,34 @@ impl Checker {
             (Type::List(item, _), Type::Int | Type::Dyn) => (**item).clone(),
             (Type::Map(key, value, _), given) if key.fits(given) => (**value).clone(),
             (Type::Dyn, _) => Type::Dyn,
-            (one, other) => return Err(no_match("_[_]", &[one.clone(), other.clone()])),
+            _ => {
+                let name = if optional { "_[?_]" } else { "_[_]" };
+                return self.fault(at, no_match(name, false, &[operand.answer, index.answer]));
+            }
         };
         let answer = if optional || chained { Type::optional(found) } else { found };
         let cost = operand.cost.saturating_add(index.cost).saturating_add(1);
-        Ok(Checked { code: Code::Index { operand: Box::new(operand.code), index: Box::new(index.code), optional }, answer, cost })
+        Checked { code: Code::Index { operand: Box::new(operand.code), index: Box::new(index.code), optional }, answer, cost }
     }
 
-    fn call(&mut self, target: Option<&Ast>, name: &str, args: &[Ast]) -> Result<Checked> {
-        if let Some(found) = self.expand(target, name, args)? {
-            return Ok(found);
+    fn call(&mut self, target: Option<&Ast>, (name, at): (&str, usize), args: &[Ast]) -> Checked {
+        if let Some(found) = self.expand(target, (name, at), args) {
+            return found;
         }
-        let Some(target) = target else { return self.function(None, name, args) };
+        let Some(target) = target else { return self.function(None, (name, at), args) };
         if let Kind::Name(prefix) = &target.kind
             && NAMESPACES.contains(&prefix.as_str())
             && !self.is_variable(prefix)
         {
-            return self.function(None, &format!("{prefix}.{name}"), args);
+            let whole = format!("{prefix}.{name}");
+            if Call::exists(&whole) {
+                return self.function(None, (&whole, at), args);
+            }
         }
-        self.function(Some(target), name, args)
+        self.function(Some(target), (name, at), args)
     }
 
-    fn function(&mut self, target: Option<&Ast>, name: &str, args: &[Ast]) -> Result<Checked> {
+    fn function(&mut self, target: Option<&Ast>, (name, at): (&str, usize), args: &[Ast]) -> Checked {
         let mut codes = Vec::with_capacity(args.len() + 1);
         let mut types = Vec::with_capacity(args.len() + 1);
         let mut total = 0u64;
@@ -156,119 +193,172 @@ impl Checker {
             self.mixed |= name == "format";
             let checked = self.check(ast);
             self.mixed = outer;
-            let checked = checked?;
             total = total.saturating_add(checked.cost);
             codes.push(checked.code);
             types.push(checked.answer);
         }
-        validate_literals(name, &codes)?;
+        self.literals(name, &codes, target.into_iter().chain(args));
         let Some(Found { rows, answer, cost }) = (Call { name, method: target.is_some(), types: &types }).find() else {
-            return Err(if Call::exists(name) { no_match(name, &types) } else { format!("undeclared reference to '{name}'") });
+            return match Call::exists(name) {
+                true => self.fault(at, no_match(operator(name, args.len()), target.is_some(), &types)),
+                false => self.undeclared(name, at),
+            };
         };
-        Ok(Checked { code: Code::Call(rows, codes), answer, cost: total.saturating_add(cost) })
+        Checked { code: Code::Call(rows, codes), answer, cost: total.saturating_add(cost) }
     }
 
-    fn logical(&mut self, all: &[Ast], code: fn(Vec<Code>) -> Code) -> Result<Checked> {
+    fn logical(&mut self, all: &[Ast], code: fn(Vec<Code>) -> Code) -> Checked {
         let mut codes = Vec::with_capacity(all.len());
         let mut cost = 1u64;
         for ast in all {
-            let checked = self.check(ast)?;
-            expect(&checked.answer, &Type::Bool)?;
+            let checked = self.check(ast);
+            self.expect(&checked.answer, &Type::Bool, ast.at);
             cost = cost.saturating_add(checked.cost);
             codes.push(checked.code);
         }
-        Ok(Checked { code: code(codes), answer: Type::Bool, cost })
+        Checked { code: code(codes), answer: Type::Bool, cost }
     }
 
-    fn conditional(&mut self, parts: &[Ast; 3]) -> Result<Checked> {
-        let condition = self.check(&parts[0])?;
-        expect(&condition.answer, &Type::Bool)?;
-        let (yes, no) = (self.check(&parts[1])?, self.check(&parts[2])?);
-        if !yes.answer.fits(&no.answer) {
-            return Err(no_match("_?_:_", &[condition.answer, yes.answer, no.answer]));
+    fn conditional(&mut self, parts: &[Ast; 3], at: usize) -> Checked {
+        let [condition, yes, no] = [&parts[0], &parts[1], &parts[2]].map(|part| self.check(part));
+        if !is_a(&condition.answer, &Type::Bool) || !yes.answer.fits(&no.answer) {
+            return self.fault(at, no_match("_?_:_", false, &[condition.answer, yes.answer, no.answer]));
         }
         let answer = yes.answer.join(&no.answer);
         let cost = condition.cost.saturating_add(yes.cost.max(no.cost)).saturating_add(1);
-        Ok(Checked { code: Code::Conditional(Box::new([condition.code, yes.code, no.code])), answer, cost })
+        Checked { code: Code::Conditional(Box::new([condition.code, yes.code, no.code])), answer, cost }
+    }
+
+    fn expect(&mut self, given: &Type, wanted: &Type, at: usize) {
+        if !is_a(given, wanted) {
+            self.fault(at, mismatch(wanted, given));
+        }
     }
 
     /// An item or a value; an optional one stands for what is in it.
-    fn part(&mut self, ast: &Ast, optional: bool) -> Result<Checked> {
-        let checked = self.check(ast)?;
+    fn part(&mut self, ast: &Ast, optional: bool) -> Checked {
+        let checked = self.check(ast);
         match (&checked.answer, optional) {
-            (Type::Optional(inner), true) => Ok(Checked { answer: (**inner).clone(), ..checked }),
-            (Type::Dyn, true) | (_, false) => Ok(checked),
-            (other, true) => Err(format!("expected type 'optional_type' but found '{}'", other.name())),
+            (Type::Optional(inner), true) => Checked { answer: (**inner).clone(), ..checked },
+            (Type::Dyn, true) | (_, false) => checked,
+            (other, true) => {
+                let why = mismatch(&Type::Optional(Arc::new(other.clone())), other);
+                self.fault(ast.at, why)
+            }
         }
     }
 
-    /// Parts of a literal have one type.
-    fn together(&self, before: Option<Type>, next: &Type) -> Result<Type> {
+    /// Parts of a literal have one type: that of the first of them.
+    fn together(&mut self, before: Option<Type>, next: &Type, at: usize) -> Type {
         match before {
-            None => Ok(next.clone()),
-            Some(before) if before.fits(next) => Ok(before.join(next)),
-            Some(_) if self.mixed => Ok(Type::Dyn),
-            Some(before) => Err(format!("expected type '{}' but found '{}'", before.name(), next.name())),
+            None => next.clone(),
+            Some(before) if before.fits(next) => before.join(next),
+            Some(_) if self.mixed => Type::Dyn,
+            Some(before) => {
+                self.late.push(Fault { at, why: mismatch(&before, next) });
+                before
+            }
         }
     }
 
-    fn list(&mut self, items: &[(Ast, bool)]) -> Result<Checked> {
+    fn list(&mut self, items: &[(Ast, bool)]) -> Checked {
         let mut codes = Vec::with_capacity(items.len());
         let mut item = None;
         let mut cost = 10u64;
         for (ast, optional) in items {
-            let checked = self.part(ast, *optional)?;
-            item = Some(self.together(item, &checked.answer)?);
+            let checked = self.part(ast, *optional);
+            item = Some(self.together(item, &checked.answer, ast.at));
             cost = cost.saturating_add(checked.cost);
             codes.push((checked.code, *optional));
         }
         let answer = Type::List(Arc::new(item.unwrap_or(Type::Dyn)), items.len() as u64);
-        Ok(Checked { code: Code::List(codes), answer, cost })
+        Checked { code: Code::List(codes), answer, cost }
     }
 
-    fn map(&mut self, entries: &[(Ast, Ast, bool)]) -> Result<Checked> {
+    fn map(&mut self, entries: &[(Ast, Ast, bool)]) -> Checked {
         let mut codes = Vec::with_capacity(entries.len());
         let (mut keys, mut values) = (None, None);
         let mut cost = 30u64;
-        for (key, value, optional) in entries {
-            let (key, value) = (self.check(key)?, self.part(value, *optional)?);
-            keys = Some(self.together(keys, &key.answer)?);
-            values = Some(self.together(values, &value.answer)?);
+        for (key_ast, value_ast, optional) in entries {
+            let (key, value) = (self.check(key_ast), self.part(value_ast, *optional));
+            keys = Some(self.together(keys, &key.answer, key_ast.at));
+            values = Some(self.together(values, &value.answer, value_ast.at));
             cost = cost.saturating_add(key.cost).saturating_add(value.cost);
             codes.push((key.code, value.code, *optional));
         }
         let answer = Type::Map(Arc::new(keys.unwrap_or(Type::Dyn)), Arc::new(values.unwrap_or(Type::Dyn)), entries.len() as u64);
-        Ok(Checked { code: Code::Map(codes), answer, cost })
+        Checked { code: Code::Map(codes), answer, cost }
+    }
+
+    /// Notes literals that no evaluation could make sense of.
+    fn literals<'a>(&mut self, name: &str, codes: &[Code], mut asts: impl Iterator<Item = &'a Ast>) {
+        let text = |place: usize| match codes.get(place) {
+            Some(Code::Constant(Value::String(text))) => Some(text.to_string()),
+            _ => None,
+        };
+        let (place, is_sound) = match name {
+            "matches" => (1, text(1).is_none_or(|text| compile_regex(&text).is_ok())),
+            "duration" => (0, text(0).is_none_or(|text| time::duration(&text).is_some())),
+            "timestamp" => (0, text(0).is_none_or(|text| time::timestamp(&text).is_some())),
+            "find" | "findAll" => {
+                let given = text(1).unwrap_or_default();
+                if let Err(error) = pattern::compile(&given) {
+                    self.unplanned.get_or_insert_with(|| pattern::explain(&given, &error));
+                }
+                return;
+            }
+            _ => return,
+        };
+        if let Some(ast) = asts.nth(place).filter(|_| !is_sound) {
+            self.late.push(Fault { at: ast.at, why: format!("invalid {name} argument") });
+        }
     }
 }
 
-fn constant(value: Value<'static>, answer: Type) -> Result<Checked> {
-    Ok(Checked { code: Code::Constant(value), answer, cost: 0 })
+fn constant(value: Value<'static>, answer: Type) -> Checked {
+    Checked { code: Code::Constant(value), answer, cost: 0 }
 }
 
-pub(crate) fn expect(given: &Type, wanted: &Type) -> Result<()> {
-    if given.is_dyn() || given.name() == wanted.name() {
-        return Ok(());
+/// Stands for what has a fault.
+fn unknown() -> Checked {
+    constant(Value::Null, Type::Dyn)
+}
+
+/// Whether a type is another one, as far as is known.
+pub(crate) fn is_a(given: &Type, wanted: &Type) -> bool {
+    given.is_dyn() || given.name() == wanted.name()
+}
+
+fn mismatch(wanted: &Type, given: &Type) -> String {
+    format!("expected type '{}' but found '{}'", wanted.shown(), given.shown())
+}
+
+fn no_match(name: &str, method: bool, types: &[Type]) -> String {
+    let names: Vec<String> = types.iter().map(Type::shown).collect();
+    let signature = match (method, names.split_first()) {
+        (true, Some((target, args))) => format!("{target}.({})", args.join(", ")),
+        _ => format!("({})", names.join(", ")),
+    };
+    format!("found no matching overload for '{name}' applied to '{signature}'")
+}
+
+/// The name of the function of an operator.
+fn operator(name: &str, args: usize) -> &str {
+    match name {
+        "==" => "_==_",
+        "!=" => "_!=_",
+        "<" => "_<_",
+        "<=" => "_<=_",
+        ">" => "_>_",
+        ">=" => "_>=_",
+        "+" => "_+_",
+        "-" if args == 1 => "-_",
+        "-" => "_-_",
+        "*" => "_*_",
+        "/" => "_/_",
+        "%" => "_%_",
+        "!" => "!_",
+        "in" => "@in",
+        plain => plain,
     }
-    Err(format!("expected type '{}' but found '{}'", wanted.name(), given.name()))
-}
-
-fn no_match(name: &str, types: &[Type]) -> String {
-    let names: Vec<&str> = types.iter().map(Type::name).collect();
-    format!("found no matching overload for '{name}' applied to '({})'", names.join(", "))
-}
-
-/// Literals that no evaluation could make sense of.
-fn validate_literals(name: &str, args: &[Code]) -> Result<()> {
-    let text = |code: Option<&Code>| match code {
-        Some(Code::Constant(Value::String(text))) => Some(text.to_string()),
-        _ => None,
-    };
-    let sound = match name {
-        "matches" | "find" | "findAll" => text(args.get(1)).is_none_or(|text| compile_regex(&text).is_ok()),
-        "duration" => text(args.first()).is_none_or(|text| time::duration(&text).is_some()),
-        "timestamp" => text(args.first()).is_none_or(|text| time::timestamp(&text).is_some()),
-        _ => true,
-    };
-    if sound { Ok(()) } else { Err(format!("invalid {name} argument")) }
 }

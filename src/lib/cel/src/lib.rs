@@ -15,6 +15,7 @@ mod library;
 mod machine;
 mod program;
 mod rules;
+mod source;
 mod syntax;
 mod types;
 mod value;

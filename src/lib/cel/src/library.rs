@@ -218,13 +218,25 @@ impl Call<'_> {
         let answers: Vec<Type> = rows.iter().map(|row| (row.answer)(self.types)).collect();
         let first = answers.first()?;
         let answer = if answers.iter().all(|answer| answer.name() == first.name()) { first.clone() } else { Type::Dyn };
-        let cost = rows.iter().map(|row| (row.cost)(&sizes)).max().unwrap_or(1);
+        let cost = rows.iter().map(|row| (row.cost)(&sizes)).max().unwrap_or(1).saturating_add(by_items(self.name, self.types));
         Some(Found { rows, answer, cost })
     }
 
     /// Whether there is a function of this name at all.
     pub(crate) fn exists(name: &str) -> bool {
         TABLES.into_iter().flatten().any(|row| row.name == name)
+    }
+}
+
+/// What a function over a list costs more when its items are texts, which it looks at.
+fn by_items(name: &str, types: &[Type]) -> u64 {
+    let (Some(Type::List(item, most)), true) = (types.first(), matches!(name, "isSorted" | "min" | "max" | "indexOf" | "lastIndexOf" | "sort" | "join")) else {
+        return 0;
+    };
+    let separators = if name == "join" { types.get(1).map_or(0, Type::size).saturating_mul(most.saturating_sub(1)) } else { 0 };
+    match &**item {
+        Type::String(size) | Type::Bytes(size) => traversal(most.saturating_mul(*size).saturating_add(separators)),
+        _ => 0,
     }
 }
 

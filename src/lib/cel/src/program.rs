@@ -9,6 +9,15 @@ use crate::types::Type;
 use crate::value::Value;
 use std::sync::Arc;
 
+/// Why an expression does not compile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompileError {
+    /// Its text is wrong: each fault with its place and its line.
+    Source(String),
+    /// A part that is looked at later is wrong.
+    Program(String),
+}
+
 /// A compiled expression. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -24,10 +33,16 @@ impl Program {
     ///
     /// # Errors
     /// What is wrong with it, for people.
-    pub fn compile(source: &str, variables: &[(&str, Type)]) -> Result<Self, String> {
-        let ast = parse(source)?;
+    pub fn compile(source: &str, variables: &[(&str, Type)]) -> Result<Self, CompileError> {
+        let ast = parse(source).map_err(|faults| CompileError::Source(faults.written(source)))?;
         let mut checker = Checker::new(variables);
-        let checked = checker.check(&ast)?;
+        let checked = checker.check(&ast);
+        if let Some(faults) = checker.faults() {
+            return Err(CompileError::Source(faults.written(source)));
+        }
+        if let Some(why) = checker.unplanned.take() {
+            return Err(CompileError::Program(why));
+        }
         Ok(Self { code: Arc::new(checked.code), answer: checked.answer, cost: checked.cost, used: checker.used.into() })
     }
 

@@ -1,14 +1,24 @@
 //! Expressions as they were written, and the parser that makes them.
+//!
+//! It goes through the grammar as a parser that is generated from it does, and recovers from errors the same way, so that both find the same ones.
 
-use crate::lex::{Token, tokens};
+mod recovery;
+
+use crate::lex::{Lexeme, Token, tokens, unquoted};
+use crate::source::{Fault, Faults};
+use recovery::{Follow, Set, Thrown, set};
 
 /// No expression is nested deeper: what walks over expressions is recursive.
 pub(crate) const MAX_DEPTH: u16 = 160;
+/// The longest expression, in bytes.
+const MAX_SOURCE: usize = 100_000;
 
 /// An expression.
 #[derive(Clone, Debug)]
 pub(crate) struct Ast {
     pub(crate) kind: Kind,
+    /// Where errors say that it is, in bytes: at its operator, or its first token.
+    pub(crate) at: usize,
     depth: u16,
 }
 
@@ -49,58 +59,72 @@ pub(crate) enum Kind {
     List(Vec<(Ast, bool)>),
     /// Keys and values, and whether each is optional.
     Map(Vec<(Ast, Ast, bool)>),
+    /// `a.b{...}`: a message of that name, of which there is none.
+    Message(String),
 }
-
-type Parsed = Result<Ast, String>;
 
 /// Parses an expression.
 ///
 /// # Errors
-/// It is none, or one that is nested too deep.
-pub(crate) fn parse(source: &str) -> Parsed {
-    let mut parser = Parser { tokens: tokens(source)?, at: 0, depth: 0 };
-    let expression = parser.expression()?;
-    match parser.peek() {
-        Token::End => Ok(expression),
-        other => Err(unexpected(other)),
+/// It is none, or one that is nested too deep: all that is wrong with it.
+pub(crate) fn parse(source: &str) -> Result<Ast, Faults> {
+    let mut faults = Faults::default();
+    if source.len() > MAX_SOURCE {
+        faults.push(Fault { at: 0, why: format!("expression code point size exceeds limit: size: {}, limit {MAX_SOURCE}", source.len()) });
+        return Err(faults);
     }
+    let tokens = tokens(source, &mut faults);
+    let mut parser = Parser { source, tokens, at: 0, depth: 0, faults, recovering: false };
+    let expression = parser.start();
+    if parser.faults.is_empty() { Ok(expression) } else { Err(parser.faults) }
 }
 
-fn unexpected(token: &Token) -> String {
-    match token {
-        Token::End => "syntax error: unexpected end of the expression".to_owned(),
-        Token::Symbol(symbol) => format!("syntax error: unexpected '{symbol}'"),
-        Token::Name(name) => format!("syntax error: unexpected '{name}'"),
-        _ => "syntax error: unexpected literal".to_owned(),
-    }
-}
-
-struct Parser {
-    tokens: Vec<Token>,
+struct Parser<'s> {
+    source: &'s str,
+    tokens: Vec<Lexeme>,
     at: usize,
     depth: u16,
+    faults: Faults,
+    /// After an error, until a token fits: what is wrong meanwhile is not told.
+    recovering: bool,
 }
 
-/// Left-associative operators, from the loosest.
-const LEVELS: [&[&str]; 3] = [&["==", "!=", "<", "<=", ">", ">="], &["+", "-"], &["*", "/", "%"]];
+type Parsed = Result<Ast, Thrown>;
+
+/// What a literal, a name or something in brackets begins with.
+const MEMBER: Set = set(&[
+    Token::OpenBracket,
+    Token::OpenBrace,
+    Token::Open,
+    Token::Dot,
+    Token::Minus,
+    Token::True,
+    Token::False,
+    Token::Null,
+    Token::Double,
+    Token::Int,
+    Token::Uint,
+    Token::Text,
+    Token::Bytes,
+    Token::Name,
+]);
+/// What an expression begins with.
+const EXPRESSION: Set = MEMBER.with(Token::Not);
+/// What an item that may be optional begins with.
+const ITEM: Set = EXPRESSION.with(Token::Question);
+const RELATIONS: Set = set(&[Token::Equals, Token::NotEquals, Token::In, Token::Less, Token::LessEquals, Token::GreaterEquals, Token::Greater]);
+const PRODUCTS: Set = set(&[Token::Star, Token::Slash, Token::Percent]);
+const SUMS: Set = set(&[Token::Plus, Token::Minus]);
+const SUFFIXES: Set = set(&[Token::Dot, Token::OpenBracket]);
+const FIELD: Set = set(&[Token::Name, Token::Escaped]);
 
 /// Words that are no names.
 const RESERVED: [&str; 17] =
     ["as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"];
 
 impl Ast {
-    /// Above expressions of which the deepest is so deep.
-    fn above(kind: Kind, below: u16) -> Parsed {
-        if below >= MAX_DEPTH { Err(too_deep()) } else { Ok(Self { kind, depth: below + 1 }) }
-    }
-
-    fn leaf(kind: Kind) -> Self {
-        Self { kind, depth: 0 }
-    }
-
-    fn call(target: Option<Ast>, name: &str, args: Vec<Ast>) -> Parsed {
-        let below = deepest(target.iter().chain(&args));
-        Self::above(Kind::Call { target: target.map(Box::new), name: name.to_owned(), args }, below)
+    fn leaf(at: usize, kind: Kind) -> Self {
+        Self { kind, at, depth: 0 }
     }
 }
 
@@ -108,246 +132,486 @@ fn deepest<'a>(all: impl IntoIterator<Item = &'a Ast>) -> u16 {
     all.into_iter().map(|ast| ast.depth).max().unwrap_or(0)
 }
 
-fn too_deep() -> String {
-    "expression is nested too deep".to_owned()
-}
-
-impl Parser {
-    fn peek(&self) -> &Token {
-        self.tokens.get(self.at).unwrap_or(&Token::End)
+impl Parser<'_> {
+    /// Where the present token is.
+    fn place(&self) -> usize {
+        self.lexeme(0).start
     }
 
-    fn next(&mut self) -> Token {
-        let token = self.tokens.get_mut(self.at).map_or(Token::End, |token| std::mem::replace(token, Token::End));
-        self.at += 1;
-        token
+    fn text(&self, lexeme: Lexeme) -> String {
+        self.source[lexeme.start..lexeme.end].to_owned()
     }
 
-    fn eat(&mut self, symbol: &str) -> bool {
-        let found = matches!(self.peek(), Token::Symbol(given) if *given == symbol);
-        self.at += usize::from(found);
-        found
+    /// What is left of an expression with errors.
+    fn nothing(&self) -> Ast {
+        Ast::leaf(self.place(), Kind::Null)
     }
 
-    fn expect(&mut self, symbol: &str) -> Result<(), String> {
-        if self.eat(symbol) { Ok(()) } else { Err(unexpected(self.peek())) }
+    /// Above expressions of which the deepest is so deep.
+    fn above(&mut self, at: usize, kind: Kind, below: u16) -> Ast {
+        if below >= MAX_DEPTH {
+            return self.too_deep(at);
+        }
+        Ast { kind, at, depth: below + 1 }
     }
 
-    fn expression(&mut self) -> Parsed {
+    /// Nothing more is read.
+    fn too_deep(&mut self, at: usize) -> Ast {
+        self.faults.push(Fault { at, why: format!("expression recursion limit exceeded: {MAX_DEPTH}") });
+        self.at = self.tokens.len() - 1;
+        self.recovering = true;
+        self.nothing()
+    }
+
+    fn call(&mut self, at: usize, target: Option<Ast>, name: &str, args: Vec<Ast>) -> Ast {
+        let below = deepest(target.iter().chain(&args));
+        self.above(at, Kind::Call { target: target.map(Box::new), name: name.to_owned(), args }, below)
+    }
+
+    fn start(&mut self) -> Ast {
+        let end = set(&[Token::End]);
+        let expression = self.expression(&Follow::new(end));
+        if let Err(thrown) = self.expect(Token::End, Set::NONE) {
+            self.caught(thrown, Set::NONE);
+        }
+        expression
+    }
+
+    fn expression(&mut self, follow: &Follow) -> Ast {
+        if self.depth >= MAX_DEPTH / 2 {
+            let at = self.place();
+            return self.too_deep(at);
+        }
         self.depth += 1;
-        if self.depth > MAX_DEPTH / 2 {
-            return Err(too_deep());
-        }
-        let condition = self.either()?;
-        let whole = if self.eat("?") {
-            let yes = self.either()?;
-            self.expect(":")?;
-            let all = Box::new([condition, yes, self.expression()?]);
-            let below = deepest(all.iter());
-            Ast::above(Kind::Conditional(all), below)?
-        } else {
-            condition
-        };
+        let parsed = self.conditional(follow);
         self.depth -= 1;
-        Ok(whole)
+        self.rule(parsed, follow)
     }
 
-    fn either(&mut self) -> Parsed {
-        self.logical("||", Self::both, Kind::Or)
-    }
-
-    fn both(&mut self) -> Parsed {
-        self.logical("&&", |parser| parser.binary(0), Kind::And)
-    }
-
-    fn logical(&mut self, symbol: &str, below: fn(&mut Self) -> Parsed, kind: fn(Vec<Ast>) -> Kind) -> Parsed {
-        let first = below(self)?;
-        if !matches!(self.peek(), Token::Symbol(given) if *given == symbol) {
-            return Ok(first);
+    fn conditional(&mut self, follow: &Follow) -> Parsed {
+        let condition = self.either(&follow.or(set(&[Token::Question])));
+        if self.peek() != Token::Question {
+            return Ok(condition);
         }
+        let at = self.place();
+        self.consume();
+        let yes = self.either(&follow.then(set(&[Token::Colon])));
+        self.expect(Token::Colon, EXPRESSION)?;
+        let all = Box::new([condition, yes, self.expression(follow)]);
+        let below = deepest(all.iter());
+        Ok(self.above(at, Kind::Conditional(all), below))
+    }
+
+    fn either(&mut self, follow: &Follow) -> Ast {
+        self.logical(Token::Or, Self::both, Kind::Or, follow)
+    }
+
+    fn both(&mut self, follow: &Follow) -> Ast {
+        self.logical(Token::And, |parser, follow| parser.relation(true, follow), Kind::And, follow)
+    }
+
+    fn logical(&mut self, symbol: Token, below: fn(&mut Self, &Follow) -> Ast, kind: fn(Vec<Ast>) -> Kind, follow: &Follow) -> Ast {
+        let inner = follow.or(set(&[symbol]));
+        let first = below(self, &inner);
+        if self.peek() != symbol {
+            return first;
+        }
+        let at = self.place();
         let mut all = vec![first];
-        while self.eat(symbol) {
-            all.push(below(self)?);
+        while self.peek() == symbol {
+            self.consume();
+            all.push(below(self, &inner));
         }
         let below = deepest(&all);
-        Ast::above(kind(all), below)
+        self.above(at, kind(all), below)
     }
 
-    fn binary(&mut self, level: usize) -> Parsed {
-        let Some(symbols) = LEVELS.get(level) else { return self.unary() };
-        let mut left = self.binary(level + 1)?;
+    /// `loops`: not on the right of another one.
+    fn relation(&mut self, loops: bool, follow: &Follow) -> Ast {
+        let follow = &follow.or(RELATIONS);
+        let mut left = self.sum(0, follow);
+        while loops && RELATIONS.has(self.peek()) {
+            let operator = self.consume();
+            let right = self.relation(false, follow);
+            let name = self.text(operator);
+            left = self.call(operator.start, None, &name, vec![left, right]);
+        }
+        left
+    }
+
+    /// Operators that bind at least as tightly.
+    fn sum(&mut self, binding: u8, follow: &Follow) -> Ast {
+        let follow = &follow.or(SUMS.and(PRODUCTS));
+        let mut left = self.unary(follow);
         loop {
-            let name = match self.peek() {
-                Token::Symbol(symbol) if symbols.contains(symbol) => *symbol,
-                Token::Name(name) if level == 0 && name == "in" => "in",
-                _ => return Ok(left),
+            let next = match self.peek() {
+                product if PRODUCTS.has(product) && binding <= 2 => 3,
+                sum if SUMS.has(sum) && binding <= 1 => 2,
+                _ => return left,
             };
-            self.at += 1;
-            let right = self.binary(level + 1)?;
-            left = Ast::call(None, name, vec![left, right])?;
+            let operator = self.consume();
+            let right = self.sum(next, follow);
+            let name = self.text(operator);
+            left = self.call(operator.start, None, &name, vec![left, right]);
         }
     }
 
-    fn unary(&mut self) -> Parsed {
-        for symbol in ["!", "-"] {
-            let mut count = 0;
-            while self.eat(symbol) {
-                count += 1;
-            }
-            if count == 0 {
-                continue;
-            }
-            // Two of them cancel out; the sign of a number belongs to it.
-            if symbol == "-"
-                && let Some(number) = self.negative()?
-            {
-                let operand = self.member(number)?;
-                return if count % 2 == 1 { Ok(operand) } else { Ast::call(None, "-", vec![operand]) };
-            }
-            let first = self.primary()?;
-            let operand = self.member(first)?;
-            return if count % 2 == 0 { Ok(operand) } else { Ast::call(None, symbol, vec![operand]) };
-        }
-        let first = self.primary()?;
-        self.member(first)
+    fn unary(&mut self, follow: &Follow) -> Ast {
+        let parsed = self.signed(follow);
+        self.rule(parsed, follow)
     }
 
-    /// A number behind a sign.
-    fn negative(&mut self) -> Result<Option<Ast>, String> {
-        let kind = match self.peek() {
-            Token::Int(value) => Kind::Int(0i64.checked_sub_unsigned(*value).ok_or_else(|| "syntax error: invalid int literal".to_owned())?),
-            Token::Double(value) => Kind::Double(-value),
-            _ => return Ok(None),
+    fn signed(&mut self, follow: &Follow) -> Parsed {
+        self.sync(EXPRESSION)?;
+        let at = self.place();
+        let (name, count) = match (self.peek(), self.ahead(1)) {
+            (Token::Not, _) => ("!", self.negations(follow)),
+            // The sign of a number belongs to it.
+            (Token::Minus, Token::Int | Token::Double) => return Ok(self.member(follow)),
+            (Token::Minus, _) => ("-", self.signs(follow)?),
+            (member, _) if MEMBER.has(member) => return Ok(self.member(follow)),
+            _ => return Err(self.no_alternative(0)),
         };
-        self.at += 1;
-        Ok(Some(Ast::leaf(kind)))
+        let operand = self.member(follow);
+        // Two of them cancel out.
+        Ok(if count % 2 == 0 { operand } else { self.call(at, None, name, vec![operand]) })
     }
 
-    /// What follows a primary expression: fields, calls, indices.
-    fn member(&mut self, first: Ast) -> Parsed {
-        let mut operand = first;
-        loop {
-            if self.eat(".?") {
-                operand = self.select(operand, true)?;
-            } else if self.eat(".") {
-                operand = self.select(operand, false)?;
-            } else if self.eat("[?") {
-                operand = self.index(operand, true)?;
-            } else if self.eat("[") {
-                operand = self.index(operand, false)?;
-            } else if matches!(self.peek(), Token::Symbol("{")) {
-                return Err("messages are not supported".to_owned());
-            } else {
-                return Ok(operand);
+    fn negations(&mut self, follow: &Follow) -> usize {
+        let mut count = 0;
+        while self.peek() == Token::Not {
+            self.consume();
+            count += 1;
+            self.sync_loop(MEMBER.with(Token::Not), follow);
+        }
+        count
+    }
+
+    fn signs(&mut self, follow: &Follow) -> Result<usize, Thrown> {
+        let mut count = 0;
+        while self.peek() == Token::Minus {
+            if !MEMBER.has(self.ahead(1)) {
+                return Err(self.no_alternative(1));
+            }
+            self.consume();
+            count += 1;
+            self.sync_loop(MEMBER, follow);
+        }
+        Ok(count)
+    }
+
+    /// A primary expression and what follows it: fields, calls, indices.
+    fn member(&mut self, follow: &Follow) -> Ast {
+        let mut operand = self.primary(&follow.or(SUFFIXES));
+        while SUFFIXES.has(self.peek()) {
+            match self.suffix(operand, follow) {
+                Ok(longer) => operand = longer,
+                Err(thrown) => {
+                    self.caught(thrown, follow.recovery);
+                    return self.nothing();
+                }
+            }
+        }
+        operand
+    }
+
+    fn suffix(&mut self, operand: Ast, follow: &Follow) -> Parsed {
+        if self.peek() == Token::OpenBracket {
+            return self.index(operand, follow);
+        }
+        match (self.ahead(1), self.ahead(2)) {
+            (Token::Name, Token::Open) => {
+                self.consume();
+                let name = self.consume();
+                let at = self.place();
+                let args = self.args(follow)?;
+                let name = self.text(name);
+                Ok(self.call(at, Some(operand), &name, args))
+            }
+            (Token::Name | Token::Escaped | Token::Question, _) => {
+                let at = self.consume().start;
+                let optional = self.eat(Token::Question);
+                let below = operand.depth;
+                let field = self.field(follow);
+                Ok(self.above(at, Kind::Select { operand: Box::new(operand), field, optional }, below))
+            }
+            _ => Err(self.no_alternative(1)),
+        }
+    }
+
+    /// The name of a field.
+    fn field(&mut self, follow: &Follow) -> String {
+        let found = self.sync(FIELD).and_then(|()| if FIELD.has(self.peek()) { Ok(self.consume()) } else { Err(self.no_alternative(0)) });
+        match found {
+            Ok(lexeme) if lexeme.token == Token::Escaped => {
+                self.faults.push(Fault { at: lexeme.start, why: "unsupported syntax: '`'".to_owned() });
+                String::new()
+            }
+            Ok(lexeme) => self.text(lexeme),
+            Err(thrown) => {
+                let at = self.place();
+                self.caught(thrown, follow.recovery.and(SUFFIXES));
+                self.faults.push(Fault { at, why: "unsupported ident kind".to_owned() });
+                String::new()
             }
         }
     }
 
-    fn select(&mut self, operand: Ast, optional: bool) -> Parsed {
-        let field = match self.next() {
-            Token::Name(name) if !matches!(name.as_str(), "true" | "false" | "null" | "in") => name,
-            other => return Err(unexpected(&other)),
-        };
-        if !optional && self.eat("(") {
-            let args = self.args()?;
-            return Ast::call(Some(operand), &field, args);
-        }
-        let below = operand.depth;
-        Ast::above(Kind::Select { operand: Box::new(operand), field, optional }, below)
-    }
-
-    fn index(&mut self, operand: Ast, optional: bool) -> Parsed {
-        let index = self.expression()?;
-        self.expect("]")?;
+    fn index(&mut self, operand: Ast, follow: &Follow) -> Parsed {
+        let at = self.consume().start;
+        self.sync(ITEM)?;
+        let optional = self.eat(Token::Question);
+        let index = self.expression(&follow.then(set(&[Token::CloseBracket])));
+        self.expect(Token::CloseBracket, follow.exact.and(SUFFIXES))?;
         let below = operand.depth.max(index.depth);
-        Ast::above(Kind::Index { operand: Box::new(operand), index: Box::new(index), optional }, below)
+        Ok(self.above(at, Kind::Index { operand: Box::new(operand), index: Box::new(index), optional }, below))
     }
 
-    /// Up to the closing parenthesis.
-    fn args(&mut self) -> Result<Vec<Ast>, String> {
+    /// From the opening parenthesis to the closing one.
+    fn args(&mut self, follow: &Follow) -> Result<Vec<Ast>, Thrown> {
+        self.consume();
+        self.sync(EXPRESSION.with(Token::Close))?;
         let mut out = Vec::new();
-        if self.eat(")") {
-            return Ok(out);
-        }
-        loop {
-            out.push(self.expression()?);
-            if self.eat(")") {
-                return Ok(out);
+        if EXPRESSION.has(self.peek()) {
+            let inner = follow.then(set(&[Token::Comma, Token::Close]));
+            out.push(self.expression(&inner));
+            while self.eat(Token::Comma) {
+                out.push(self.expression(&inner));
             }
-            self.expect(",")?;
         }
+        self.expect(Token::Close, follow.exact.and(SUFFIXES))?;
+        Ok(out)
     }
 
-    fn primary(&mut self) -> Parsed {
-        Ok(Ast::leaf(match self.next() {
-            Token::Int(value) => Kind::Int(i64::try_from(value).map_err(|_| "syntax error: invalid int literal")?),
-            Token::Uint(value) => Kind::Uint(value),
-            Token::Double(value) => Kind::Double(value),
-            Token::Text(text) => Kind::Text(text),
-            Token::Bytes(bytes) => Kind::Bytes(bytes),
-            Token::Symbol("(") => {
-                let inner = self.expression()?;
-                self.expect(")")?;
-                return Ok(inner);
+    fn primary(&mut self, follow: &Follow) -> Ast {
+        let parsed = self.primary_of(follow);
+        self.rule(parsed, follow)
+    }
+
+    fn primary_of(&mut self, follow: &Follow) -> Parsed {
+        self.sync(MEMBER)?;
+        let at = self.place();
+        match self.peek() {
+            Token::Name => self.named(follow),
+            Token::Dot if self.ahead(1) == Token::Name => self.named(follow),
+            Token::Dot => Err(self.no_alternative(1)),
+            Token::Open => {
+                self.consume();
+                let inner = self.expression(&follow.then(set(&[Token::Close])));
+                self.expect(Token::Close, follow.exact)?;
+                Ok(inner)
             }
-            Token::Symbol("[") => return self.list(false),
-            Token::Symbol("[?") => return self.list(true),
-            Token::Symbol("{") => return self.map(false),
-            Token::Symbol("{?") => return self.map(true),
-            Token::Symbol(".") => match self.next() {
-                Token::Name(name) => return self.named(name),
-                other => return Err(unexpected(&other)),
-            },
-            Token::Name(name) => return self.named(name),
-            other => return Err(unexpected(&other)),
-        }))
+            Token::OpenBracket => self.list(at, follow),
+            Token::OpenBrace => self.map(at, follow),
+            token if MEMBER.has(token) => {
+                let parsed = self.literal(at);
+                Ok(self.rule(parsed, follow))
+            }
+            _ => Err(self.no_alternative(0)),
+        }
     }
 
-    fn named(&mut self, name: String) -> Parsed {
-        match name.as_str() {
-            "true" => return Ok(Ast::leaf(Kind::Bool(true))),
-            "false" => return Ok(Ast::leaf(Kind::Bool(false))),
-            "null" => return Ok(Ast::leaf(Kind::Null)),
-            "in" => return Err("syntax error: unexpected 'in'".to_owned()),
-            word if RESERVED.contains(&word) => return Err(format!("syntax error: reserved identifier: {word}")),
-            _ => {}
+    fn literal(&mut self, at: usize) -> Parsed {
+        let negative = self.peek() == Token::Minus;
+        if negative && !matches!(self.ahead(1), Token::Int | Token::Double) {
+            return Err(self.no_alternative(1));
         }
-        if self.eat("(") {
-            let args = self.args()?;
-            return Ast::call(None, &name, args);
+        if negative {
+            self.consume();
         }
-        Ok(Ast::leaf(Kind::Name(name)))
+        let lexeme = self.consume();
+        let text = self.text(lexeme);
+        let sign = if negative { "-" } else { "" };
+        let unquoted = || unquoted(&text).ok_or("unable to unescape string");
+        let kind = match lexeme.token {
+            Token::Int => match text.strip_prefix("0x") {
+                Some(digits) => i64::from_str_radix(&format!("{sign}{digits}"), 16),
+                None => format!("{sign}{text}").parse(),
+            }
+            .map(Kind::Int)
+            .map_err(|_| "invalid int literal"),
+            Token::Uint => {
+                let digits = &text[..text.len() - 1];
+                let parsed = digits.strip_prefix("0x").map_or_else(|| digits.parse(), |digits| u64::from_str_radix(digits, 16));
+                parsed.map(Kind::Uint).map_err(|_| "invalid uint literal")
+            }
+            Token::Double => {
+                let parsed = format!("{sign}{text}").parse::<f64>().ok().filter(|number| number.is_finite());
+                parsed.map(Kind::Double).ok_or("invalid double literal")
+            }
+            Token::Text => unquoted().and_then(|bytes| String::from_utf8(bytes).map_err(|_| "unable to unescape string")).map(Kind::Text),
+            Token::Bytes => unquoted().map(Kind::Bytes),
+            Token::True => Ok(Kind::Bool(true)),
+            Token::False => Ok(Kind::Bool(false)),
+            _ => Ok(Kind::Null),
+        };
+        let kind = kind.unwrap_or_else(|why| {
+            self.faults.push(Fault { at, why: why.to_owned() });
+            Kind::Null
+        });
+        Ok(Ast::leaf(at, kind))
     }
 
-    fn list(&mut self, first_optional: bool) -> Parsed {
+    /// A name, a call, or a message.
+    fn named(&mut self, follow: &Follow) -> Parsed {
+        let start = self.place();
+        let leading = usize::from(self.peek() == Token::Dot);
+        let mut names = 1;
+        while self.ahead(leading + 2 * names - 1) == Token::Dot && self.ahead(leading + 2 * names) == Token::Name {
+            names += 1;
+        }
+        if self.ahead(leading + 2 * names - 1) == Token::OpenBrace {
+            return self.message(leading + 2 * names - 1, follow);
+        }
+        self.eat(Token::Dot);
+        let lexeme = self.consume();
+        let name = self.text(lexeme);
+        let reserved = RESERVED.contains(&name.as_str());
+        if reserved {
+            self.faults.push(Fault { at: start, why: format!("reserved identifier: {name}") });
+        }
+        if self.peek() == Token::Open {
+            let at = self.place();
+            let args = self.args(follow)?;
+            return Ok(self.call(at, None, &name, args));
+        }
+        Ok(Ast::leaf(lexeme.start, Kind::Name(name)))
+    }
+
+    fn message(&mut self, tokens: usize, follow: &Follow) -> Parsed {
+        let name: String = (0..tokens)
+            .map(|_| {
+                let lexeme = self.consume();
+                self.text(lexeme)
+            })
+            .collect();
+        let at = self.consume().start;
+        let closing = set(&[Token::CloseBrace, Token::Comma]);
+        self.sync(closing.and(FIELD).with(Token::Question))?;
+        let inner = follow.then(closing);
+        while FIELD.with(Token::Question).has(self.peek()) {
+            self.eat(Token::Question);
+            self.field(&inner.or(set(&[Token::Colon])));
+            self.expect(Token::Colon, EXPRESSION)?;
+            self.expression(&inner);
+            if !(self.peek() == Token::Comma && FIELD.with(Token::Question).has(self.ahead(1))) {
+                break;
+            }
+            self.consume();
+        }
+        self.sync(closing)?;
+        self.eat(Token::Comma);
+        self.expect(Token::CloseBrace, follow.exact)?;
+        Ok(Ast::leaf(at, Kind::Message(name)))
+    }
+
+    fn list(&mut self, at: usize, follow: &Follow) -> Parsed {
+        self.consume();
+        let closing = set(&[Token::CloseBracket, Token::Comma]);
+        self.sync(ITEM.and(closing))?;
         let mut items = Vec::new();
-        let mut optional = first_optional;
-        while !self.eat("]") {
-            items.push((self.expression()?, optional));
-            if !self.eat(",") {
-                self.expect("]")?;
-                break;
+        if ITEM.has(self.peek()) {
+            let inner = follow.then(closing);
+            loop {
+                let optional = self.eat(Token::Question);
+                items.push((self.expression(&inner), optional));
+                if !(self.peek() == Token::Comma && ITEM.has(self.ahead(1))) {
+                    break;
+                }
+                self.consume();
             }
-            optional = self.eat("?");
         }
+        self.sync(closing)?;
+        self.eat(Token::Comma);
+        self.expect(Token::CloseBracket, follow.exact)?;
         let below = deepest(items.iter().map(|(item, _)| item));
-        Ast::above(Kind::List(items), below)
+        Ok(self.above(at, Kind::List(items), below))
     }
 
-    fn map(&mut self, first_optional: bool) -> Parsed {
+    fn map(&mut self, at: usize, follow: &Follow) -> Parsed {
+        self.consume();
+        let closing = set(&[Token::CloseBrace, Token::Comma]);
+        self.sync(ITEM.and(closing))?;
         let mut entries = Vec::new();
-        let mut optional = first_optional;
-        while !self.eat("}") {
-            let key = self.expression()?;
-            self.expect(":")?;
-            entries.push((key, self.expression()?, optional));
-            if !self.eat(",") {
-                self.expect("}")?;
-                break;
+        if ITEM.has(self.peek()) {
+            let inner = follow.then(closing);
+            if let Err(thrown) = self.entries(&mut entries, &inner) {
+                self.caught(thrown, inner.recovery);
             }
-            optional = self.eat("?");
         }
+        self.sync(closing)?;
+        self.eat(Token::Comma);
+        self.expect(Token::CloseBrace, follow.exact)?;
         let below = deepest(entries.iter().flat_map(|(key, value, _)| [key, value]));
-        Ast::above(Kind::Map(entries), below)
+        Ok(self.above(at, Kind::Map(entries), below))
+    }
+
+    fn entries(&mut self, entries: &mut Vec<(Ast, Ast, bool)>, follow: &Follow) -> Result<(), Thrown> {
+        loop {
+            let optional = self.eat(Token::Question);
+            let key = self.expression(&follow.then(set(&[Token::Colon])));
+            self.expect(Token::Colon, EXPRESSION)?;
+            entries.push((key, self.expression(follow), optional));
+            if !(self.peek() == Token::Comma && ITEM.has(self.ahead(1))) {
+                return Ok(());
+            }
+            self.consume();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STARTS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+
+    /// Errors as the reference implementation found them.
+    #[test]
+    fn errors_are_those_of_the_grammar() {
+        let all = |source: &str| parse(source).expect_err(source).written(source);
+        let cases = [
+            ("1 +", 4, format!("Syntax error: mismatched input '<EOF>' expecting {STARTS}")),
+            ("a b", 3, "Syntax error: extraneous input 'b' expecting <EOF>".to_owned()),
+            ("a b c", 3, "Syntax error: mismatched input 'b' expecting <EOF>".to_owned()),
+            ("self.", 6, "Syntax error: no viable alternative at input '.'".to_owned()),
+            ("self..a", 6, "Syntax error: no viable alternative at input '..'".to_owned()),
+            ("self.a == == 1", 11, format!("Syntax error: extraneous input '==' expecting {STARTS}")),
+            ("(self.a", 8, "Syntax error: missing ')' at '<EOF>'".to_owned()),
+            ("((((1))", 8, "Syntax error: mismatched input '<EOF>' expecting ')'".to_owned()),
+            ("[1,", 4, "Syntax error: missing ']' at '<EOF>'".to_owned()),
+            ("[1", 3, "Syntax error: mismatched input '<EOF>' expecting {']', ','}".to_owned()),
+            ("[1 2]", 4, "Syntax error: extraneous input '2' expecting {']', ','}".to_owned()),
+            ("[1,,2]", 4, "Syntax error: mismatched input ',' expecting ']'".to_owned()),
+            ("{1", 3, "Syntax error: mismatched input '<EOF>' expecting ':'".to_owned()),
+            ("{'a' 1}", 6, "Syntax error: missing ':' at '1'".to_owned()),
+            ("f(1", 4, "Syntax error: missing ')' at '<EOF>'".to_owned()),
+            ("1 ? 2", 6, "Syntax error: mismatched input '<EOF>' expecting ':'".to_owned()),
+            ("!", 2, format!("Syntax error: extraneous input '<EOF>' expecting {STARTS}")),
+            ("self.a > 1 &", 12, "Syntax error: token recognition error at: '&'".to_owned()),
+            ("a{", 3, "Syntax error: mismatched input '<EOF>' expecting {'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}".to_owned()),
+            ("for", 1, "reserved identifier: for".to_owned()),
+            ("99999999999999999999", 1, "invalid int literal".to_owned()),
+            ("b'\\u0041'", 1, "unable to unescape string".to_owned()),
+        ];
+        for (source, column, why) in cases {
+            let marks = ".".repeat(column - 1);
+            assert_eq!(all(source), format!("ERROR: <input>:1:{column}: {why}\n | {source}\n | {marks}^"));
+        }
+        let several = [
+            ("1 ? : 3", vec![5, 8]),
+            ("-", vec![2, 2]),
+            ("--", vec![3, 3]),
+            ("in", vec![1, 3]),
+            ("self.in", vec![6, 8]),
+            ("self.a # 1", vec![8, 10]),
+            ("'a\\q'", vec![1, 5, 6]),
+            ("?", vec![1, 2]),
+            ("self.?", vec![7, 7]),
+        ];
+        for (source, columns) in several {
+            let found: Vec<usize> = all(source).lines().filter_map(|line| line.strip_prefix("ERROR: <input>:1:")?.split(':').next()?.parse().ok()).collect();
+            assert_eq!(found, columns, "{source}: {}", all(source));
+        }
     }
 }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 pub(crate) const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 /// No type goes deeper than this into a schema.
 const MAX_DEPTH: usize = 250;
+/// The type of `self` in errors; upstream puts a number of the moment behind it.
+const SELF: &str = "selfType1";
 /// Names and versions of resources are not longer.
 const MAX_NAME: u64 = 1024;
 
@@ -38,8 +40,8 @@ pub enum Type {
     List(Arc<Type>, u64),
     /// Keys and values, and at most so many of them.
     Map(Arc<Type>, Arc<Type>, u64),
-    /// An object with declared fields.
-    Object(Arc<Schema>, Place),
+    /// An object with declared fields, and its name in errors.
+    Object(Arc<Schema>, Place, Arc<str>),
     /// `optional_type`
     Optional(Arc<Type>),
     /// `type`
@@ -62,15 +64,15 @@ pub enum Place {
 impl Type {
     /// Of a resource's schema.
     pub fn resource(schema: &Arc<Schema>) -> Self {
-        Self::Object(Arc::clone(schema), Place::Resource)
+        Self::Object(Arc::clone(schema), Place::Resource, SELF.into())
     }
 
     /// Of a schema node; `None`: its values cannot be seen by rules.
     pub fn of(schema: &Arc<Schema>) -> Option<Self> {
-        Self::at(schema, 0)
+        Self::at(schema, SELF, 0)
     }
 
-    fn at(schema: &Arc<Schema>, depth: usize) -> Option<Self> {
+    fn at(schema: &Arc<Schema>, name: &str, depth: usize) -> Option<Self> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -83,11 +85,13 @@ impl Type {
             Kind::String => Self::string(schema),
             Kind::Array => {
                 let items = schema.items.as_ref()?.shared();
-                Self::List(Arc::new(Self::at(items, depth + 1)?), capacity(schema))
+                Self::List(Arc::new(Self::at(items, &format!("{name}.@idx"), depth + 1)?), capacity(schema))
             }
             Kind::Object => match &schema.additional {
-                Some(values) => Self::Map(Arc::new(Self::String(MAX_REQUEST)), Arc::new(Self::at(values.shared(), depth + 1)?), capacity(schema)),
-                None => Self::Object(Arc::clone(schema), if schema.embedded { Place::Resource } else { Place::Inner }),
+                Some(values) => {
+                    Self::Map(Arc::new(Self::String(MAX_REQUEST)), Arc::new(Self::at(values.shared(), &format!("{name}.@prop"), depth + 1)?), capacity(schema))
+                }
+                None => Self::Object(Arc::clone(schema), if schema.embedded { Place::Resource } else { Place::Inner }, name.into()),
             },
         })
     }
@@ -111,28 +115,28 @@ impl Type {
     /// A declared field, by its name in expressions.
     ///
     /// # Errors
-    /// There is none.
+    /// There is none, in the reference implementation's words.
     pub(crate) fn field(&self, name: &str) -> Result<Self, String> {
         match self {
             Self::Dyn => Ok(Self::Dyn),
             Self::Map(_, values, _) => Ok((**values).clone()),
-            Self::Object(schema, place) => Self::declared(schema, *place, name).ok_or_else(|| format!("undefined field '{name}'")),
+            Self::Object(schema, place, own) => Self::declared(schema, (*place, own), name).ok_or_else(|| format!("undefined field '{name}'")),
             Self::Optional(inner) => Ok(Self::optional(inner.field(name)?)),
-            other => Err(format!("type '{}' does not support field selection", other.name())),
+            other => Err(format!("type '{}' does not support field selection", other.shown())),
         }
     }
 
-    fn declared(schema: &Arc<Schema>, place: Place, name: &str) -> Option<Self> {
+    fn declared(schema: &Arc<Schema>, (place, own): (Place, &str), name: &str) -> Option<Self> {
         match (place, name) {
             (Place::Metadata, "name" | "generateName") | (Place::Resource, "apiVersion" | "kind") => return Some(Self::String(MAX_NAME)),
             (Place::Metadata, _) => return None,
-            (Place::Resource, "metadata") => return Some(Self::Object(Arc::clone(schema), Place::Metadata)),
+            (Place::Resource, "metadata") => return Some(Self::Object(Arc::clone(schema), Place::Metadata, format!("{own}.metadata").into())),
             _ => {}
         }
         // A word of the language needs no escape after a dot.
         let plain = schema.properties.get(name).filter(|_| is_reserved(name) || escape(name).as_deref() == Some(name));
         let property = plain.or_else(|| schema.properties.iter().find(|(field, _)| escape(field).as_deref() == Some(name)).map(|(_, property)| property))?;
-        Self::of(property.schema.shared())
+        Self::at(property.schema.shared(), &format!("{own}.{name}"), 0)
     }
 
     /// An optional of it; an optional stays one.
@@ -165,6 +169,19 @@ impl Type {
         }
     }
 
+    /// As errors show it, with the types of parts.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Duration => "duration".to_owned(),
+            Self::Timestamp => "timestamp".to_owned(),
+            Self::List(item, _) => format!("list({})", item.shown()),
+            Self::Map(key, value, _) => format!("map({}, {})", key.shown(), value.shown()),
+            Self::Optional(inner) => format!("optional_type({})", inner.shown()),
+            Self::Object(_, _, name) => (**name).to_owned(),
+            plain => plain.name().to_owned(),
+        }
+    }
+
     pub(crate) fn is_dyn(&self) -> bool {
         matches!(self, Self::Dyn)
     }
@@ -182,7 +199,7 @@ impl Type {
             }
             (Self::List(one, _), Self::List(other, _)) | (Self::Optional(one), Self::Optional(other)) => one.fits(other),
             (Self::Map(key, one, _), Self::Map(other_key, other, _)) => key.fits(other_key) && one.fits(other),
-            (Self::Object(one, place), Self::Object(other, other_place)) => Arc::ptr_eq(one, other) && place == other_place,
+            (Self::Object(one, place, _), Self::Object(other, other_place, _)) => Arc::ptr_eq(one, other) && place == other_place,
             _ => self.name() == other.name(),
         }
     }
@@ -215,7 +232,7 @@ impl Type {
     pub(crate) fn size(&self) -> u64 {
         match self {
             Self::String(most) | Self::Bytes(most) | Self::List(_, most) | Self::Map(_, _, most) => *most,
-            Self::Object(schema, _) => schema.properties.len() as u64,
+            Self::Object(schema, ..) => schema.properties.len() as u64,
             Self::Dyn => MAX_REQUEST,
             Self::Optional(inner) => inner.size(),
             _ => 1,

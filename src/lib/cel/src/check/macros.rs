@@ -1,7 +1,8 @@
 //! Macros: what looks like a call and brings variables of its own.
 
-use super::{Checked, Checker, Result, expect};
+use super::{Checked, Checker, is_a, no_match};
 use crate::code::{Code, Loop, LoopKind};
+use crate::source::Fault;
 use crate::syntax::{Ast, Kind};
 use crate::types::{MAX_REQUEST, Type};
 use std::sync::Arc;
@@ -9,57 +10,56 @@ use std::sync::Arc;
 /// A macro over a range.
 struct Shape<'a> {
     kind: LoopKind,
-    names: Vec<String>,
+    names: &'a [Ast],
     condition: Option<&'a Ast>,
     body: &'a Ast,
+    /// Where it is.
+    at: usize,
 }
 
 impl Checker {
     /// What a macro stands for; `None`: it is a function.
-    pub(super) fn expand(&mut self, target: Option<&Ast>, name: &str, args: &[Ast]) -> Result<Option<Checked>> {
+    pub(super) fn expand(&mut self, target: Option<&Ast>, (name, at): (&str, usize), args: &[Ast]) -> Option<Checked> {
         let Some(target) = target else {
             return match (name, args) {
-                ("has", [arg]) => self.has(arg).map(Some),
-                _ => Ok(None),
+                ("has", [arg]) => Some(self.has(arg, at)),
+                _ => None,
             };
         };
         match (name, args) {
             ("bind", [variable, value, body]) if matches!(&target.kind, Kind::Name(name) if name == "cel") => {
-                return self.bind(variable, value, body).map(Some);
+                return Some(self.bind(variable, value, body));
             }
-            ("optMap" | "optFlatMap", [variable, body]) => return self.opt_map(target, variable, body, name == "optFlatMap").map(Some),
+            ("optMap" | "optFlatMap", [variable, body]) => return Some(self.opt_map((target, at), variable, body, name == "optFlatMap")),
             _ => {}
         }
-        match shape(name, args) {
-            Some(shape) => self.run_over(target, shape?).map(Some),
-            None => Ok(None),
-        }
+        shape(name, args, at).map(|shape| self.run_over(target, &shape))
     }
 
-    fn bind(&mut self, variable: &Ast, value: &Ast, body: &Ast) -> Result<Checked> {
-        let name = variable_name(variable)?;
-        let value = self.check(value)?;
-        let body = self.with(vec![(name, value.answer.clone())], body)?;
+    fn bind(&mut self, variable: &Ast, value: &Ast, body: &Ast) -> Checked {
+        let name = self.variable_name(variable);
+        let value = self.check(value);
+        let body = self.with(vec![(name, value.answer.clone())], body);
         let cost = value.cost.saturating_add(body.cost).saturating_add(1);
-        Ok(Checked { code: Code::Bind(Box::new([value.code, body.code])), answer: body.answer, cost })
+        Checked { code: Code::Bind(Box::new([value.code, body.code])), answer: body.answer, cost }
     }
 
-    fn opt_map(&mut self, target: &Ast, variable: &Ast, body: &Ast, flat: bool) -> Result<Checked> {
-        let name = variable_name(variable)?;
-        let target = self.check(target)?;
+    fn opt_map(&mut self, (target, at): (&Ast, usize), variable: &Ast, body: &Ast, flat: bool) -> Checked {
+        let name = self.variable_name(variable);
+        let target = self.check(target);
         let inner = match &target.answer {
             Type::Optional(inner) => (**inner).clone(),
             Type::Dyn => Type::Dyn,
-            other => return Err(format!("expected type 'optional_type' but found '{}'", other.name())),
+            other => return self.fault(at, no_match("hasValue", true, std::slice::from_ref(other))),
         };
-        let body = self.with(vec![(name, inner)], body)?;
+        let body = self.with(vec![(name, inner)], body);
         let cost = target.cost.saturating_add(body.cost).saturating_add(1);
         let answer = if flat { body.answer } else { Type::Optional(Arc::new(body.answer)) };
-        Ok(Checked { code: Code::OptMap(Box::new([target.code, body.code]), flat), answer, cost })
+        Checked { code: Code::OptMap(Box::new([target.code, body.code]), flat), answer, cost }
     }
 
     /// Checks with further variables.
-    fn with(&mut self, variables: Vec<(String, Type)>, ast: &Ast) -> Result<Checked> {
+    fn with(&mut self, variables: Vec<(String, Type)>, ast: &Ast) -> Checked {
         let depth = self.variables.len();
         self.variables.extend(variables);
         let checked = self.check(ast);
@@ -67,63 +67,89 @@ impl Checker {
         checked
     }
 
-    fn run_over(&mut self, range: &Ast, shape: Shape<'_>) -> Result<Checked> {
-        let range = self.check(range)?;
-        let two = shape.names.len() == 2;
+    fn run_over(&mut self, range: &Ast, shape: &Shape<'_>) -> Checked {
+        let names: Vec<String> = shape.names.iter().map(|name| self.variable_name(name)).collect();
+        let (range, range_at) = (self.check(range), range.at);
+        let two = names.len() == 2;
         let (key, item, most) = match &range.answer {
             Type::List(item, most) => (Type::Int, (**item).clone(), *most),
             Type::Map(key, value, most) if two => ((**key).clone(), (**value).clone(), *most),
             Type::Map(key, _, most) => ((**key).clone(), (**key).clone(), *most),
             Type::Dyn => (Type::Dyn, Type::Dyn, MAX_REQUEST),
-            other => return Err(format!("expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)", other.name())),
+            other => {
+                let why = format!("expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)", other.shown());
+                self.fault(range_at, why);
+                (Type::Dyn, Type::Dyn, MAX_REQUEST)
+            }
         };
         let variables = || {
             let types = if two { vec![key.clone(), item.clone()] } else { vec![item.clone()] };
-            shape.names.iter().cloned().zip(types).collect::<Vec<_>>()
+            names.iter().cloned().zip(types).collect::<Vec<_>>()
         };
-        let condition = match shape.condition {
-            None => None,
-            Some(ast) => {
-                let checked = self.with(variables(), ast)?;
-                expect(&checked.answer, &Type::Bool)?;
-                Some(checked)
-            }
+        let condition = shape.condition.map(|ast| self.with(variables(), ast));
+        let body = self.with(variables(), shape.body);
+        if let Some(condition) = condition.as_ref().filter(|condition| !is_a(&condition.answer, &Type::Bool)) {
+            let list = || Type::List(Arc::new(body.answer.clone()), most);
+            return self.fault(shape.at, no_match("_?_:_", false, &[condition.answer.clone(), list(), list()]));
+        }
+        let answer = self.answer(shape, &range.answer, &body.answer, (&key, &item, most));
+        // What makes a new list puts each item in a list of its own, and adds that.
+        let appended = match shape.kind {
+            LoopKind::Filter => 13,
+            LoopKind::List => 12,
+            _ => 1,
         };
-        let body = self.with(variables(), shape.body)?;
-        let answer = answer(shape.kind, &range.answer, &body.answer, (&key, &item, most))?;
-        let round = body.cost.saturating_add(condition.as_ref().map_or(0, |condition| condition.cost)).saturating_add(1);
+        let round = body.cost.saturating_add(condition.as_ref().map_or(0, |condition| condition.cost)).saturating_add(appended);
         let cost = range.cost.saturating_add(most.saturating_mul(round)).saturating_add(1);
         let whole = Loop { kind: shape.kind, range: range.code, two, condition: condition.map(|condition| condition.code), body: body.code };
-        Ok(Checked { code: Code::Loop(Box::new(whole)), answer, cost })
+        Checked { code: Code::Loop(Box::new(whole)), answer, cost }
+    }
+
+    /// The type of a loop's answer.
+    fn answer(&mut self, shape: &Shape<'_>, range: &Type, body: &Type, (key, item, most): (&Type, &Type, u64)) -> Type {
+        let is_bool = is_a(body, &Type::Bool);
+        match shape.kind {
+            LoopKind::All | LoopKind::Exists => {
+                self.expect(body, &Type::Bool, shape.body.at);
+                Type::Bool
+            }
+            LoopKind::ExistsOne => {
+                if !is_bool {
+                    self.fault(shape.at, no_match("_?_:_", false, &[body.clone(), Type::Int, Type::Int]));
+                }
+                Type::Bool
+            }
+            LoopKind::Filter => {
+                let list = Type::List(Arc::new(item.clone()), most);
+                if !is_bool {
+                    self.fault(shape.at, no_match("_?_:_", false, &[body.clone(), list.clone(), list.clone()]));
+                }
+                list
+            }
+            LoopKind::List => Type::List(Arc::new(body.clone()), most),
+            LoopKind::Map => Type::Map(Arc::new(key.clone()), Arc::new(body.clone()), most),
+            LoopKind::Entries => match body {
+                Type::Map(key, value, _) => Type::Map(Arc::clone(key), Arc::clone(value), most),
+                other => {
+                    self.expect(other, &Type::Dyn, shape.body.at);
+                    Type::Dyn
+                }
+            },
+            LoopKind::Sort => range.clone(),
+        }
+    }
+
+    fn variable_name(&mut self, ast: &Ast) -> String {
+        if let Kind::Name(name) = &ast.kind {
+            return name.clone();
+        }
+        self.macros.push(Fault { at: ast.at, why: "argument must be a simple name".to_owned() });
+        String::new()
     }
 }
 
-/// The type of a loop's answer.
-fn answer(kind: LoopKind, range: &Type, body: &Type, (key, item, most): (&Type, &Type, u64)) -> Result<Type> {
-    Ok(match kind {
-        LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne => {
-            expect(body, &Type::Bool)?;
-            Type::Bool
-        }
-        LoopKind::Filter => {
-            expect(body, &Type::Bool)?;
-            Type::List(Arc::new(item.clone()), most)
-        }
-        LoopKind::List => Type::List(Arc::new(body.clone()), most),
-        LoopKind::Map => Type::Map(Arc::new(key.clone()), Arc::new(body.clone()), most),
-        LoopKind::Entries => match body {
-            Type::Map(key, value, _) => Type::Map(Arc::clone(key), Arc::clone(value), most),
-            other => {
-                expect(other, &Type::Dyn)?;
-                Type::Dyn
-            }
-        },
-        LoopKind::Sort => range.clone(),
-    })
-}
-
 /// What the arguments of a macro are; `None`: it is no macro.
-fn shape<'a>(name: &str, args: &'a [Ast]) -> Option<Result<Shape<'a>>> {
+fn shape<'a>(name: &str, args: &'a [Ast], at: usize) -> Option<Shape<'a>> {
     let kind = match (name, args.len()) {
         ("all", 2 | 3) => LoopKind::All,
         ("exists", 2 | 3) => LoopKind::Exists,
@@ -137,18 +163,9 @@ fn shape<'a>(name: &str, args: &'a [Ast]) -> Option<Result<Shape<'a>>> {
     };
     let two = name.starts_with("transform") || (name != "map" && args.len() == 3);
     let (names, rest) = args.split_at(if two { 2 } else { 1 });
-    let (condition, body) = match rest {
-        [body] => (None, body),
-        [condition, body] => (Some(condition), body),
-        _ => return None,
-    };
-    let names: Result<Vec<String>> = names.iter().map(variable_name).collect();
-    Some(names.map(|names| Shape { kind, names, condition, body }))
-}
-
-fn variable_name(ast: &Ast) -> Result<String> {
-    match &ast.kind {
-        Kind::Name(name) => Ok(name.clone()),
-        _ => Err("argument must be a simple name".to_owned()),
+    match rest {
+        [body] => Some(Shape { kind, names, condition: None, body, at }),
+        [condition, body] => Some(Shape { kind, names, condition: Some(condition), body, at }),
+        _ => None,
     }
 }

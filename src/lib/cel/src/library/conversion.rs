@@ -12,8 +12,8 @@ macro_rules! conversion {
     };
 }
 
-/// The longest text of a number, a time or an address.
-const SHORT: u64 = 64;
+/// How long a text of something else is, nobody estimates: what looks at it costs too much unless it is compared.
+const UNKNOWN: u64 = u64::MAX;
 
 pub(super) const ROWS: &[Row] = &[
     Row { name: "dyn", method: false, args: &[Arg::Any], answer: |_| Type::Dyn, cost: one, run: same },
@@ -38,12 +38,12 @@ pub(super) const ROWS: &[Row] = &[
     conversion!("double", Arg::String, Type::Double, to_double),
     Row { name: "string", method: false, args: &[Arg::String], answer: |types| types[0].clone(), cost: walk, run: same },
     Row { name: "string", method: false, args: &[Arg::Bytes], answer: |types| Type::String(types[0].size()), cost: walk, run: to_text },
-    conversion!("string", Arg::Number, Type::String(SHORT), to_text),
-    conversion!("string", Arg::Bool, Type::String(SHORT), to_text),
-    conversion!("string", Arg::Timestamp, Type::String(SHORT), to_text),
-    conversion!("string", Arg::Duration, Type::String(SHORT), to_text),
-    conversion!("string", Arg::Library(super::IP), Type::String(SHORT), to_text),
-    conversion!("string", Arg::Library(super::CIDR), Type::String(SHORT), to_text),
+    conversion!("string", Arg::Number, Type::String(UNKNOWN), to_text),
+    conversion!("string", Arg::Bool, Type::String(UNKNOWN), to_text),
+    conversion!("string", Arg::Timestamp, Type::String(UNKNOWN), to_text),
+    conversion!("string", Arg::Duration, Type::String(UNKNOWN), to_text),
+    conversion!("string", Arg::Library(super::IP), Type::String(UNKNOWN), to_text),
+    conversion!("string", Arg::Library(super::CIDR), Type::String(UNKNOWN), to_text),
     Row { name: "bytes", method: false, args: &[Arg::Bytes], answer: |types| types[0].clone(), cost: walk, run: same },
     Row { name: "bytes", method: false, args: &[Arg::String], answer: |types| Type::Bytes(types[0].size()), cost: walk, run: to_bytes },
     conversion!("duration", Arg::Duration, Type::Duration, same),

@@ -1,9 +1,9 @@
 //! Compiling: syntax, types, costs, and everything that is said beside a rule.
 
 use super::{Branch, Rule};
-use crate::check::expect;
+use crate::check::is_a;
 use crate::cost::{MAX_RULE, MAX_SCHEMA};
-use crate::program::Program;
+use crate::program::{CompileError, Program};
 use crate::types::{Type, occurrences};
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::{FieldError, FieldReason, Word, Written};
@@ -219,7 +219,8 @@ impl Compiler<'_> {
     /// What is said beside the expressions of a rule.
     fn stated<'a>(&mut self, schema: &Schema, rule: &'a Value, path: &'a str) -> Stated<'a> {
         let text = |field: &str| rule.get(field).and_then(Value::as_str).unwrap_or_default();
-        let source = text("rule").trim();
+        let given = text("rule");
+        let source = given.trim();
         let message_source = text("messageExpression");
         if source.is_empty() {
             self.malformed(FieldError::required(format!("{path}.rule"), "rule is not specified"));
@@ -233,7 +234,7 @@ impl Compiler<'_> {
         Stated {
             reason: self.reason(text("reason"), path),
             field_path: self.field_path(schema, text("fieldPath"), path),
-            source,
+            source: given,
             message: text("message").trim(),
             message_source,
             optional_old: rule.get("optionalOldSelf").and_then(Value::as_bool),
@@ -257,7 +258,7 @@ impl Compiler<'_> {
             _ => Some(self.message_program(schema, &stated, at, optional_old)?),
         };
         (self.errors.len() == before).then(|| Rule {
-            source: stated.source.into(),
+            source: stated.source.trim().into(),
             program,
             message: Some(stated.message).filter(|message| !message.is_empty()).map(Arc::from),
             message_program,
@@ -321,6 +322,7 @@ impl Compiler<'_> {
         let path = format!("{}.rule", stated.path);
         let program = check(schema, stated.source, at, (optional_old, &Type::Bool)).map_err(|why| match why {
             Refused::Source(why) => format!("compilation failed: {why}"),
+            Refused::Program(why) => format!("program instantiation failed: {why}"),
             Refused::Type => "cel expression must evaluate to a bool".to_owned(),
         });
         let program = program.map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why))).ok()?;
@@ -337,6 +339,7 @@ impl Compiler<'_> {
         let path = format!("{}.messageExpression", stated.path);
         let program = check(schema, stated.message_source, at, (optional_old, &Type::String(0))).map_err(|why| match why {
             Refused::Source(why) => format!("messageExpression compilation failed: {why}"),
+            Refused::Program(why) => format!("messageExpression instantiation failed: {why}"),
             Refused::Type => "messageExpression must evaluate to a string".to_owned(),
         });
         let program = program.map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why))).ok()?;
@@ -394,6 +397,8 @@ impl Stated<'_> {
 enum Refused {
     /// It does not compile, in these words.
     Source(String),
+    /// A part of it does not, in these words.
+    Program(String),
     /// Its answer is of another type.
     Type,
 }
@@ -407,7 +412,9 @@ fn check(schema: &Arc<Schema>, source: &str, at: &At<'_>, (optional_old, answer)
         _ => Type::of(schema).ok_or_else(|| Refused::Source("rules cannot see values of this schema".to_owned()))?,
     };
     let old = if optional_old { Type::Optional(Arc::new(own.clone())) } else { own.clone() };
-    let program = Program::compile(source, &[("self", own), ("oldSelf", old)]).map_err(Refused::Source)?;
-    expect(program.answer(), answer).map_err(|_| Refused::Type)?;
-    Ok(program)
+    let program = Program::compile(source, &[("self", own), ("oldSelf", old)]).map_err(|error| match error {
+        CompileError::Source(why) => Refused::Source(why),
+        CompileError::Program(why) => Refused::Program(why),
+    })?;
+    if is_a(program.answer(), answer) && !program.answer().is_dyn() { Ok(program) } else { Err(Refused::Type) }
 }

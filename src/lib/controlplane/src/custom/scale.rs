@@ -31,7 +31,9 @@ impl Paths {
     /// What is wrong with the replicas of an object; through its status nothing but that is looked at.
     pub(super) fn validate(&self, subresource: &str, object: &Document) -> Vec<FieldError> {
         let wanted = if subresource == "status" { None } else { replicas_fault(object, &self.wanted) };
-        let selector = found(object, &self.selector).filter(|value| !value.is_string()).map(|value| fault(&self.selector, value, "must be a string"));
+        let is_text = |(value, _): &(&Value, usize)| value.is_string();
+        let selector = found(object, &self.selector).filter(|found| !is_text(found) || found.1 < self.selector.len());
+        let selector = selector.map(|(value, steps)| FieldError::invalid(dotted(&self.selector), "", misplaced(&self.selector, (value, steps), "string")));
         wanted.into_iter().chain(replicas_fault(object, &self.actual)).chain(selector).collect()
     }
 }
@@ -55,31 +57,55 @@ pub(super) fn columns() -> Arc<[Column]> {
     .into()
 }
 
-fn fault(path: &[String], value: &Value, why: &str) -> FieldError {
-    FieldError::invalid(format!(".{}", path.join(".")), value, why)
+/// A path as it is written in a definition.
+fn dotted(path: &[String]) -> String {
+    format!(".{}", path.join("."))
+}
+
+/// That a value, after so many steps of a path, is not what it should be there.
+fn misplaced(path: &[String], (value, steps): (&Value, usize), wanted: &str) -> String {
+    let wanted = if steps < path.len() { "map[string]interface{}" } else { wanted };
+    let place = dotted(&path[..(steps + 1).min(path.len())]);
+    let shown = match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.to_string(),
+        other => other.to_string(),
+    };
+    let given = match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    };
+    format!("{place} accessor error: {shown} is of the type {given}, expected {wanted}")
 }
 
 fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
-    let value = found(object, path)?;
-    match value.as_i64() {
-        None => Some(fault(path, value, "must be an integer")),
-        Some(count) if count < 0 => Some(fault(path, value, "should be a non-negative integer")),
-        Some(count) if count > i64::from(i32::MAX) => Some(fault(path, value, &format!("should be less than or equal to {}", i32::MAX))),
+    let (value, steps) = found(object, path)?;
+    let field = dotted(path);
+    match value.as_i64().filter(|_| steps == path.len()) {
+        None => Some(FieldError::invalid(field, 0_i64, misplaced(path, (value, steps), "int64"))),
+        Some(count) if count < 0 => Some(FieldError::invalid(field, count, "should be a non-negative integer")),
+        Some(count) if count > i64::from(i32::MAX) => Some(FieldError::invalid(field, count, format!("should be less than or equal to {}", i32::MAX))),
         Some(_) => None,
     }
 }
 
-/// The value at a path, also null; of what is no object on the way the value itself.
-fn found<'a>(object: &'a Document, path: &[String]) -> Option<&'a Value> {
+/// The value at a path, also null, and how many steps lead to it: of what is no object on the way the value itself.
+fn found<'a>(object: &'a Document, path: &[String]) -> Option<(&'a Value, usize)> {
     let (first, rest) = path.split_first()?;
     let mut value = object.get(&[first.as_str()])?;
-    for name in rest {
+    for (steps, name) in rest.iter().enumerate() {
         match value {
+            Value::Null => return None,
             Value::Object(fields) => value = fields.get(name)?,
-            other => return Some(other),
+            other => return Some((other, steps + 1)),
         }
     }
-    Some(value)
+    Some((value, path.len()))
 }
 
 fn find<'a>(object: &'a Document, path: &[String]) -> Option<&'a Value> {
@@ -138,7 +164,7 @@ impl Virtual for Scale {
     fn project(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
         let paths = self.paths(target)?;
         let Some(wanted) = find(object, &paths.wanted).and_then(Value::as_i64) else {
-            return Err(Failure::internal(format!("the spec replicas field {:?} does not exist", paths.wanted.join("."))));
+            return Err(Failure::internal(format!("the spec replicas field {:?} does not exist", dotted(&paths.wanted))));
         };
         Ok(shown(paths, object, wanted))
     }
@@ -152,7 +178,7 @@ impl Virtual for Scale {
         let paths = self.paths(target)?;
         let wanted = projection.get(&["spec", "replicas"]).and_then(Value::as_i64).unwrap_or(0);
         if wanted == UNSET {
-            return Err(Failure::bad_request(format!("the spec replicas field {:?} cannot be empty", paths.wanted.join("."))));
+            return Err(Failure::bad_request(format!("the spec replicas field {:?} cannot be empty", dotted(&paths.wanted))));
         }
         let path: Vec<&str> = paths.wanted.iter().map(String::as_str).collect();
         object.set(&path, wanted);

@@ -1,0 +1,83 @@
+//! What is wrong with an expression, and where, written as the reference implementation writes it.
+
+/// At most so many faults are noted: more help nobody.
+const MAX_FAULTS: usize = 30;
+/// Longer lines are not shown.
+const MAX_LINE: usize = 1024;
+
+/// Something wrong, at a byte of the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) at: usize,
+    pub(crate) why: String,
+}
+
+impl Fault {
+    /// Of the grammar.
+    pub(crate) fn syntax(at: usize, why: impl std::fmt::Display) -> Self {
+        Self { at, why: format!("Syntax error: {why}") }
+    }
+}
+
+/// All that is wrong.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults(Vec<Fault>);
+
+impl Faults {
+    pub(crate) fn push(&mut self, fault: Fault) {
+        if !self.is_full() {
+            self.0.push(fault);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() >= MAX_FAULTS
+    }
+
+    /// By place, each with its line and a mark below it.
+    pub(crate) fn written(mut self, source: &str) -> String {
+        self.0.sort_by_key(|fault| fault.at);
+        let each: Vec<String> = self.0.iter().map(|fault| written(source, fault)).collect();
+        each.join("\n")
+    }
+}
+
+fn written(source: &str, fault: &Fault) -> String {
+    let before = source.get(..fault.at).unwrap_or(source);
+    let start = before.rfind('\n').map_or(0, |at| at + 1);
+    let line = source[start..].split('\n').next().unwrap_or_default();
+    let number = before.matches('\n').count() + 1;
+    let column = source[start..fault.at.min(source.len())].chars().count();
+    let head = format!("ERROR: <input>:{number}:{}: {}", column + 1, fault.why);
+    if line.len() > MAX_LINE {
+        return head;
+    }
+    // What takes more than a byte is marked by wide signs.
+    let sign = |letter: Option<char>, narrow: char, wide: char| if letter.is_some_and(|letter| letter.len_utf8() > 1) { wide } else { narrow };
+    let mut letters = line.chars();
+    let mut mark = String::new();
+    for _ in 0..column {
+        if let Some(letter) = letters.next() {
+            mark.push(sign(Some(letter), '.', '\u{ff0e}'));
+        }
+    }
+    mark.push(sign(letters.next(), '^', '\u{ff3e}'));
+    format!("{head}\n | {}\n | {mark}", line.replace('\t', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_point_at_their_place() {
+        let mut faults = Faults::default();
+        faults.push(Fault::syntax(6, "two"));
+        faults.push(Fault { at: 0, why: "one".to_owned() });
+        assert_eq!(faults.written("'\u{e9}'\n\tb"), "ERROR: <input>:1:1: one\n | '\u{e9}'\n | ^\nERROR: <input>:2:2: Syntax error: two\n |  b\n | .^");
+    }
+}
