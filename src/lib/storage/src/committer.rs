@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::expiry::Expiry;
-use crate::head::Job;
+use crate::head::{Head, Job};
 use crate::txn::{Change, CommitError, Guard, Txn, Write};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -158,14 +158,8 @@ impl Committer<'_> {
                 self.publish(batch);
                 self.look_for_space(false);
             }
-            Err(AppendError::Full) => self.refuse(batch),
-            Err(AppendError::Fatal(reason)) => {
-                for job in batch {
-                    self.core.counters.failures.fetch_add(1, Ordering::Relaxed);
-                    job.end(Err(CommitError::Failed(reason.clone())));
-                }
-                return Err(reason);
-            }
+            Err(AppendError::Full) => self.refuse(batch)?,
+            Err(AppendError::Fatal(reason)) => return Err(self.fail(batch, reason)),
         }
         Ok(())
     }
@@ -205,17 +199,55 @@ impl Committer<'_> {
         self.core.counters.deadlines.store(self.expiry.len() as u64, Ordering::Relaxed);
     }
 
-    /// There was no space: the batch and all that was computed on it did not happen.
-    fn refuse(&mut self, batch: Vec<Job>) {
-        let mut head = self.core.head();
-        head.full = true;
-        let waiting = head.reset();
-        drop(head);
+    /// There was no space for a batch: what makes the state larger, and what was computed on that, did not happen; the rest may have space without it, or one
+    /// by one.
+    fn refuse(&mut self, batch: Vec<Job>) -> Result<(), String> {
+        let (rest, refused) = self.core.head().sift(batch, |job| job.grows);
         self.look_for_space(false);
-        for job in batch.into_iter().chain(waiting) {
+        self.end_full(refused);
+        if rest.is_empty() {
+            return Ok(());
+        }
+        match self.sink.append(&rest) {
+            Ok(()) => self.publish(rest),
+            Err(AppendError::Full) => self.one_by_one(rest)?,
+            Err(AppendError::Fatal(reason)) => return Err(self.fail(rest, reason)),
+        }
+        self.look_for_space(false);
+        Ok(())
+    }
+
+    fn one_by_one(&mut self, mut rest: Vec<Job>) -> Result<(), String> {
+        while !rest.is_empty() {
+            let first = Head::first(&mut rest);
+            match self.sink.append(&first) {
+                Ok(()) => self.publish(first),
+                Err(AppendError::Full) => {
+                    let last = first.last().map(|job| job.revision);
+                    let batch = first.into_iter().chain(rest).collect();
+                    let (others, refused) = self.core.head().sift(batch, |job| Some(job.revision) <= last);
+                    self.end_full(refused);
+                    rest = others;
+                }
+                Err(AppendError::Fatal(reason)) => return Err(self.fail(first.into_iter().chain(rest).collect(), reason)),
+            }
+        }
+        Ok(())
+    }
+
+    fn end_full(&self, refused: impl IntoIterator<Item = Job>) {
+        for job in refused {
             self.core.counters.failures.fetch_add(1, Ordering::Relaxed);
             job.end(Err(CommitError::DiskFull));
         }
+    }
+
+    fn fail(&self, batch: Vec<Job>, reason: String) -> String {
+        for job in batch {
+            self.core.counters.failures.fetch_add(1, Ordering::Relaxed);
+            job.end(Err(CommitError::Failed(reason.clone())));
+        }
+        reason
     }
 
     fn rest(&mut self) {

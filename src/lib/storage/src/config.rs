@@ -83,6 +83,8 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// The longest value, in bytes.
     pub value_bytes: usize,
+    /// By so many bytes a transaction that leads to a delete may make the state larger on a full disk.
+    pub essential_bytes: usize,
     /// Events of a resource between two kept snapshots: the most that a list at an older revision replays.
     pub replay_events: usize,
     /// Of events older than [`Self::young`], so many bytes stay in memory (or a quarter of what is stored, if that is more), when a journal has them, too.
@@ -99,6 +101,7 @@ impl Default for Limits {
             queue_bytes: 64 << 20,
             batch_bytes: 8 << 20,
             value_bytes: 32 << 20,
+            essential_bytes: 4 << 10,
             replay_events: 16384,
             quiet_history_bytes: 1 << 20,
             young: Duration::from_secs(5),
@@ -116,7 +119,8 @@ pub struct JournalLimits {
     pub retain_bytes: u64,
     /// Puts are refused while less is free on the file system.
     pub watermark_bytes: u64,
-    /// Space that is held back so that deletes can be journaled when nothing is left.
+    /// Space that is held back at least: half of it so that what frees space can be journaled when nothing is left, the other half so that files can be merged
+    /// then. That half grows with the largest file.
     pub ballast_bytes: u64,
     /// How segments are rewritten.
     pub rewrites: Rewrites,
@@ -139,6 +143,11 @@ impl JournalLimits {
     /// emptied does not stay as large as what was deleted.
     pub fn retain(&self, live_bytes: u64) -> u64 {
         self.retain_bytes.min(self.segment_bytes.max(2 * live_bytes))
+    }
+
+    /// Merged files are about as large.
+    pub(crate) fn base_bytes(&self) -> u64 {
+        self.segment_bytes / 2
     }
 }
 

@@ -7,7 +7,7 @@ use crate::key::{Key, Revision};
 use crate::published::Published;
 use crate::stats::{Counters, Stats};
 use crate::sync;
-use crate::txn::{CommitError, Rejected, Txn};
+use crate::txn::{CommitError, Need, Rejected, Txn};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -60,16 +60,16 @@ impl Core {
     }
 
     /// Accepts a transaction.
-    pub(crate) fn submit(&self, txn: Txn) -> Result<Accepted, Rejected> {
-        self.enqueue(txn, Some(&self.limits))
+    pub(crate) fn submit(&self, txn: Txn, need: Need) -> Result<Accepted, Rejected> {
+        self.enqueue((txn, need), Some(&self.limits))
     }
 
     /// Accepts a transaction of the store itself, also when the queue is full.
     pub(crate) fn submit_own(&self, txn: Txn) -> Result<Accepted, Rejected> {
-        self.enqueue(txn, None)
+        self.enqueue((txn, Need::Essential), None)
     }
 
-    fn enqueue(&self, txn: Txn, queue: Option<&Limits>) -> Result<Accepted, Rejected> {
+    fn enqueue(&self, txn: (Txn, Need), queue: Option<&Limits>) -> Result<Accepted, Rejected> {
         let plan = Plan::new(txn, &self.limits, &*self.clock, Revision(self.guess.load(Ordering::Relaxed)))?;
         let mut head = self.head();
         let was_idle = head.queued().0 == 0;

@@ -5,8 +5,8 @@ use crate::config::Limits;
 use crate::entry::{Draft, Entry, Sidecar};
 use crate::key::{Key, Revision};
 use crate::published::Published;
-use crate::txn::{Change, CommitError, Event, Expires, Guard, Put, Rejected, Txn, Write};
-use std::collections::{HashMap, VecDeque};
+use crate::txn::{Change, CommitError, Event, Expires, Guard, Need, Put, Rejected, Txn, Write};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -22,12 +22,21 @@ pub(crate) struct Job {
     pub(crate) revision: Revision,
     pub(crate) changes: Vec<Change>,
     pub(crate) bytes: usize,
+    /// Its transaction makes the state larger.
+    pub(crate) grows: bool,
+    /// Keys that the transaction was computed on, beside those that it changes.
+    guards: Vec<Guard>,
     /// Accepted together with the next one: both are in one batch.
     joined: bool,
     ticket: oneshot::Sender<Outcome>,
 }
 
 impl Job {
+    fn is_computed_on(&self, keys: &HashSet<Key>) -> bool {
+        let changed = self.changes.iter().map(|change| &change.event.entry.key);
+        !keys.is_empty() && self.guards.iter().map(Guard::key).chain(changed).any(|key| keys.contains(key))
+    }
+
     /// Tells its ticket. The ticket may be gone.
     pub(crate) fn end(self, outcome: Outcome) {
         let _ = self.ticket.send(outcome);
@@ -74,7 +83,6 @@ struct Jobs {
     last: Job,
     entries: Vec<Arc<Entry>>,
     outcome: oneshot::Receiver<Outcome>,
-    puts: bool,
 }
 
 impl Head {
@@ -122,7 +130,7 @@ impl Head {
         }
         self.check(&plan, published)?;
         let jobs = self.jobs(plan, published)?;
-        if self.full && jobs.puts {
+        if self.full && jobs.last.grows {
             self.probe = true;
             // Whoever holds the ticket has seen the revision: nothing else ever gets it.
             self.next = Revision(jobs.revision.0 + 1);
@@ -152,11 +160,13 @@ impl Head {
             entries.insert(write.index, change.event.entry.clone());
             // Nobody waits for it: what follows has the ticket.
             let ticket = oneshot::channel().0;
-            early.push(Job { revision: Revision(at), changes: vec![change], bytes: write.bytes, joined: true, ticket });
+            early.push(Job { revision: Revision(at), changes: vec![change], bytes: write.bytes, grows: false, guards: Vec::new(), joined: true, ticket });
         }
         let (ticket, outcome) = oneshot::channel();
-        let last = Job { revision, changes, bytes: plan.bytes, joined: false, ticket };
-        Ok(Jobs { revision, early, last, entries, outcome, puts: plan.puts })
+        let grows = grows(early.iter().flat_map(|job| &job.changes).chain(&changes), plan.spare);
+        early.iter_mut().for_each(|job| job.grows = grows);
+        let last = Job { revision, changes, bytes: plan.bytes, grows, guards: plan.guards, joined: false, ticket };
+        Ok(Jobs { revision, early, last, entries, outcome })
     }
 
     fn check(&self, plan: &Plan, published: &Published) -> Result<(), Rejected> {
@@ -174,12 +184,17 @@ impl Head {
 
     fn enqueue(&mut self, job: Job) {
         self.next = Revision(job.revision.0 + 1);
+        self.cover(&job);
+        self.queue_bytes += job.bytes;
+        self.queue.push_back(job);
+    }
+
+    /// Lays what a transaction changes over what is published.
+    fn cover(&mut self, job: &Job) {
         for Change { event, .. } in &job.changes {
             let entry = (!event.deleted).then(|| event.entry.clone());
             self.overlay.insert(event.entry.key.clone(), Pending { revision: job.revision, entry });
         }
-        self.queue_bytes += job.bytes;
-        self.queue.push_back(job);
     }
 
     /// The next batch, in order; empty when nothing waits.
@@ -215,6 +230,44 @@ impl Head {
         self.next = Revision(revision.0 + 1);
     }
 
+    /// There is no space for a batch: takes out of it, and out of what waits, what is to be refused, and every transaction that was computed on that. The
+    /// others stay, with their revisions: first the rest of the batch, second what goes. Revisions are not given again: a guard may still name one.
+    pub(crate) fn sift(&mut self, batch: Vec<Job>, goes: impl Fn(&Job) -> bool) -> (Vec<Job>, Vec<Job>) {
+        self.full = true;
+        let count = batch.len();
+        let (mut rest, mut refused, mut gone) = (Vec::new(), Vec::new(), HashSet::new());
+        let mut together = Vec::new();
+        let waiting = self.reset();
+        for (index, job) in batch.into_iter().chain(waiting).enumerate() {
+            let is_joined = job.joined;
+            together.push(job);
+            if is_joined {
+                continue;
+            }
+            if together.iter().any(|job| goes(job) || job.is_computed_on(&gone)) {
+                gone.extend(together.iter().flat_map(|job| &job.changes).map(|change| change.event.entry.key.clone()));
+                refused.append(&mut together);
+                continue;
+            }
+            for job in together.drain(..) {
+                self.cover(&job);
+                if index < count {
+                    rest.push(job);
+                } else {
+                    self.queue_bytes += job.bytes;
+                    self.queue.push_back(job);
+                }
+            }
+        }
+        (rest, refused)
+    }
+
+    /// The first transaction of a batch.
+    pub(crate) fn first(batch: &mut Vec<Job>) -> Vec<Job> {
+        let count = batch.iter().take_while(|job| job.joined).count() + 1;
+        batch.drain(..count.min(batch.len())).collect()
+    }
+
     /// A batch failed: everything that was computed on it goes with it. Its revisions are not given again: a guard may still name one. Returns what waited.
     pub(crate) fn reset(&mut self) -> VecDeque<Job> {
         self.overlay.clear();
@@ -229,7 +282,8 @@ pub(crate) struct Plan {
     writes: Vec<Planned>,
     early: Vec<Early>,
     bytes: usize,
-    puts: bool,
+    /// By so many bytes it may make the state larger when nothing else may.
+    spare: usize,
 }
 
 /// A further change of a resource that the transaction changes already.
@@ -247,12 +301,12 @@ enum Planned {
 
 impl Plan {
     /// Checks the form of a transaction and builds its values with `guess` as their revision.
-    pub(crate) fn new(txn: Txn, limits: &Limits, clock: &dyn Clock, guess: Revision) -> Result<Self, Rejected> {
+    pub(crate) fn new((txn, need): (Txn, Need), limits: &Limits, clock: &dyn Clock, guess: Revision) -> Result<Self, Rejected> {
         let Txn { guards, writes } = txn;
         let others = check_keys(&writes)?;
-        let mut plan = Self { guards, writes: Vec::with_capacity(writes.len()), early: Vec::new(), bytes: JOB_OVERHEAD, puts: false };
+        let spare = if need == Need::Essential { limits.essential_bytes } else { 0 };
+        let mut plan = Self { guards, writes: Vec::with_capacity(writes.len()), early: Vec::new(), bytes: JOB_OVERHEAD, spare };
         for (index, write) in writes.into_iter().enumerate() {
-            plan.puts |= matches!(write, Write::Put(_));
             if others.contains(&index) {
                 let mut bytes = JOB_OVERHEAD;
                 let planned = Planned::new(write, limits, clock, guess, &mut bytes)?;
@@ -324,6 +378,16 @@ impl Planned {
             }
         }
     }
+}
+
+/// Whether changes together make the state larger, by more than may be.
+fn grows<'a>(changes: impl Iterator<Item = &'a Change>, spare: usize) -> bool {
+    let (mut before, mut after) = (spare, 0);
+    for Change { event, .. } in changes {
+        before += event.previous.as_ref().map_or(0, |previous| previous.value_len());
+        after += if event.deleted { 0 } else { event.entry.value_len() };
+    }
+    after > before
 }
 
 fn draft(value: &[u8], sidecar: Sidecar, limits: &Limits, guess: Revision) -> Result<Draft, Rejected> {

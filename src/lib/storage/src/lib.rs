@@ -34,4 +34,4 @@ pub use log::Most;
 pub use snapshot::{Mark, Snapshot};
 pub use stats::Stats;
 pub use store::{History, Store, Ticket, Turn};
-pub use txn::{CommitError, Committed, Event, Guard, Put, Rejected, Txn, Write};
+pub use txn::{CommitError, Committed, Event, Guard, Need, Put, Rejected, Txn, Write};

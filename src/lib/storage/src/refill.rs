@@ -36,11 +36,19 @@ impl<'a> Refill<'a> {
         }
     }
 
-    /// An entry that is there without an event.
+    /// An entry that is there without an event; what it replaces is forgotten.
     pub(crate) fn entry(&mut self, entry: Arc<Entry>) {
-        self.live += i64::try_from(entry.bytes.len()).unwrap_or(i64::MAX);
+        self.live += bytes(Some(&entry));
         let resource = self.resource(&entry.key);
-        sync::write(&resource.state).map.insert(entry.key.clone(), entry);
+        let before = sync::write(&resource.state).map.insert(entry.key.clone(), entry);
+        self.live -= bytes(before.as_deref());
+    }
+
+    /// A key is not there, whatever was said before.
+    pub(crate) fn absent(&mut self, key: &Key) {
+        let resource = self.resource(key);
+        let before = sync::write(&resource.state).map.remove(key);
+        self.live -= bytes(before.as_deref());
     }
 
     /// What is there now.
@@ -64,4 +72,8 @@ impl<'a> Refill<'a> {
     pub(crate) fn end(&mut self, revision: Revision) {
         self.published.filled(&mut self.retention, revision, u64::try_from(self.live).unwrap_or(0));
     }
+}
+
+fn bytes(entry: Option<&Entry>) -> i64 {
+    entry.map_or(0, |entry| i64::try_from(entry.bytes.len()).unwrap_or(i64::MAX))
 }

@@ -16,7 +16,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
 use crate::sync;
 use crate::turns::{Asked, Turns};
-use crate::txn::{CommitError, Committed, Event, Expires, Rejected, Txn};
+use crate::txn::{CommitError, Committed, Event, Expires, Need, Rejected, Txn};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -79,6 +79,14 @@ impl Turn<'_> {
     /// [`Rejected`].
     pub fn submit(self, txn: Txn) -> Result<Ticket, Rejected> {
         self.store.submit(txn)
+    }
+
+    /// The same, with how much it is needed when the disk is full.
+    ///
+    /// # Errors
+    /// [`Rejected`].
+    pub fn submit_needed(self, txn: Txn, need: Need) -> Result<Ticket, Rejected> {
+        self.store.submit_needed(txn, need)
     }
 }
 
@@ -163,7 +171,15 @@ impl Store {
     /// # Errors
     /// [`Rejected`].
     pub fn submit(&self, txn: Txn) -> Result<Ticket, Rejected> {
-        self.0.core.submit(txn).map(Ticket::from)
+        self.submit_needed(txn, Need::Ordinary)
+    }
+
+    /// The same, with how much it is needed when the disk is full.
+    ///
+    /// # Errors
+    /// [`Rejected`].
+    pub fn submit_needed(&self, txn: Txn, need: Need) -> Result<Ticket, Rejected> {
+        self.0.core.submit(txn, need).map(Ticket::from)
     }
 
     /// The published value of a key.
@@ -301,6 +317,11 @@ impl Restore for Recovery<'_> {
     fn entry(&mut self, entry: Arc<Entry>, expires: Option<Expires>) {
         self.expiry.recovered(&entry.key, expires, self.now_ms, self.wall_ms);
         self.refill.entry(entry);
+    }
+
+    fn absent(&mut self, key: &Key) {
+        self.expiry.recovered(key, None, self.now_ms, self.wall_ms);
+        self.refill.absent(key);
     }
 
     fn present(&mut self, key: &Key) -> Option<Arc<Entry>> {

@@ -75,6 +75,17 @@ pub struct Txn {
     pub writes: Vec<Write>,
 }
 
+/// How much a transaction is needed when the disk is full. Whatever makes the state no larger is accepted then in any case: deletes, and changes to values of
+/// the same length or less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Need {
+    /// It is refused if it makes the state larger.
+    #[default]
+    Ordinary,
+    /// It leads to a delete: it may make the state larger by a little ([`crate::Limits::essential_bytes`]).
+    Essential,
+}
+
 /// Why a transaction was not accepted; nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum Rejected {
@@ -95,7 +106,7 @@ pub enum Rejected {
 /// Why an accepted transaction did not happen.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CommitError {
-    /// No space below the watermark: nothing was written; deletes still work.
+    /// No space: nothing was written. What makes the state no larger still works.
     #[error("the disk is full")]
     DiskFull,
     /// The journal failed; the process must end, and whether the write survived is known after restart.

@@ -34,10 +34,15 @@ impl JournalArchive {
     /// The files that hold something of `after < revision <= until`, and those before them, for what is replaced.
     fn pieces(&self, after: Revision) -> Result<Vec<Arc<Piece>>, WatchError> {
         let Files { base, closed, active } = self.layout.with(|files| files.clone());
-        if after.0 < base.as_ref().map_or(0, |base| base.last) {
+        if after.0 < base.last().map_or(0, |base| base.last) {
             return Err(WatchError::Compacted(after));
         }
         Ok(base.into_iter().chain(closed).chain([Arc::new(active)]).collect())
+    }
+
+    /// Whether these are still the files.
+    fn is_current(&self, pieces: &[Arc<Piece>]) -> bool {
+        self.layout.with(|files| pieces.iter().all(|piece| files.has(&piece.path)))
     }
 }
 
@@ -60,7 +65,9 @@ impl Archive for JournalArchive {
         let reached = scan.run().map_err(|error| {
             // A file may just have been merged into a base: then the watch is told so, and so it is when the disk fails.
             match error {
-                ScanError::Damaged(reason) => self.counters.damaged(&reason),
+                // One that is no longer there may be written to for something else.
+                ScanError::Damaged(reason) if self.is_current(&pieces) => self.counters.damaged(&reason),
+                ScanError::Damaged(reason) => tracing::debug!(reason, "older events were merged while they were read"),
                 ScanError::Unreadable(reason) => tracing::warn!(reason, "older events cannot be read"),
             }
             WatchError::Compacted(after)

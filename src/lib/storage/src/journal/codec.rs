@@ -17,7 +17,8 @@ pub(crate) fn write(writer: &mut FrameWriter, change: &Change, transformer: &dyn
         .with(Flags::OWN_LAST, *own_last)
         .with(Flags::COMMA, *comma)
         .with(Flags::STALE, *stale)
-        .with(Flags::EXPIRES, expires.is_some());
+        .with(Flags::EXPIRES, expires.is_some())
+        .with(Flags::DIFFERENCE, *own_last);
     let header = OpHeader {
         revision: entry.revision.0,
         create_revision: entry.create_revision.0,
@@ -35,10 +36,54 @@ pub(crate) fn write(writer: &mut FrameWriter, change: &Change, transformer: &dyn
     let fields = if has_value { write_fields(fields) } else { Vec::new() };
     writer.op(OpHeader { fields_len: fields.len(), ..header }, entry.key.as_str(), |buffer| {
         if has_value {
-            let [head, tail] = entry.value();
-            transformer.seal(&entry.key, &[&fields, head, tail], buffer);
+            match event.previous.as_deref().filter(|_| *own_last) {
+                Some(previous) => {
+                    let (old, new) = (previous.value().concat(), entry.value().concat());
+                    let difference = Difference::between(&old, &new);
+                    transformer.seal(&entry.key, &[&fields, &difference.lengths(), difference.middle], buffer);
+                }
+                None => {
+                    let [head, tail] = entry.value();
+                    transformer.seal(&entry.key, &[&fields, head, tail], buffer);
+                }
+            }
         }
     });
+}
+
+/// What makes one value of another: so many bytes of its beginning, something else, so many bytes of its end. A delete that shows who deleted takes little more
+/// than its key then, which a full disk must have room for.
+struct Difference<'a> {
+    before: usize,
+    after: usize,
+    middle: &'a [u8],
+}
+
+impl<'a> Difference<'a> {
+    fn between(old: &[u8], new: &'a [u8]) -> Self {
+        let before = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+        let after = old[before..].iter().rev().zip(new[before..].iter().rev()).take_while(|(old, new)| old == new).count();
+        Self { before, after, middle: &new[before..new.len() - after] }
+    }
+
+    fn lengths(&self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        for (at, len) in [(0, self.before), (4, self.after)] {
+            bytes[at..at + 4].copy_from_slice(&u32::try_from(len).expect("bounded by the limit on values").to_le_bytes());
+        }
+        bytes
+    }
+
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (lengths, middle) = bytes.split_at_checked(8)?;
+        Some(Self { before: u32_at(lengths, 0) as usize, after: u32_at(lengths, 4) as usize, middle })
+    }
+
+    fn apply(&self, old: &[u8]) -> Option<Vec<u8>> {
+        let (head, rest) = old.split_at_checked(self.before)?;
+        let tail = rest.get(rest.len().checked_sub(self.after)?..)?;
+        Some([head, self.middle, tail].concat())
+    }
 }
 
 fn write_fields(fields: &[Box<str>]) -> Vec<u8> {
@@ -89,6 +134,14 @@ pub(crate) fn entry(op: &Op<'_>, key: Key, previous: Option<&Entry>, transformer
         let parts = opened.value.split_at_checked(header.fields_len);
         let (fields, value) = parts.ok_or_else(|| format!("the value of {:?} is cut short", op.key))?;
         let fields = read_fields(fields).ok_or_else(|| format!("the fields of {:?} are malformed", op.key))?;
+        let whole;
+        let value = if header.flags.has(Flags::DIFFERENCE) {
+            let previous = previous.ok_or_else(|| format!("{:?} is deleted but was not there", op.key))?.value().concat();
+            whole = Difference::parse(value).and_then(|difference| difference.apply(&previous)).ok_or_else(|| format!("{:?} differs from something else", op.key))?;
+            &whole[..]
+        } else {
+            value
+        };
         if header.revision_at as usize > value.len() {
             return Err(format!("the value of {:?} is shorter than it should be", op.key));
         }

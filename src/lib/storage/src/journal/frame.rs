@@ -7,8 +7,9 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// What this binary writes. Format 1 had no manifest, and one key for all.
-pub(crate) const FORMAT: u32 = 2;
+/// What this binary writes. Format 1 had no manifest, and one key for all; format 2 had one base, and no deletes that hold a difference. There is no 3: a flipped bit
+/// in the number would make it an older one.
+pub(crate) const FORMAT: u32 = 4;
 pub(crate) const SEGMENT_HEADER: usize = 48;
 pub(crate) const FRAME_HEADER: usize = 48;
 pub(crate) const OP_HEADER: usize = 84;
@@ -20,7 +21,7 @@ const END: u8 = 0xE5;
 pub(crate) enum Kind {
     /// Every change from a revision on.
     Log,
-    /// Every entry that was present at a revision, ordered by revision.
+    /// Of the changes in a range of revisions those that still matter, ordered by revision: entries that are present, and deletes of what an older file has.
     Base,
 }
 
@@ -43,9 +44,9 @@ impl FrameKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) kind: Kind,
-    /// A log's first revision; the revision of a base.
+    /// A log's first revision; the last one of a base.
     pub(crate) revision: u64,
-    /// The chain value that a log's first frame follows; for a base that of the first log after it.
+    /// The chain value that a log's first frame follows; for a base that of what comes after it.
     pub(crate) chain: u64,
     pub(crate) key: FrameKey,
     pub(crate) format: u32,
@@ -280,6 +281,8 @@ impl Flags {
     pub(crate) const COMMA: u32 = 4;
     pub(crate) const STALE: u32 = 8;
     pub(crate) const EXPIRES: u32 = 16;
+    /// The state that a delete holds is what differs from the entry that it deletes.
+    pub(crate) const DIFFERENCE: u32 = 32;
 
     pub(crate) fn has(self, flag: u32) -> bool {
         self.0 & flag != 0

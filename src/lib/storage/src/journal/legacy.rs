@@ -54,7 +54,7 @@ async fn check(disk: &SimDisk, frames: u64) {
     let done = commit(&store, write(&key("configmaps", "ns", "new"), "new")).await.unwrap();
     store.close().await;
     let files = disk.files();
-    assert_eq!(files[&Path::new(DIR).join("FORMAT")], b"ferrokube-storage format 2\n");
+    assert_eq!(files[&Path::new(DIR).join("FORMAT")], b"ferrokube-storage format 4\n");
     let store = open(&SimDisk::with_files(&files)).unwrap();
     let prefix = Prefix::new("configmaps").unwrap();
     assert_eq!((store.revision(), store.snapshot(&prefix).count(None, None) as u64), (done.revision, frames + 1));

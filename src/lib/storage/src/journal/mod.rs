@@ -1,7 +1,8 @@
 //! The embedded journal: revision-ordered segments, synced before anything is acknowledged.
 //!
-//! A directory holds at most one base (every entry present at a revision) and the logs that continue it; the last log is written to. The journal is
-//! the history: watches that are behind the events in memory read it (`archive`), and space is regained by merging old logs into a new base (`rewrite`).
+//! A directory holds bases (of each range of revisions what still matters) and the logs that continue them; the last log is written to. The journal is the
+//! history: watches that are behind the events in memory read it (`archive`). Space is regained by merging old files (`rewrite`, `merge`); what happens when
+//! there is none is in `space`.
 //! What is known to be durable is written down in the `manifest`. Every start goes on at a distance, at the wall clock's microseconds if that is
 //! ahead: nothing can tell that a directory was replaced by an older copy of itself, but no revision that the newer one has shown is given again.
 
@@ -15,9 +16,11 @@ mod layout;
 #[cfg(test)]
 mod legacy;
 mod manifest;
+mod merge;
 mod place;
 mod recover;
 mod rewrite;
+mod space;
 pub mod transform;
 
 pub(crate) use recover::Restore;
@@ -30,19 +33,16 @@ use crate::journal::frame::{FrameKey, FrameWriter, SEGMENT_HEADER};
 use crate::journal::io::{File, Held, is_full, is_scarce};
 use crate::journal::layout::Layout;
 use crate::journal::manifest::{Acknowledged, Manifest};
+use crate::journal::merge::Thrift;
 use crate::journal::place::{Place, io_error};
 use crate::journal::rewrite::Rewriter;
+use crate::journal::space::Space;
 use crate::key::Revision;
 use crate::published::Archive;
 use crate::stats::Counters;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-
-/// So much of a journal must be gone before it is rewritten on a full disk.
-const RECLAIM_BYTES: u64 = 1 << 20;
-/// After so many appended bytes the free space is looked at again.
-const SPACE_CHECK_BYTES: u64 = 1 << 20;
 
 /// How to open a journal.
 pub(crate) struct Setup {
@@ -78,15 +78,6 @@ pub(crate) struct Journal {
     _held: Box<dyn Held>,
 }
 
-struct Space {
-    full: bool,
-    /// Bytes since the free space was looked at.
-    unchecked: u64,
-    ballast: bool,
-    /// Regaining space failed in a way that the next append must report.
-    broken: Option<String>,
-}
-
 impl Journal {
     /// Takes the directory and reads what is there; also gives the first revision for what follows.
     pub(crate) fn open(setup: Setup, restore: &mut dyn Restore) -> Result<(Self, Revision), OpenError> {
@@ -95,15 +86,15 @@ impl Journal {
         let held = place.enter()?;
         let names = place.io.list(&place.dir).map_err(io_error("list", &place.dir))?;
         let recovered = recover::recover(&place, &names, floor, restore)?;
-        let ballast = place.has_ballast(&names) || place.take_ballast();
+        let space = Space::find(&place);
         counters.journal_bytes.store(recovered.files.len(), Ordering::Relaxed);
         let (chain, key) = (recovered.files.active.chain, recovered.files.active.key);
         let layout = Arc::new(Layout::new(recovered.files));
         let rewriter = Rewriter::new(place.clone(), layout.clone(), counters.clone());
-        let space = Space { full: false, unchecked: SPACE_CHECK_BYTES, ballast, broken: None };
         let (file, manifest, end) = (recovered.active, recovered.manifest, recovered.end);
         let writer = FrameWriter::default();
-        let journal = Self { place, layout, file, manifest, end, chain, key, writer, counters, live_bytes, space, rewriter, _held: held };
+        let mut journal = Self { place, layout, file, manifest, end, chain, key, writer, counters, live_bytes, space, rewriter, _held: held };
+        journal.hold_back();
         Ok((journal, Revision(recovered.next)))
     }
 
@@ -170,23 +161,8 @@ impl Journal {
         });
         self.counters.journal_bytes.fetch_add(self.end.len, Ordering::Relaxed);
         self.manifest.settle(self.end, false).map_err(|error| fatal("write the manifest of", &error))?;
-        self.rewriter.start((self.live_bytes)(), self.space.full).map_err(AppendError::Fatal)
-    }
-
-    /// On a full disk: if much of the journal is no longer present, regains it without waiting for the log to grow.
-    fn reclaim(&mut self, free: u64) {
-        let live = (self.live_bytes)();
-        let (total, next) = self.layout.with(|files| (files.len(), files.active.last + 1));
-        let pays = total > 2 * live + RECLAIM_BYTES.min(self.place.limits.segment_bytes) && free > live + live / 8;
-        if !pays || self.end.len <= SEGMENT_HEADER as u64 || self.rewriter.is_running() {
-            return;
-        }
-        if let Err(error) = self.roll(next) {
-            tracing::warn!(?error, "no space can be regained yet");
-            if let AppendError::Fatal(reason) = error {
-                self.space.broken = Some(reason);
-            }
-        }
+        let thrift = if self.space.full { self.space.thrift } else { Thrift::History };
+        self.rewriter.start((self.live_bytes)(), thrift).map_err(AppendError::Fatal)
     }
 
     /// A burst of writes is over: what it left behind goes now, instead of when the next segment is full. False: not yet.
@@ -212,10 +188,6 @@ impl Journal {
         }
         true
     }
-
-    fn release_ballast(&mut self) -> bool {
-        std::mem::take(&mut self.space.ballast) && self.place.drop_ballast().is_ok()
-    }
 }
 
 impl Sink for Journal {
@@ -225,9 +197,8 @@ impl Sink for Journal {
         }
         self.rewriter.advance();
         self.rewriter.check().map_err(AppendError::Fatal)?;
-        let only_deletes = batch.iter().flat_map(|job| &job.changes).all(|change| change.event.deleted);
-        match self.try_append(batch) {
-            Err(AppendError::Full) if only_deletes && self.release_ballast() => self.try_append(batch),
+        match self.keep_mergeable(batch).and_then(|()| self.try_append(batch)) {
+            Err(AppendError::Full) if batch.iter().all(|job| !job.grows) => self.append_anyway(batch),
             outcome => outcome,
         }
     }
@@ -248,27 +219,7 @@ impl Sink for Journal {
     }
 
     fn has_space(&mut self, probe: bool) -> bool {
-        let look = probe || self.space.full || self.space.unchecked >= SPACE_CHECK_BYTES;
-        if !look {
-            return true;
-        }
-        let Ok(free) = self.place.io.free_bytes(&self.place.dir) else { return !self.space.full };
-        self.space.unchecked = 0;
-        let watermark = self.place.limits.watermark_bytes;
-        if free < watermark {
-            self.space.full = true;
-        }
-        if self.space.full {
-            self.reclaim(free);
-        }
-        if free < watermark {
-            return false;
-        }
-        if self.space.full && free >= watermark + watermark / 4 {
-            self.space.ballast = self.space.ballast || self.place.take_ballast();
-            self.space.full = !self.space.ballast;
-        }
-        !self.space.full
+        self.look_for_space(probe)
     }
 }
 

@@ -1,8 +1,8 @@
-//! The directory of a journal: its lock, its format, its ballast.
+//! The directory of a journal: its lock, its format, the space that it holds back.
 
 use crate::config::{JournalLimits, OpenError};
 use crate::journal::frame::{FORMAT, Kind, SegmentHeader};
-use crate::journal::io::{File, Held, Io};
+use crate::journal::io::{File, Held, Io, is_full};
 use crate::journal::layout::{Name, Piece};
 use crate::journal::manifest::{Acknowledged, Manifest};
 use crate::journal::transform::Transformer;
@@ -12,8 +12,28 @@ use std::sync::Arc;
 
 const FORMAT_FILE: &str = "FORMAT";
 const MANIFEST_FILE: &str = "MANIFEST";
-const BALLAST_FILE: &str = "BALLAST";
 const FORMAT_TEXT: &str = "ferrokube-storage format ";
+
+/// What a new file or two need.
+pub(crate) const ROOM_BYTES: u64 = 64 << 10;
+
+/// Files that only hold space back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reserve {
+    /// For what must be appended when there is no space.
+    Ballast,
+    /// For the file that is written when old ones are merged.
+    Spare,
+}
+
+impl Reserve {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ballast => "BALLAST",
+            Self::Spare => "SPARE",
+        }
+    }
+}
 
 /// A directory and what is needed to work in it.
 #[derive(Clone)]
@@ -83,7 +103,7 @@ impl Place {
             self.io.rename(&temporary, &path)?;
             self.io.sync_dir(&self.dir)
         };
-        write().map_err(io_error("write", &path))
+        self.insist(write).map_err(io_error("write", &path))
     }
 
     /// The path of the format file, for those who miss it.
@@ -115,27 +135,71 @@ impl Place {
         Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
     }
 
-    /// Holds space back; whether it is held.
-    pub(crate) fn take_ballast(&self) -> bool {
-        let path = self.path(BALLAST_FILE);
-        let reserve = || self.io.create(&path)?.reserve(self.limits.ballast_bytes);
-        if let Err(error) = reserve() {
-            tracing::debug!(%error, "no ballast could be made");
-            // What is left of it would hold back too little.
-            let _ = self.io.remove(&path);
-            return false;
+    /// A file as it is, or a new one.
+    pub(crate) fn open_or_create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        match self.io.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.io.create(path),
+            outcome => outcome,
         }
-        true
     }
 
-    /// Whether the ballast is there from an earlier run.
-    pub(crate) fn has_ballast(&self, names: &[String]) -> bool {
-        names.iter().any(|name| name == BALLAST_FILE)
+    /// Bytes that a file holds back.
+    pub(crate) fn held_bytes(&self, reserve: Reserve) -> u64 {
+        self.io.open(&self.path(reserve.name())).and_then(|file| file.len()).unwrap_or(0)
     }
 
-    /// Gives the ballast up.
-    pub(crate) fn drop_ballast(&self) -> io::Result<()> {
-        self.io.remove(&self.path(BALLAST_FILE))
+    /// Holds so much back instead of `held` bytes, or as much as there is; how much is held.
+    pub(crate) fn hold(&self, reserve: Reserve, held: u64, wanted: u64) -> u64 {
+        if held >= wanted {
+            return held;
+        }
+        let more = (wanted - held).min(self.io.free_bytes(&self.dir).unwrap_or(0));
+        if more == 0 {
+            return held;
+        }
+        let bytes = held + more;
+        let grow = || {
+            let file = self.open_or_create(&self.path(reserve.name()))?;
+            // What was taken of what is not enough goes back.
+            file.reserve(bytes).inspect_err(|_| _ = file.truncate(held))
+        };
+        match grow() {
+            Ok(()) => bytes,
+            Err(error) => {
+                tracing::debug!(%error, ?reserve, bytes, "no space can be held back");
+                held
+            }
+        }
+    }
+
+    /// Does something that may need a new file or two; without space for them once more, with some of the ballast given up.
+    pub(crate) fn insist<T>(&self, what: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        what().or_else(|error| {
+            let room = self.limits.ballast_bytes / 8;
+            if is_full(&error) && self.give_up(room.min(ROOM_BYTES)).is_ok() { what() } else { Err(error) }
+        })
+    }
+
+    fn give_up(&self, bytes: u64) -> io::Result<()> {
+        let ballast = self.io.open(&self.path(Reserve::Ballast.name()))?;
+        let held = ballast.len()?;
+        if held == 0 { Err(io::ErrorKind::StorageFull.into()) } else { ballast.truncate(held.saturating_sub(bytes)) }
+    }
+
+    /// Holds so much back and no more.
+    pub(crate) fn shrink(&self, reserve: Reserve, bytes: u64) -> io::Result<()> {
+        self.io.open(&self.path(reserve.name()))?.truncate(bytes)
+    }
+
+    /// Takes the spare file under another name, as large as it is; whether it was there.
+    pub(crate) fn take_spare(&self, path: &Path) -> bool {
+        self.io.rename(&self.path(Reserve::Spare.name()), path).is_ok()
+    }
+
+    /// Removes a file that is no longer needed; a large one becomes the spare file, without anybody else getting its space meanwhile.
+    pub(crate) fn retire(&self, path: &Path) -> io::Result<()> {
+        let bytes = self.io.open(path)?.len()?;
+        if bytes > self.held_bytes(Reserve::Spare) { self.io.rename(path, &self.path(Reserve::Spare.name())) } else { self.io.remove(path) }
     }
 
     /// Begins a log, durable with its name. What an attempt that failed leaves behind is removed, or at the next start.

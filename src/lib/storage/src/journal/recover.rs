@@ -1,5 +1,8 @@
-//! Reads a journal back: the newest base, then every log after it. What was never acknowledged may be torn, at the end of the last log, and is cut; everything
-//! else that does not fit is refused.
+//! Reads a journal back: the state up to the last revision of the bases, then every log after it. What was never acknowledged may be torn, at the end of the
+//! last log, and is cut; everything else that does not fit is refused.
+//!
+//! A merge that was interrupted leaves bases next to what they were made of: one whose revisions another base contains is obsolete, and so is a log that
+//! begins within a base. A log that begins before the end of the bases and is not obsolete is read as they are: as state, without events.
 //!
 //! What is read may be in the page cache alone: the last process may have died between a write and its sync, or of a sync that failed, which leaves pages
 //! that are clean and yet on no disk. Before anything is published it is therefore made durable, in this order:
@@ -14,7 +17,7 @@ use crate::journal::codec;
 use crate::journal::frame::{self, HeaderError, Kind, Op, SEGMENT_HEADER, SegmentHeader};
 use crate::journal::frames::{self, Frame, Frames, Problem};
 use crate::journal::io::File;
-use crate::journal::layout::{Files, Name, Piece};
+use crate::journal::layout::{Covers, Files, Name, Piece};
 use crate::journal::manifest::{Acknowledged, Left, Manifest};
 use crate::journal::place::{Place, io_error};
 use crate::key::{Key, Revision};
@@ -33,8 +36,11 @@ pub(crate) trait Restore {
     /// The state before the first event is that of this revision.
     fn origin(&mut self, revision: Revision);
 
-    /// An entry of that state.
+    /// An entry of that state; replaces an earlier one of its key.
     fn entry(&mut self, entry: Arc<Entry>, expires: Option<Expires>);
+
+    /// A key is not in that state.
+    fn absent(&mut self, key: &Key);
 
     /// What a key holds at this point.
     fn present(&mut self, key: &Key) -> Option<Arc<Entry>>;
@@ -67,8 +73,9 @@ pub(crate) fn recover(place: &Place, names: &[String], floor: Revision, restore:
     let Some(format) = place.check_format(names)? else { return begin(place, names, restore) };
     let (manifest, left) = open_manifest(place, names, format)?;
     let mut found = Found::new(names);
-    let mut reader = Reader { place, restore, next: 1, chain: 0, bound: left.acknowledged };
-    let base = found.base.map(|revision| reader.base(revision)).transpose()?;
+    let mut reader = Reader { place, restore, next: 1, chain: 0, bound: left.acknowledged, is_state: true };
+    let base = reader.state(&found)?;
+    reader.is_state = false;
     let mut logs = reader.logs(&mut found)?;
     let (revision, chain) = (reader.next - 1, reader.chain);
     let last = logs.pop().filter(|last| last.first >= left.acknowledged.log).ok_or_else(|| {
@@ -88,7 +95,7 @@ pub(crate) fn recover(place: &Place, names: &[String], floor: Revision, restore:
     }
     if legacy {
         let next = (revision + 1).max(first);
-        let (file, new) = place.begin_log(next, chain).map_err(io_error("begin a log in", &place.dir))?;
+        let (file, new) = place.insist(|| place.begin_log(next, chain)).map_err(io_error("begin a log in", &place.dir))?;
         if next != first {
             closed.push(Arc::new(piece));
         }
@@ -101,7 +108,7 @@ pub(crate) fn recover(place: &Place, names: &[String], floor: Revision, restore:
     let next = if floor.0 > last + GAP { floor.0 } else { last + EPOCH };
     restore.gap(Revision(revision), Revision(next));
     restore.end(Revision(revision));
-    Ok(Recovered { files: Files { base: base.map(Arc::new), closed, active: piece }, active, manifest, end, next })
+    Ok(Recovered { files: Files { base, closed, active: piece }, active, manifest, end, next })
 }
 
 /// What an earlier process says that it has acknowledged; format 1 said nothing.
@@ -128,7 +135,7 @@ fn settle(place: &Place, manifest: Option<Manifest>, end: Acknowledged, format: 
             manifest.settle(end, false).map_err(io_error("write", &path))?;
             manifest
         }
-        None => place.create_manifest(end).map_err(io_error("create", &path))?,
+        None => place.insist(|| place.create_manifest(end)).map_err(io_error("create", &path))?,
     };
     if format < frame::FORMAT {
         tracing::info!(from = format, to = frame::FORMAT, "the journal is brought to a newer format");
@@ -157,44 +164,52 @@ fn begin(place: &Place, names: &[String], restore: &mut dyn Restore) -> Result<R
         return Err(OpenError::Missing(place.dir.clone()));
     }
     place.sync_ancestors()?;
-    let (active, piece) = place.begin_log(1, 0).map_err(io_error("begin a log in", &place.dir))?;
+    let (active, piece) = place.insist(|| place.begin_log(1, 0)).map_err(io_error("begin a log in", &place.dir))?;
     let end = Acknowledged { log: 1, len: SEGMENT_HEADER as u64, revision: 0 };
-    let manifest = place.create_manifest(end).map_err(io_error("create", &place.manifest_path()))?;
+    let manifest = place.insist(|| place.create_manifest(end)).map_err(io_error("create", &place.manifest_path()))?;
     place.write_format()?;
     restore.origin(Revision(0));
     restore.end(Revision(0));
-    Ok(Recovered { files: Files { base: None, closed: Vec::new(), active: piece }, active, manifest, end, next: 1 })
+    Ok(Recovered { files: Files { base: Vec::new(), closed: Vec::new(), active: piece }, active, manifest, end, next: 1 })
 }
 
 /// The files by what they are.
 struct Found {
-    base: Option<u64>,
+    /// The state, in order.
+    state: Vec<Name>,
+    /// The history: logs that begin after it, in order.
     logs: Vec<u64>,
     obsolete: Vec<String>,
 }
 
 impl Found {
     fn new(names: &[String]) -> Self {
-        let parsed = || names.iter().map(|name| (Name::parse(name), name));
-        let base = parsed().filter_map(|(name, _)| if let Name::Base(revision) = name { Some(revision) } else { None }).max();
-        let covered = base.unwrap_or(0);
-        let mut logs: Vec<u64> = parsed().filter_map(|(name, _)| if let Name::Log(first) = name { Some(first) } else { None }).collect();
-        logs.retain(|first| *first > covered);
-        logs.sort_unstable();
+        let mut parsed: Vec<(Name, &String)> = names.iter().map(|name| (Name::parse(name), name)).collect();
+        let bases: Vec<Covers> = parsed.iter().filter_map(|(name, _)| if let Name::Base(covers) = name { Some(*covers) } else { None }).collect();
+        let end = bases.iter().map(|covers| covers.last).max().unwrap_or(0);
         let is_obsolete = |name| match name {
-            Name::Log(first) => first <= covered,
-            Name::Base(revision) => revision < covered,
+            Name::Log(first) => bases.iter().any(|covers| (covers.first..=covers.last).contains(&first)),
+            Name::Base(covers) => bases.iter().any(|other| other.replaces(covers)),
             Name::Temporary => true,
             Name::Other => false,
         };
-        let obsolete = parsed().filter(|(name, _)| is_obsolete(*name)).map(|(_, name)| name.clone()).collect();
-        Self { base, logs, obsolete }
+        parsed.sort_by_key(|(name, _)| name.first());
+        let (mut state, mut logs, mut obsolete) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, text) in parsed {
+            match name {
+                name if is_obsolete(name) => obsolete.push(text.clone()),
+                Name::Log(first) if first > end => logs.push(first),
+                Name::Log(_) | Name::Base(_) => state.push(name),
+                Name::Temporary | Name::Other => {}
+            }
+        }
+        Self { state, logs, obsolete }
     }
 
     fn remove_obsolete(&self, place: &Place) -> Result<(), OpenError> {
         for name in &self.obsolete {
             let path = place.path(name);
-            match place.io.remove(&path) {
+            match place.retire(&path) {
                 // A temporary file that was used meanwhile.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 outcome => outcome.map_err(io_error("remove", &path))?,
@@ -221,7 +236,7 @@ struct Log {
 impl Log {
     /// Opens it to go on with: cuts what is torn, makes the rest durable, makes it anew when it has no header.
     fn open(self, place: &Place, chain: u64, bound: Acknowledged) -> Result<(Arc<dyn File>, Piece), OpenError> {
-        let Some(piece) = self.piece else { return place.begin_log(self.first, chain).map_err(io_error("create", &self.path)) };
+        let Some(piece) = self.piece else { return place.insist(|| place.begin_log(self.first, chain)).map_err(io_error("create", &self.path)) };
         let file = place.io.open(&self.path).map_err(io_error("open", &self.path))?;
         if let Some(offset) = self.cut {
             tracing::warn!(file = %self.path.display(), offset, "a batch that was never completed is cut off");
@@ -256,19 +271,39 @@ struct Reader<'a> {
     chain: u64,
     /// So much was acknowledged.
     bound: Acknowledged,
+    /// What is read is the state that the history begins with.
+    is_state: bool,
 }
 
 impl Reader<'_> {
-    fn base(&mut self, revision: u64) -> Result<Piece, OpenError> {
-        let path = self.place.path(&Name::base(revision));
+    /// Everything up to the end of the bases.
+    fn state(&mut self, found: &Found) -> Result<Vec<Arc<Piece>>, OpenError> {
+        if let Some(Name::Base(covers)) = found.state.last() {
+            self.restore.origin(Revision(covers.last));
+        }
+        let mut pieces = Vec::with_capacity(found.state.len());
+        for name in &found.state {
+            let piece = match *name {
+                Name::Base(covers) => self.base(covers)?,
+                Name::Log(first) => self.log(first, false)?.piece.ok_or_else(|| damaged(&self.place.path(&Name::log(first)), 0, "its header does not hold"))?,
+                Name::Temporary | Name::Other => continue,
+            };
+            pieces.push(Arc::new(piece));
+        }
+        Ok(pieces)
+    }
+
+    fn base(&mut self, covers: Covers) -> Result<Piece, OpenError> {
+        let revision = covers.last;
+        let path = self.place.path(&Name::base(covers));
         let (file, len) = self.open(&path)?;
         let header = self.header(&*file, &path)?.ok_or_else(|| damaged(&path, 0, "its header does not hold"))?;
         if header.kind != Kind::Base || header.revision != revision {
             return Err(damaged(&path, 0, "it is not the base that its name says"));
         }
-        self.restore.origin(Revision(revision));
-        let mut piece = Piece::new(path.clone(), 1, 0, header.key);
-        let mut frames = Frames::whole(&*file, len, header.key, 0);
+        let mut piece = Piece::new(path.clone(), covers.first, 0, header.key);
+        let before = if covers.generation == 0 { 0 } else { self.chain };
+        let mut frames = Frames::whole(&*file, len, header.key, before);
         let mut ops = 0u64;
         let complete = loop {
             let Some(frame) = frames.next().map_err(|problem| refuse(&path, problem))? else { break false };
@@ -278,7 +313,7 @@ impl Reader<'_> {
             }
             ops += u64::from(frame.header.ops);
             for op in frame.ops() {
-                self.base_entry(&op, revision).map_err(|what| damaged(&path, frame.offset, what))?;
+                self.present(&op, revision).map_err(|what| damaged(&path, frame.offset, what))?;
             }
         };
         if !complete || frames.offset() != len {
@@ -288,11 +323,17 @@ impl Reader<'_> {
         Ok(piece)
     }
 
-    fn base_entry(&mut self, op: &Op<'_>, revision: u64) -> Result<(), String> {
-        if op.header.revision > revision || op.header.flags.has(frame::Flags::DELETE) {
+    /// A change of the state.
+    fn present(&mut self, op: &Op<'_>, last: u64) -> Result<(), String> {
+        if op.header.revision > last {
             return Err(format!("{:?} does not belong there", op.key));
         }
-        let entry = codec::entry(op, codec::key(op)?, None, &*self.place.transformer)?;
+        let key = codec::key(op)?;
+        if op.header.flags.has(frame::Flags::DELETE) {
+            self.restore.absent(&key);
+            return Ok(());
+        }
+        let entry = codec::entry(op, key, None, &*self.place.transformer)?;
         self.restore.entry(entry, codec::expires(op));
         Ok(())
     }
@@ -383,7 +424,7 @@ impl Reader<'_> {
                 return Err(format!("{:?} has revision {}, after {revision}", op.key, op.header.revision));
             }
             revision = op.header.revision;
-            self.event(&op)?;
+            if self.is_state { self.present(&op, revision)? } else { self.event(&op)? }
         }
         self.next = revision + 1;
         Ok(())

@@ -5,6 +5,7 @@ mod conformance;
 mod crash;
 mod damage;
 mod faults;
+mod full;
 mod history;
 mod kill;
 mod load;

@@ -80,6 +80,8 @@ struct Tally {
     refused: usize,
     failed: usize,
     expired: usize,
+    /// Transactions that were acknowledged while there was no space.
+    squeezed: usize,
 }
 
 struct Schedule {
@@ -91,6 +93,8 @@ struct Schedule {
     client: Client,
     tally: Tally,
     was_killed: bool,
+    /// For so many groups of transactions there is no space, over starts and power cuts; whatever is free meanwhile is taken by others.
+    full_for: usize,
 }
 
 /// One life: an open store and the client's places in its history.
@@ -123,6 +127,7 @@ impl Schedule {
             client: Client::default(),
             tally: Tally::default(),
             was_killed: false,
+            full_for: 0,
         }
     }
 
@@ -269,6 +274,12 @@ impl Schedule {
     async fn group(&mut self, life: &mut Life) -> Result<bool, String> {
         let mut tickets = Vec::new();
         let mut closed = false;
+        if self.full_for > 0 {
+            self.full_for -= 1;
+            self.disk.set_capacity((self.full_for > 0).then(|| self.disk.used()));
+        } else if self.dice.below(24) == 0 {
+            self.full_for = 1 + self.dice.below(16);
+        }
         hold(&life.store);
         for _ in 0..1 + self.dice.below(3) {
             let txn = self.txn(&life.store);
@@ -301,10 +312,11 @@ impl Schedule {
             self.clock.advance(Duration::from_secs(self.dice.below(20) as u64));
             settle(&life.store);
         }
-        if self.dice.below(3) == 0 {
+        if self.full_for == 0 && self.dice.below(3) == 0 {
             self.disk.set_capacity(None);
         }
         self.tally.commits += acknowledged.len();
+        self.tally.squeezed += if self.full_for > 0 { acknowledged.len() } else { 0 };
         self.follow(life).await?;
         for done in acknowledged {
             for entry in done.entries {
@@ -372,7 +384,7 @@ impl Schedule {
                 Some(entry) => {
                     txn.guards.push(Guard::At(key.clone(), entry.revision));
                     txn.writes.push(match dice.below(3) {
-                        0 => Write::Delete { last: None, key },
+                        0 => Write::Delete { last: dice.below(2).eq(&0).then(|| put(&key, &text)), key },
                         _ => Write::Put(put(&key, &text)),
                     });
                 }
@@ -422,11 +434,12 @@ fn fault_04_lives_of_a_store_through_kills_and_power_cuts() {
         all.refused += tally.refused;
         all.failed += tally.failed;
         all.expired += tally.expired;
+        all.squeezed += tally.squeezed;
     }
     println!("{count} schedules: {all:?}");
     if count >= 500 {
-        let Tally { lives, commits, rewrites, killed_then_cut, refused, failed, expired } = all;
-        let counts = [lives as u64, commits as u64, rewrites, killed_then_cut as u64, refused as u64, failed as u64, expired as u64];
+        let Tally { lives, commits, rewrites, killed_then_cut, refused, failed, expired, squeezed } = all;
+        let counts = [lives as u64, commits as u64, rewrites, killed_then_cut as u64, refused as u64, failed as u64, expired as u64, squeezed as u64];
         assert!(counts.iter().all(|seen| *seen > count / 20), "schedules are worth it: {all:?}");
     }
 }

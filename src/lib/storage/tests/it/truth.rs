@@ -203,7 +203,7 @@ fn fault_07_revisions_of_a_refused_batch_are_not_given_again() {
         commit(&store, create(&object("a"), "1")).await.unwrap();
         hold(&store);
         disk.fail_next_write(".log", Fault::Enospc);
-        let refused = store.submit(write(&object("a"), "2")).unwrap();
+        let refused = store.submit(write(&object("a"), "22")).unwrap();
         let seen = store.pending(&object("a")).unwrap().revision;
         release(&store);
         assert!(matches!(refused.committed().await, Err(CommitError::DiskFull)));

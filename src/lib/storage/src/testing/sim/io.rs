@@ -32,6 +32,7 @@ impl Io for SimDisk {
         let node = self.change(
             |state| {
                 if let Some(node) = state.names.get(path).copied() {
+                    state.node(node).reserved = 0;
                     state.node(node).op(DataOp::Truncate(0));
                     return Ok(node);
                 }
@@ -132,7 +133,7 @@ impl SimFile {
 
 impl File for SimFile {
     fn len(&self) -> io::Result<u64> {
-        self.disk.look(|state| Ok(state.node(self.node).seen.len() as u64))
+        self.disk.look(|state| Ok(state.node(self.node).len()))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -159,7 +160,8 @@ impl File for SimFile {
         };
         self.disk.change(
             |state| {
-                let grows = (offset + bytes.len()).saturating_sub(state.node(self.node).seen.len());
+                let occupied = usize::try_from(state.node(self.node).len()).unwrap();
+                let grows = (offset + bytes.len()).saturating_sub(occupied);
                 let room = usize::try_from(state.room()).unwrap_or(usize::MAX);
                 if grows > room {
                     put(state, &bytes[..bytes.len() - (grows - room).min(bytes.len())]);
@@ -175,7 +177,9 @@ impl File for SimFile {
     fn truncate(&self, len: u64) -> io::Result<()> {
         self.disk.change(
             |state| {
-                state.node(self.node).op(DataOp::Truncate(usize::try_from(len).unwrap()));
+                let node = state.node(self.node);
+                node.reserved = node.reserved.min(len);
+                node.op(DataOp::Truncate(usize::try_from(len).unwrap()));
                 Ok(())
             },
             |_| (),
@@ -185,10 +189,12 @@ impl File for SimFile {
     fn reserve(&self, len: u64) -> io::Result<()> {
         self.disk.change(
             |state| {
-                if state.room() < len {
+                let more = len.saturating_sub(state.node(self.node).len());
+                if state.room() < more {
                     return Err(ErrorKind::StorageFull.into());
                 }
-                state.node(self.node).reserved = len;
+                let node = state.node(self.node);
+                node.reserved = node.reserved.max(len);
                 Ok(())
             },
             |_| (),

@@ -404,7 +404,7 @@ impl State {
     }
 
     fn used(&self) -> u64 {
-        self.names.values().filter(|node| **node != DIR).map(|node| &self.nodes[node]).map(|node| node.reserved.max(node.seen.len() as u64)).sum()
+        self.names.values().filter(|node| **node != DIR).map(|node| &self.nodes[node]).map(Node::len).sum()
     }
 
     fn is_dir(&self, path: Option<&Path>) -> bool {
@@ -426,6 +426,11 @@ impl State {
 }
 
 impl Node {
+    /// Its length, which is what it occupies.
+    fn len(&self) -> u64 {
+        self.reserved.max(self.seen.len() as u64)
+    }
+
     fn op(&mut self, op: DataOp) {
         op.apply(&mut self.seen);
         self.pending.push(op);

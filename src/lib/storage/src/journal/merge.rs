@@ -1,0 +1,382 @@
+//! One merge of old files: what a later change has replaced goes, file by file.
+//!
+//! The state and the old logs are one sequence of changes, of which the last one of each key counts. It is cut into groups of neighbours, so that what is
+//! present in a group makes a file of moderate size; each group is written anew as one base, which takes the place of its files at once: it is written beside,
+//! synced, renamed and its name synced before anything is removed, and whatever a crash leaves behind is removed when the journal is opened. Between two
+//! groups the journal is as whole as before, and smaller, so that no more space is needed at a time than for one file.
+//!
+//! The group with the last log comes first: with it the history begins later, and what the history before needed may go. Watches from before are told that
+//! their events are gone, so no delete is missed in silence.
+
+use crate::journal::frame::{Flags, FrameWriter, Kind, Op, OpHeader, SEGMENT_HEADER, SegmentHeader};
+use crate::journal::frames::{Frames, Problem};
+use crate::journal::gate::Gate;
+use crate::journal::io::{File, is_full, is_scarce};
+use crate::journal::layout::{Covers, Files, Layout, Name, Piece};
+use crate::journal::place::{Place, Reserve};
+use crate::stats::Counters;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of a frame of a base.
+const FRAME_BYTES: usize = 256 << 10;
+
+/// What is spared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thrift {
+    /// There is space: some history is kept, everything else that was replaced goes.
+    History,
+    /// There is little: no history is kept, and what would regain little is not written.
+    Work,
+    /// There is none: no history is kept, and every byte that was replaced goes.
+    Nothing,
+}
+
+/// Why a merge ended early. The journal goes on with the files that it has.
+#[derive(Debug)]
+pub(crate) enum MergeError {
+    /// The store is closing.
+    Cancelled,
+    /// There is no space, or a file could not be read: try again later.
+    Later(String),
+    /// A segment is damaged. What it holds is still in memory.
+    Damaged(String),
+    /// A sync failed: nothing on this disk can be trusted.
+    Fatal(String),
+}
+
+/// What is merged, in order.
+pub(crate) struct Old {
+    files: Vec<Arc<Piece>>,
+    /// So many of them, at the end, are logs that are history yet.
+    logs: usize,
+}
+
+impl Old {
+    /// The state and all closed logs but the newest `retain` bytes.
+    pub(crate) fn choose(files: &Files, retain: u64) -> Option<Self> {
+        let mut kept = 0;
+        let keep = files.closed.iter().rev().take_while(|piece| {
+            kept += piece.len;
+            kept <= retain
+        });
+        let logs = files.closed.len() - keep.count();
+        let files: Vec<_> = files.base.iter().chain(&files.closed[..logs]).cloned().collect();
+        (!files.is_empty()).then_some(Self { files, logs })
+    }
+
+    pub(crate) fn has_no_history(&self) -> bool {
+        self.logs == 0
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.files.iter().map(|piece| piece.len).sum()
+    }
+}
+
+pub(crate) struct Merge {
+    pub(crate) place: Place,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) cancelled: Arc<AtomicBool>,
+    pub(crate) gate: Option<Arc<Gate>>,
+    pub(crate) old: Old,
+    pub(crate) thrift: Thrift,
+    /// How large the spare file is to be.
+    pub(crate) spare_bytes: u64,
+}
+
+/// What became of a key.
+struct Fate {
+    /// Its last value; 0: it is deleted.
+    revision: u64,
+    /// Bytes of that in its file, and which file it is.
+    at: (u64, usize),
+    /// The first file that has a value of it.
+    first: usize,
+}
+
+/// What a scan has found.
+struct Found {
+    fates: HashMap<Box<str>, Fate>,
+    /// Of each file: bytes of changes, and of those that are present.
+    sizes: Vec<(u64, u64)>,
+}
+
+impl Merge {
+    /// Before everything that another thread can see.
+    fn step(&self) {
+        if let Some(gate) = &self.gate {
+            gate.step();
+        }
+    }
+
+    pub(crate) fn run(&self) -> Result<(), MergeError> {
+        let found = self.look()?;
+        let groups = self.groups(&found.sizes);
+        let Some(last) = groups.last().cloned() else { return Ok(()) };
+        let mut outcome = Ok(());
+        if self.old.logs > 0 || self.pays(&last, &found) {
+            self.rewrite(&last, &found, last.start)?;
+        }
+        // Up to here nothing is left that was replaced.
+        let mut clean = 0;
+        for group in &groups[..groups.len() - 1] {
+            let is_whole = clean == group.start;
+            if self.pays(group, &found) {
+                match self.rewrite(group, &found, if is_whole { 0 } else { group.start }) {
+                    // Others may need less.
+                    Err(error @ MergeError::Later(_)) => {
+                        outcome = Err(error);
+                        continue;
+                    }
+                    other => other?,
+                }
+            } else if self.garbage(group, &found) > 0 {
+                continue;
+            }
+            if is_whole {
+                clean = group.end;
+            }
+        }
+        outcome
+    }
+
+    /// Which value of each key is the last one, and how much of each file is present.
+    fn look(&self) -> Result<Found, MergeError> {
+        let mut fates: HashMap<Box<str>, Fate> = HashMap::new();
+        let mut sizes = vec![(0, 0); self.old.files.len()];
+        for index in 0..self.old.files.len() {
+            self.scan(index, |op| {
+                let len = op.bytes.len() as u64;
+                sizes[index].0 += len;
+                let is_delete = op.header.flags.has(Flags::DELETE);
+                match fates.get_mut(op.key) {
+                    Some(fate) => {
+                        sizes[fate.at.1].1 -= fate.at.0;
+                        if is_delete && fate.first == index {
+                            fates.remove(op.key);
+                            return Ok(());
+                        }
+                        let (revision, len) = if is_delete { (0, 0) } else { (op.header.revision, len) };
+                        (fate.revision, fate.at) = (revision, (len, index));
+                        sizes[index].1 += len;
+                    }
+                    None if is_delete => {}
+                    None => {
+                        fates.insert(op.key.into(), Fate { revision: op.header.revision, at: (len, index), first: index });
+                        sizes[index].1 += len;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(Found { fates, sizes })
+    }
+
+    /// Neighbours whose present values make a file together.
+    fn groups(&self, sizes: &[(u64, u64)]) -> Vec<Range<usize>> {
+        let base_bytes = self.place.limits.base_bytes();
+        // Without space, what is there must be enough.
+        let most = if self.thrift == Thrift::History { base_bytes } else { base_bytes.min(self.place.held_bytes(Reserve::Spare)) };
+        let mut groups: Vec<Range<usize>> = Vec::new();
+        let mut bytes = 0;
+        for (index, (_, live)) in sizes.iter().enumerate() {
+            match groups.last_mut() {
+                Some(group) if bytes + live <= most => group.end = index + 1,
+                _ => {
+                    groups.push(index..index + 1);
+                    bytes = 0;
+                }
+            }
+            bytes += live;
+        }
+        groups
+    }
+
+    fn garbage(&self, group: &Range<usize>, found: &Found) -> u64 {
+        found.sizes[group.clone()].iter().map(|(all, live)| all - live).sum()
+    }
+
+    fn pays(&self, group: &Range<usize>, found: &Found) -> bool {
+        let garbage = self.garbage(group, found);
+        let live: u64 = found.sizes[group.clone()].iter().map(|(_, live)| live).sum();
+        group.len() > 1 || (garbage > 0 && (self.thrift != Thrift::Work || garbage >= live / 8))
+    }
+
+    fn scan(&self, index: usize, mut each: impl FnMut(&Op<'_>) -> Result<(), MergeError>) -> Result<(), MergeError> {
+        let piece = &self.old.files[index];
+        let file = self.place.io.open(&piece.path).map_err(|error| later("open", &piece.path, &error))?;
+        let mut frames = Frames::new(&*file, (SEGMENT_HEADER as u64, piece.len), piece.key, None);
+        loop {
+            self.step();
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(MergeError::Cancelled);
+            }
+            match frames.next() {
+                Ok(None) => return Ok(()),
+                Ok(Some(frame)) => frame.ops().try_for_each(|op| each(&op))?,
+                Err(Problem::Io(error)) => return Err(later("read", &piece.path, &error)),
+                Err(Problem::Bad { offset, what, .. }) => {
+                    return Err(MergeError::Damaged(format!("{} is damaged at byte {offset}: {what}", piece.path.display())));
+                }
+            }
+        }
+    }
+
+    /// Writes a group anew and puts it in its place. Files before `dirty` may hold values that were deleted later.
+    fn rewrite(&self, group: &Range<usize>, found: &Found, dirty: usize) -> Result<(), MergeError> {
+        let files = &self.old.files[group.clone()];
+        let (first, last) = (files.first().expect("no group is empty"), files.last().expect("no group is empty"));
+        let generation = 1 + files.iter().map(|piece| piece.generation()).max().unwrap_or(0);
+        let name = Name::base(Covers { first: first.first, last: last.last, generation });
+        let temporary = self.place.path(&format!("{name}.tmp"));
+        if self.thrift != Thrift::History {
+            self.take_spare(&temporary)?;
+        }
+        let written = self.write(&temporary, (group, found, dirty));
+        if written.is_err() {
+            self.step();
+            // Else it is removed when the journal is opened.
+            let _ = self.place.retire(&temporary);
+        }
+        let mut piece = written?;
+        piece.path = self.place.path(&name);
+        self.install(&temporary, piece, group)?;
+        if self.thrift != Thrift::History {
+            // Somebody else may be quicker.
+            self.step();
+            self.place.hold(Reserve::Spare, self.place.held_bytes(Reserve::Spare), self.spare_bytes);
+        }
+        Ok(())
+    }
+
+    /// Makes the space that is held back for this the file that is written.
+    fn take_spare(&self, temporary: &Path) -> Result<(), MergeError> {
+        self.step();
+        if self.place.take_spare(temporary) {
+            self.step();
+            // No other name may ever come back to it.
+            self.place.io.sync_dir(&self.place.dir).map_err(|error| synced("sync", &self.place.dir, &error))?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, path: &Path, (group, found, dirty): (&Range<usize>, &Found, usize)) -> Result<Piece, MergeError> {
+        let (first, last) = (&self.old.files[group.start], &self.old.files[group.end - 1]);
+        let chain = if group.start == 0 { 0 } else { self.old.files[group.start - 1].chain };
+        self.step();
+        let file = self.place.open_or_create(path).map_err(|error| later("create", path, &error))?;
+        let header = SegmentHeader::new(Kind::Base, last.last, last.chain);
+        file.write_at(0, &header.encode()).map_err(|error| later("write", path, &error))?;
+        let mut piece = Piece::new(path.to_owned(), first.first, chain, header.key);
+        let mut output = Output { merge: self, file: &*file, path, writer: FrameWriter::default(), piece: &mut piece, ops: 0 };
+        output.writer.begin();
+        for index in group.clone() {
+            self.scan(index, |op| {
+                let Some(fate) = found.fates.get(op.key) else { return Ok(()) };
+                if !op.header.flags.has(Flags::DELETE) {
+                    return if fate.revision == op.header.revision { output.push(op) } else { Ok(()) };
+                }
+                if fate.revision == 0 && fate.first < dirty { output.push_delete(op) } else { Ok(()) }
+            })?;
+        }
+        output.flush()?;
+        output.writer.begin_footer(last.last, output.ops);
+        output.append()?;
+        self.step();
+        // The file may have been longer.
+        file.truncate(piece.len).map_err(|error| later("cut", path, &error))?;
+        self.step();
+        file.sync().map_err(|error| synced("sync", path, &error))?;
+        piece.chain = last.chain;
+        Ok(piece)
+    }
+
+    /// Puts a new base in the place of what it was made of.
+    fn install(&self, temporary: &Path, piece: Piece, group: &Range<usize>) -> Result<(), MergeError> {
+        let Self { place, layout, counters, old, .. } = self;
+        self.step();
+        place.io.rename(temporary, &piece.path).map_err(|error| later("rename", temporary, &error))?;
+        self.step();
+        place.io.sync_dir(&place.dir).map_err(|error| synced("sync", &place.dir, &error))?;
+        self.step();
+        let gone = &old.files[group.clone()];
+        let total = layout.with(|files| {
+            if group.end == old.files.len() {
+                files.base.extend(files.closed.drain(..old.logs));
+            }
+            let at = files.base.iter().position(|piece| Arc::ptr_eq(piece, &gone[0])).unwrap_or(0);
+            files.base.splice(at..at + gone.len(), [Arc::new(piece)]);
+            files.len()
+        });
+        counters.journal_bytes.store(total, Ordering::Relaxed);
+        counters.rewrites.fetch_add(1, Ordering::Relaxed);
+        for piece in gone {
+            self.step();
+            if let Err(error) = place.retire(&piece.path) {
+                tracing::warn!(%error, path = %piece.path.display(), "a merged segment is removed at the next start");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A base that is being written.
+struct Output<'a> {
+    merge: &'a Merge,
+    file: &'a dyn File,
+    path: &'a Path,
+    writer: FrameWriter,
+    piece: &'a mut Piece,
+    ops: u64,
+}
+
+impl Output<'_> {
+    fn push(&mut self, op: &Op<'_>) -> Result<(), MergeError> {
+        self.writer.raw(op);
+        self.pushed()
+    }
+
+    /// A delete without the state that it showed: nobody reads it any more.
+    fn push_delete(&mut self, op: &Op<'_>) -> Result<(), MergeError> {
+        let OpHeader { revision, create_revision, previous, prefix_len, .. } = op.header;
+        let flags = Flags::default().with(Flags::DELETE, true);
+        self.writer.op(OpHeader { revision, create_revision, previous, prefix_len, flags, ..OpHeader::default() }, op.key, |_| ());
+        self.pushed()
+    }
+
+    fn pushed(&mut self) -> Result<(), MergeError> {
+        self.ops += 1;
+        if self.writer.len() >= FRAME_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), MergeError> {
+        if !self.writer.is_empty() {
+            self.append()?;
+            self.writer.begin();
+        }
+        Ok(())
+    }
+
+    fn append(&mut self) -> Result<(), MergeError> {
+        self.merge.step();
+        let (header, bytes) = self.writer.end(self.piece.chain, self.piece.key);
+        self.file.write_at(self.piece.len, bytes).map_err(|error| later("write", self.path, &error))?;
+        self.piece.push(&header);
+        Ok(())
+    }
+}
+
+fn later(what: &str, path: &Path, error: &std::io::Error) -> MergeError {
+    MergeError::Later(format!("cannot {what} {}: {error}", path.display()))
+}
+
+/// A failed sync is fatal unless it only says that there is no space, or no descriptor, for a file that nothing depends on yet.
+fn synced(what: &str, path: &Path, error: &std::io::Error) -> MergeError {
+    let text = format!("cannot {what} {}: {error}", path.display());
+    if is_full(error) || is_scarce(error) { MergeError::Later(text) } else { MergeError::Fatal(text) }
+}

@@ -1,0 +1,101 @@
+//! Fault 7: a full disk is no dead end, whoever has filled it.
+
+use crate::load::{block_on, parts};
+use ferrokube_storage::testing::{Crash, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, settle, write};
+use ferrokube_storage::{CommitError, Committed, Config, JournalLimits, Parts, Rewrites, Store, Txn, Write};
+
+const DIR: &str = "/sim/storage";
+
+fn object(name: &str) -> ferrokube_storage::Key {
+    key("configmaps", "ns", name)
+}
+
+fn open_with(disk: &SimDisk, rewrites: Rewrites) -> Store {
+    let journal = JournalLimits { segment_bytes: 8 << 10, retain_bytes: 16 << 10, watermark_bytes: 4 << 10, ballast_bytes: 16 << 10, rewrites };
+    Store::open_with(Config { history_bytes: 4000, ..Config::embedded(DIR) }, Parts { journal, ..parts(disk) }).unwrap()
+}
+
+async fn done(store: &Store, model: &mut Model, txn: Txn) {
+    let committed = commit(store, txn.clone()).await.unwrap_or_else(|error| panic!("{error}: {:?} {:?}", txn.writes[0].key(), store.stats()));
+    model.record(committed.revision, &txn);
+}
+
+/// A delete whose event shows a little more than what was stored, as those of the server do.
+fn delete_of(name: &str, text: &str) -> Txn {
+    Txn { guards: Vec::new(), writes: vec![Write::Delete { key: object(name), last: Some(put(&object(name), &format!("{text} by me"))) }] }
+}
+
+/// Fills a disk until something is refused; the names.
+async fn fill(store: &Store, model: &mut Model, text: &str) -> Vec<String> {
+    for number in 0.. {
+        let name = format!("n{number}");
+        let txn = create(&object(&name), text);
+        match commit(store, txn.clone()).await {
+            Ok(Committed { revision, .. }) => model.record(revision, &txn),
+            Err(CommitError::DiskFull) => return (0..number).map(|number| format!("n{number}")).collect(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("it ends")
+}
+
+/// Filled until refusal, then by others to the last byte: everything can be marked, and marked again, and deleted, one by one, over restarts.
+async fn drained(rewrites: Rewrites, len: usize) {
+    let mut disk = SimDisk::default();
+    disk.set_capacity(Some(128 << 10));
+    let mut store = open_with(&disk, rewrites);
+    let mut model = Model::default();
+    let text = "v".repeat(len);
+    let names = fill(&store, &mut model, &text).await;
+    let live = store.live_bytes();
+    assert!(names.len() > 3 && live > 20 << 10, "{} objects, {live} bytes", names.len());
+    // The worst of others: whatever is free is theirs. (Not at any time: while files are merged, they are not as quick as we are.)
+    let every = if rewrites == Rewrites::Inline { 1 } else { 16 };
+    let take = |disk: &SimDisk, index: usize| {
+        if index.is_multiple_of(every) {
+            disk.set_capacity(Some(disk.used()));
+        }
+    };
+    for round in 0..2 {
+        for (index, name) in names.iter().enumerate() {
+            take(&disk, index);
+            let marked = format!("{round}{}", &text[1..]);
+            done(&store, &mut model, write(&object(name), &marked)).await;
+            if index % 16 == 7 {
+                store.close().await;
+                let crash = [Crash::Killed, Crash::Dropped, Crash::Torn][index / 16 % 3];
+                disk = disk.crash(crash, index as u64);
+                take(&disk, 0);
+                store = open_with(&disk, rewrites);
+            }
+        }
+    }
+    take(&disk, 0);
+    assert!(matches!(commit(&store, create(&object("more"), &text)).await, Err(CommitError::DiskFull)) && store.stats().disk_full);
+    for (index, name) in names.iter().enumerate() {
+        take(&disk, index);
+        done(&store, &mut model, if index % 2 == 0 { delete(&object(name)) } else { delete_of(name, &text) }).await;
+    }
+    check_present(&store, &model);
+    assert!(store.stats().rewrites > 0 && store.failure().is_none());
+    settle(&store);
+    store.close().await;
+    let store = open_with(&disk, rewrites);
+    check_store(&store, &model).await;
+    assert!(store.live_bytes() == 0, "{:?}", store.stats());
+    // And when there is space again, without a restart, everything is as it was.
+    disk.set_capacity(Some(128 << 10));
+    while commit(&store, create(&object("more"), &text)).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!store.stats().disk_full);
+    store.close().await;
+}
+
+#[test]
+fn fault_07_a_full_disk_can_be_emptied() {
+    for len in [100, 700, 5000] {
+        block_on(drained(Rewrites::Inline, len));
+    }
+    block_on(drained(Rewrites::Background, 700));
+}
