@@ -39,7 +39,10 @@ pub(crate) fn rejected(rejected: &Rejected) -> Failure {
 /// A transaction that was accepted and did not happen.
 pub(crate) fn lost(error: &CommitError) -> Failure {
     match error {
-        CommitError::DiskFull => Failure::new(Reason::InsufficientStorage, "the disk below the store is full: delete something first"),
+        CommitError::DiskFull => Failure::new(
+            Reason::InsufficientStorage,
+            "the disk is full: nothing was written; deletes and changes that make an object no larger are still taken",
+        ),
         _ => {
             tracing::error!(error = %error, "a write was lost");
             Failure::internal("the store failed; whether the write survived shows after the restart")

@@ -15,7 +15,7 @@ use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::parse_rfc3339;
 use ferrokube_resource::Definition;
-use ferrokube_storage::{Entry, Guard, Key, Put, Revision, Txn, Write};
+use ferrokube_storage::{Entry, Guard, Key, Need, Put, Revision, Txn, Write};
 use ferrokube_trace::annotation::{INITIAL_TRACE_ID, Ids};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -199,7 +199,7 @@ impl Deletion<'_> {
         let mut txn = Txn { guards: vec![Guard::At(key.clone(), head.revision)], writes: vec![write] };
         txn.guards.extend(effects.guards);
         txn.writes.extend(effects.writes);
-        Ok(Plan::Commit { txn, answer })
+        Ok(Plan::Commit { txn, need: Need::Essential, answer })
     }
 
     fn stamp(&self, object: &mut Document) -> Option<Ids> {

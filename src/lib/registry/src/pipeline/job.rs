@@ -19,7 +19,7 @@ use ferrokube_apimachinery::time::rfc3339_seconds;
 use ferrokube_resource::{Change, Definition};
 use ferrokube_schema::apply::{self, Manager, ResetFields};
 use ferrokube_schema::validate;
-use ferrokube_storage::{Entry, Guard, Key, Txn, Write};
+use ferrokube_storage::{Entry, Guard, Key, Need, Txn, Write};
 use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
 
@@ -399,7 +399,21 @@ impl<'a> Job<'a> {
             return Ok(Plan::Done(Written { object: Object::Computed(draft.object.clone()), created }));
         }
         let answer = if created { answer_created } else { answer_updated };
-        Ok(Plan::Commit { txn: transaction(Write::Put(put)), answer })
+        Ok(Plan::Commit { txn: transaction(Write::Put(put)), need: self.need(draft), answer })
+    }
+
+    /// What leads to the end of an object whose deletion was asked must have space: fewer finalizers; what the status of a namespace or a definition says of what
+    /// is left. Nobody else's writes are counted among these, whatever they claim: they could fill the disk.
+    fn need(&self, draft: &Draft) -> Need {
+        let Some(old) = draft.old.as_ref().filter(|old| old.is_terminating()) else { return Need::Ordinary };
+        let definition = self.definition();
+        let has_content = match definition.group.as_str() {
+            "" => definition.plural == "namespaces",
+            group => group == "apiextensions.k8s.io" && definition.plural == "customresourcedefinitions",
+        };
+        let is_progress = has_content && matches!(self.target.subresource.as_str(), "status" | "finalize");
+        let is_less_held = meta::finalizers(&draft.object).count() < meta::finalizers(old).count();
+        if is_progress || is_less_held { Need::Essential } else { Need::Ordinary }
     }
 
     fn is_same(&self, old: &Document, object: &Document) -> bool {

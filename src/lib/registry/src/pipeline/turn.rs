@@ -7,7 +7,7 @@ use crate::context::Target;
 use crate::failure::{lost, rejected};
 use crate::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_storage::{Entry, Key, Rejected, Revision, Ticket, Turn, Txn};
+use ferrokube_storage::{Entry, Key, Need, Rejected, Revision, Ticket, Turn, Txn};
 use ferrokube_trace::{Seam, Span};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ pub(super) enum Plan<T> {
     /// Nothing to write.
     Done(T),
     /// Write; the answer is made of the first entry.
-    Commit { txn: Txn, answer: fn(&Target, Arc<Entry>) -> T },
-    /// Write; the answer is known.
+    Commit { txn: Txn, need: Need, answer: fn(&Target, Arc<Entry>) -> T },
+    /// Delete; the answer is known.
     CommitThen { txn: Txn, answer: T },
 }
 
@@ -84,13 +84,13 @@ impl Registry {
     }
 
     fn one_turn<T>(&self, turn: Turn<'_>, head: Option<Arc<Entry>>, compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Plan<T>, Failure>) -> Ended<T> {
-        let (txn, answer) = match compute(head.as_ref()) {
+        let (txn, need, answer) = match compute(head.as_ref()) {
             Err(failure) => return Ended::Unwritten(Err(failure), head),
             Ok(Plan::Done(answer)) => return Ended::Unwritten(Ok(answer), head),
-            Ok(Plan::Commit { txn, answer }) => (txn, Answer::Of(answer)),
-            Ok(Plan::CommitThen { txn, answer }) => (txn, Answer::Known(answer)),
+            Ok(Plan::Commit { txn, need, answer }) => (txn, need, Answer::Of(answer)),
+            Ok(Plan::CommitThen { txn, answer }) => (txn, Need::Essential, Answer::Known(answer)),
         };
-        match turn.submit(txn) {
+        match turn.submit_needed(txn, need) {
             Ok(ticket) => Ended::Accepted(ticket, answer),
             Err(error @ Rejected::Guard(_)) => Ended::Guard(error),
             Err(error) => Ended::Unwritten(Err(rejected(&error)), None),
@@ -110,12 +110,12 @@ impl Registry {
 
     /// Commits a plan that was computed outside the turn, at a base revision that its guards name. `None`: a guard does not hold.
     pub(super) async fn commit<T>(&self, target: &Target, plan: Plan<T>) -> Result<Option<T>, Failure> {
-        let (txn, answer) = match plan {
+        let (txn, need, answer) = match plan {
             Plan::Done(answer) => return Ok(Some(answer)),
-            Plan::Commit { txn, answer } => (txn, Answer::Of(answer)),
-            Plan::CommitThen { txn, answer } => (txn, Answer::Known(answer)),
+            Plan::Commit { txn, need, answer } => (txn, need, Answer::Of(answer)),
+            Plan::CommitThen { txn, answer } => (txn, Need::Essential, Answer::Known(answer)),
         };
-        match self.store().submit(txn) {
+        match self.store().submit_needed(txn, need) {
             Ok(ticket) => self.settled(target, ticket, answer).await.map(Some),
             Err(Rejected::Guard(_)) => Ok(None),
             Err(error) => Err(rejected(&error)),

@@ -137,7 +137,9 @@ pub(crate) fn entry(op: &Op<'_>, key: Key, previous: Option<&Entry>, transformer
         let whole;
         let value = if header.flags.has(Flags::DIFFERENCE) {
             let previous = previous.ok_or_else(|| format!("{:?} is deleted but was not there", op.key))?.value().concat();
-            whole = Difference::parse(value).and_then(|difference| difference.apply(&previous)).ok_or_else(|| format!("{:?} differs from something else", op.key))?;
+            whole = Difference::parse(value)
+                .and_then(|difference| difference.apply(&previous))
+                .ok_or_else(|| format!("{:?} differs from something else", op.key))?;
             &whole[..]
         } else {
             value
