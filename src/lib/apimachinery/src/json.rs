@@ -39,14 +39,14 @@ pub struct DecodedValue {
 /// Why a body cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not well-formed, with the parser's words.
-    #[error("couldn't read the body: {0}")]
+    /// Not well-formed, in the words of Go's parser for JSON.
+    #[error("{0}")]
     Syntax(String),
     /// Nested deeper than [`MAX_DEPTH`].
     #[error("the body nests deeper than {MAX_DEPTH}")]
     TooDeep,
-    /// Well-formed, but not an object.
-    #[error("the body is a JSON {0}, not an object")]
+    /// Well-formed, but not an object: Go's word for what it is.
+    #[error("json: cannot unmarshal {0} into Go value of type map[string]interface {{}}")]
     NotObject(&'static str),
     /// YAML aliases expand beyond the body's bound.
     #[error("the body's aliases expand to more than {0} nodes")]
@@ -104,10 +104,14 @@ pub fn read_value(body: &[u8]) -> Result<Value, DecodeError> {
 /// # Errors
 /// As [`read`], without `NotObject`.
 pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
-    match std::str::from_utf8(body) {
+    let read = match std::str::from_utf8(body) {
         Ok(text) => reader::parse(text, false),
         Err(_) => reader::parse(&text::replace_invalid(body), false),
-    }
+    };
+    read.map_err(|error| match error {
+        DecodeError::Syntax(why) => DecodeError::Syntax(crate::go::syntax_fault(body).unwrap_or(why)),
+        other => other,
+    })
 }
 
 /// The same for JSON that is given as YAML: floats without a fraction are integers (see [`round_trip_floats`]).
@@ -124,11 +128,11 @@ pub(crate) fn into_object(decoded: DecodedValue) -> Result<Decoded, DecodeError>
     Ok(Decoded { document, duplicates: decoded.duplicates })
 }
 
-/// The JSON type of a value, in JSON's own words.
+/// The JSON type of a value, as Go's decoder names it.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "boolean",
+        Value::Bool(_) => "bool",
         Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",

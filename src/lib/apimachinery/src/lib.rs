@@ -7,6 +7,7 @@ pub mod document;
 pub mod field;
 #[cfg(test)]
 mod fuzz;
+pub mod go;
 pub mod gvk;
 pub mod heap;
 pub mod json;

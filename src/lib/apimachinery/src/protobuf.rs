@@ -24,7 +24,7 @@ const RAW: u32 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum ProtobufError {
     /// Truncated, an impossible length or wire type, or too deep.
-    #[error("malformed protobuf: {0}")]
+    #[error("{0}")]
     Malformed(String),
     /// The tables have no such message.
     #[error("no protobuf message {0}")]
@@ -54,7 +54,9 @@ struct Envelope<'a> {
 
 impl<'a> Envelope<'a> {
     fn read(body: &'a [u8]) -> Result<Self, ProtobufError> {
-        let unknown = body.strip_prefix(MAGIC).ok_or_else(|| ProtobufError::malformed("the body does not begin with k8s\\0"))?;
+        let unknown = body
+            .strip_prefix(MAGIC)
+            .ok_or_else(|| ProtobufError::malformed("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"))?;
         let mut envelope = Self::default();
         for field in wire::fields(unknown) {
             match field? {

@@ -15,9 +15,9 @@ pub const MAX_TERMS: usize = 1_000;
 /// At most so many values in all requirements together.
 pub const MAX_VALUES: usize = 20_000;
 
-/// Why a selector is refused.
+/// Why a selector is refused, in kube-apiserver's words.
 #[derive(Debug, thiserror::Error)]
-#[error("unable to parse the selector: {0}")]
+#[error("{0}")]
 pub struct SelectorError(pub String);
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ async fn escalation_is_refused_in_the_pipeline() {
     let create = |user: &str| {
         let context =
             context(UserInfo { name: user.into(), groups: if user == "root" { vec!["system:masters".into()] } else { Vec::new() }, ..UserInfo::default() });
-        let body = ferrokube_registry::Body { document: role("get"), duplicates: Vec::new(), lenient: false };
+        let body = ferrokube_registry::Body { lenient: false, ..role("get").into() };
         let (registry, target) = (server.registry.clone(), target.clone());
         async move { registry.create(&context, &target, body, &ferrokube_registry::WriteOptions::default()).await.map(|written| written.created) }
     };

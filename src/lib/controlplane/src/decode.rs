@@ -4,12 +4,14 @@ use crate::exchange::Exchange;
 use crate::flow::too_large;
 use crate::negotiate::{Form, body_form as form_of};
 use crate::server::Shared;
-use ferrokube_apimachinery::document::Document;
+use bytes::Bytes;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::json::{DecodeError, Decoded};
 use ferrokube_apimachinery::protobuf::{Messages, ProtobufError};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
-use ferrokube_apimachinery::{json, yaml};
-use ferrokube_registry::{Body, Patch, Served, Target};
+use ferrokube_apimachinery::{go, json, yaml};
+use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, unrecognized};
 use http::header::CONTENT_TYPE;
 
 /// The protobuf message of `DeleteOptions`.
@@ -27,41 +29,65 @@ pub(crate) fn body_form(exchange: &Exchange, served: &Served) -> Result<Form, Fa
 ///
 /// # Errors
 /// 400 for a body that cannot be read.
-pub(crate) fn object(shared: &Shared, target: &Target, form: Form, bytes: &[u8]) -> Result<Body, Failure> {
+pub(crate) fn object(shared: &Shared, target: &Target, form: Form, bytes: &Bytes) -> Result<Body, Failure> {
+    let refused = |why: String| Failure::bad_request(unrecognized(kind_of_body(target), &why, bytes));
     let decoded = match form {
-        _ if bytes.is_empty() => return Err(Failure::bad_request("the body of the request is empty")),
-        Form::Json => nullable(json::read(bytes))?,
-        Form::Yaml => nullable(yaml::read(bytes))?,
-        Form::Protobuf => return protobuf(shared, target, bytes),
+        Form::Json => nullable(json::read(bytes)).map_err(|error| unreadable(&error, |error| refused(untyped(error))))?,
+        Form::Yaml => nullable(yaml::read(bytes)).map_err(|error| unreadable(&error, |error| refused(yaml_fault(error, &untyped(error)))))?,
+        Form::Protobuf => return protobuf(shared, target, bytes).map_err(|error| unreadable_protobuf(&error, refused)),
     };
-    Ok(Body { document: decoded.document, duplicates: decoded.duplicates, lenient: false })
+    Ok(Body { document: decoded.document, duplicates: decoded.duplicates, lenient: false, source: bytes.clone() })
+}
+
+/// The kind that an endpoint takes.
+fn kind_of_body(target: &Target) -> &str {
+    let definition = &target.served.definition;
+    definition.subresource(target.served.version, &target.subresource).map_or(definition.kind.as_str(), |subresource| subresource.kind.kind.as_str())
 }
 
 /// A body that is `null` is an object without fields.
-fn nullable(read: Result<Decoded, DecodeError>) -> Result<Decoded, Failure> {
+fn nullable(read: Result<Decoded, DecodeError>) -> Result<Decoded, DecodeError> {
     match read {
         Err(DecodeError::NotObject("null")) => Ok(Decoded { document: Document::new(), duplicates: Vec::new() }),
-        other => other.map_err(unreadable),
+        other => other,
     }
 }
 
-fn unreadable(error: DecodeError) -> Failure {
-    if matches!(error, DecodeError::TooLarge) { too_large() } else { Failure::bad_request(error.to_string()) }
+/// 413 for a body that would take too much memory, else as `why` says.
+fn unreadable(error: &DecodeError, why: impl FnOnce(&DecodeError) -> Failure) -> Failure {
+    if matches!(error, DecodeError::TooLarge) { too_large() } else { why(error) }
 }
 
-fn unreadable_protobuf(error: ProtobufError) -> Failure {
-    if matches!(error, ProtobufError::TooLarge) { too_large() } else { Failure::bad_request(error.to_string()) }
+fn unreadable_protobuf(error: &ProtobufError, why: impl FnOnce(String) -> Failure) -> Failure {
+    if matches!(error, ProtobufError::TooLarge) { too_large() } else { why(error.to_string()) }
 }
 
-fn protobuf(shared: &Shared, target: &Target, bytes: &[u8]) -> Result<Body, Failure> {
-    let (api_version, kind) = Messages::type_of(bytes).map_err(unreadable_protobuf)?;
+/// Why a body does not say what it is.
+fn untyped(error: &DecodeError) -> String {
+    let why = match error {
+        DecodeError::NotObject(given) => format!("json: cannot unmarshal {given} into Go value of type {}", go::TYPE_META),
+        other => other.to_string(),
+    };
+    format!("couldn't get version/kind; json parse error: {why}")
+}
+
+/// The same of YAML, whose parser speaks first.
+fn yaml_fault(error: &DecodeError, otherwise: &str) -> String {
+    match error {
+        DecodeError::Syntax(why) => format!("yaml: {why}"),
+        _ => otherwise.to_owned(),
+    }
+}
+
+fn protobuf(shared: &Shared, target: &Target, bytes: &Bytes) -> Result<Body, ProtobufError> {
+    let (api_version, kind) = Messages::type_of(bytes)?;
     let messages = shared.encoder.messages();
     let own = target.served.version().message.as_deref().unwrap_or_default();
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("core", &api_version));
     let named = format!("k8s.io.api.{}.{version}.{kind}", group.split('.').next().unwrap_or_default());
     let message = if kind == target.served.definition.kind || kind.is_empty() || !messages.contains(&named) { own } else { &named };
-    let document = messages.read(message, bytes).map_err(unreadable_protobuf)?;
-    Ok(Body { document, duplicates: Vec::new(), lenient: true })
+    let document = messages.read(message, bytes)?;
+    Ok(Body { document, duplicates: Vec::new(), lenient: true, source: bytes.clone() })
 }
 
 /// `DeleteOptions`.
@@ -70,14 +96,21 @@ fn protobuf(shared: &Shared, target: &Target, bytes: &[u8]) -> Result<Body, Fail
 /// 400.
 pub(crate) fn delete_options(shared: &Shared, form: Form, bytes: &[u8]) -> Result<Document, Failure> {
     match form {
-        Form::Json => nullable(json::read(bytes)).map(|decoded| decoded.document),
-        Form::Yaml => nullable(yaml::read(bytes)).map(|decoded| decoded.document),
+        Form::Json => {
+            let refused = |error: DecodeError| unreadable(&error, |error| Failure::bad_request(untyped(error)));
+            nullable(json::read(bytes)).map(|decoded| decoded.document).map_err(refused)
+        }
+        Form::Yaml => {
+            let refused = |error: DecodeError| unreadable(&error, |error| Failure::bad_request(yaml_fault(error, &untyped(error))));
+            nullable(yaml::read(bytes)).map(|decoded| decoded.document).map_err(refused)
+        }
         Form::Protobuf => {
-            let (_, kind) = Messages::type_of(bytes).map_err(unreadable_protobuf)?;
+            let bad = |error: ProtobufError| unreadable_protobuf(&error, Failure::bad_request);
+            let (_, kind) = Messages::type_of(bytes).map_err(bad)?;
             if !matches!(kind.as_str(), "" | "DeleteOptions") {
                 return Err(Failure::bad_request(format!("expected DeleteOptions in the body, not {kind}")));
             }
-            shared.encoder.messages().read(DELETE_OPTIONS, bytes).map_err(unreadable_protobuf)
+            shared.encoder.messages().read(DELETE_OPTIONS, bytes).map_err(bad)
         }
     }
 }
@@ -107,30 +140,82 @@ pub(crate) fn patch_kind(exchange: &Exchange, served: &Served) -> Result<PatchKi
         "application/strategic-merge-patch+json" if !served.definition.custom => Ok(PatchKind::Strategic),
         "application/apply-patch+yaml" => Ok(PatchKind::Apply),
         _ => {
-            let strategic = if served.definition.custom { "" } else { ", application/strategic-merge-patch+json" };
-            let message = format!(
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json{strategic}, application/apply-patch+yaml"
-            );
-            let failure = Failure::new(Reason::UnsupportedMediaType, message);
             // Of a native kind the router refuses it, of a custom one the handler.
-            Err(if served.definition.custom { failure } else { failure.with_details(Details::default()) })
+            Err(match served.definition.custom {
+                true => Failure::new(
+                    Reason::UnsupportedMediaType,
+                    "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                ),
+                false => Failure::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Details::default()),
+            })
         }
     }
 }
 
-/// The patch.
+/// The patch. One that cannot be read is refused only once there is an object, but for an apply.
 ///
 /// # Errors
 /// 400 for a body that cannot be read.
-pub(crate) fn patch(kind: PatchKind, bytes: &[u8]) -> Result<Patch, Failure> {
-    let body = |decoded: Decoded| Body { document: decoded.document, duplicates: decoded.duplicates, lenient: false };
-    Ok(match kind {
-        PatchKind::Json => {
-            let read = json::read_any(bytes).map_err(unreadable)?;
-            Patch::Json(read.value, read.duplicates)
+pub(crate) fn patch(kind: PatchKind, bytes: &Bytes, validation: FieldValidation) -> Result<Patch, Failure> {
+    let body = |decoded: Decoded| Body { document: decoded.document, duplicates: decoded.duplicates, lenient: false, source: bytes.clone() };
+    let strict = validation != FieldValidation::Ignore;
+    let read = match kind {
+        PatchKind::Json => operations(bytes, strict),
+        PatchKind::Merge => json::read(bytes).map(|decoded| Patch::Merge(body(decoded))).map_err(|error| {
+            unreadable(&error, |error| match error {
+                DecodeError::NotObject("null") => Failure::bad_request("Invalid JSON Patch"),
+                DecodeError::Syntax(_) if !strict => Failure::bad_request("Invalid JSON Patch"),
+                error => Failure::bad_request(format!("error decoding patch: {error}")),
+            })
+        }),
+        PatchKind::Strategic => {
+            let refused = |error: DecodeError| unreadable(&error, |error| Failure::bad_request(error.to_string()));
+            nullable(json::read(bytes)).map(|decoded| Patch::Strategic(body(decoded))).map_err(refused)
         }
-        PatchKind::Merge => Patch::Merge(body(json::read(bytes).map_err(unreadable)?)),
-        PatchKind::Strategic => Patch::Strategic(body(json::read(bytes).map_err(unreadable)?)),
-        PatchKind::Apply => Patch::Apply(body(yaml::read(bytes).map_err(unreadable)?)),
-    })
+        PatchKind::Apply => {
+            let refused = |error: &DecodeError| {
+                Failure::bad_request(match error {
+                    DecodeError::NotObject(_) => format!("error decoding YAML: error unmarshaling JSON: while decoding JSON: {error}"),
+                    error => format!("error decoding YAML: error converting YAML to JSON: {}", yaml_fault(error, &error.to_string())),
+                })
+            };
+            return nullable(yaml::read(bytes)).map(|decoded| Patch::Apply(body(decoded))).map_err(|error| unreadable(&error, refused));
+        }
+    };
+    Ok(read.unwrap_or_else(Patch::Unreadable))
 }
+
+/// The operations of a JSON patch, with what strict validation finds in them.
+fn operations(bytes: &[u8], strict: bool) -> Result<Patch, Failure> {
+    let (prefix, list) = if strict { ("error decoding patch: ", "[]handlers.jsonPatchOp") } else { ("", "jsonpatch.Patch") };
+    let read = json::read_any(bytes).map_err(|error| unreadable(&error, |error| Failure::bad_request(format!("{prefix}{error}"))))?;
+    let wrong = |value: &Value, what: &str| Err(Failure::bad_request(format!("{prefix}json: cannot unmarshal {} into Go {what}", json::type_name(value))));
+    let operations = match &read.value {
+        Value::Null => &[],
+        Value::Array(operations) => &operations[..],
+        other => return wrong(other, &format!("value of type {list}")),
+    };
+    let mut noted: Vec<String> = read.duplicates.iter().map(|path| format!("json patch duplicate field {}", quote(path))).collect();
+    for (index, operation) in operations.iter().enumerate().filter(|_| strict) {
+        let Value::Object(fields) = operation else {
+            if operation.is_null() {
+                continue;
+            }
+            return wrong(operation, "value of type handlers.jsonPatchOp");
+        };
+        for (name, value) in fields {
+            match &**name {
+                "op" | "path" | "from" if !value.is_string() && !value.is_null() => {
+                    return wrong(value, &format!("struct field jsonPatchOp.{name} of type string"));
+                }
+                "op" | "path" | "from" | "value" => {}
+                unknown if noted.len() < MAX_NOTED => noted.push(format!("json patch unknown field {}", quote(&format!("[{index}].{unknown}")))),
+                _ => {}
+            }
+        }
+    }
+    Ok(Patch::Json(read.value, noted))
+}
+
+/// So much is found in the operations of a JSON patch at most.
+const MAX_NOTED: usize = 20;

@@ -2,7 +2,8 @@
 
 use crate::query::Query;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::{FieldError, Word};
+use ferrokube_apimachinery::field::{FieldError, Word, quote};
+use ferrokube_apimachinery::json::type_name;
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{DeleteOptions, FieldValidation, ListOptions, VersionMatch, WatchOptions, WriteOptions};
@@ -33,6 +34,7 @@ pub(crate) fn list(query: &Query) -> Result<ListOptions, Failure> {
         continue_token: query.text("continue").to_owned(),
         resource_version: query.text("resourceVersion").to_owned(),
         version_match: VersionMatch::parse(query.text("resourceVersionMatch")),
+        given_match: query.text("resourceVersionMatch").to_owned(),
         initial_events: query.flag("sendInitialEvents"),
     })
 }
@@ -150,23 +152,40 @@ pub(crate) fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOpt
     if errors.is_empty() { Ok(options) } else { Err(invalid("DeleteOptions", &errors)) }
 }
 
+/// Where kube-apiserver makes the scheme of options that its messages name.
+const OPTIONS_SCHEME: &str = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
+
 fn delete_from_body(body: &Document, errors: &mut Vec<FieldError>) -> Result<DeleteOptions, Failure> {
+    for field in ["apiVersion", "kind"] {
+        if let Some(value) = present(body, &[field]).filter(|value| !value.is_string()) {
+            return Err(Failure::bad_request(format!("couldn't get version/kind; json parse error: {}", wrong_type(value, &format!(".{field}"), "string"))));
+        }
+    }
+    let version = body.api_version();
+    if version.matches('/').count() > 1 {
+        return Err(Failure::bad_request(format!("unexpected GroupVersion string: {version}")));
+    }
     if !matches!(body.kind(), "" | "DeleteOptions") {
-        return Err(Failure::bad_request(format!("expected DeleteOptions in the body, not {}", body.kind())));
+        let version = if version.is_empty() { "meta.k8s.io/v1" } else { version };
+        let why = format!("no kind {} is registered for version {} in scheme {OPTIONS_SCHEME:?}", quote(body.kind()), quote(version));
+        return Err(Failure::bad_request(why));
     }
     let values = match present(body, &["dryRun"]) {
         None => Vec::new(),
-        Some(Value::Array(values)) => values.iter().map(|value| value.as_str().ok_or_else(|| wrong_type("dryRun"))).collect::<Result<Vec<_>, _>>()?,
-        Some(_) => return Err(wrong_type("dryRun")),
+        Some(Value::Array(values)) => {
+            values.iter().map(|value| value.as_str().ok_or_else(|| mistyped(value, "DeleteOptions.dryRun", "string"))).collect::<Result<Vec<_>, _>>()?
+        }
+        Some(other) => return Err(mistyped(other, "DeleteOptions.dryRun", "[]string")),
     };
-    typed(body, &["preconditions"], Value::as_object)?;
+    typed(body, &["preconditions"], "v1.Preconditions", Value::as_object)?;
+    typed(body, &["ignoreStoreReadErrorWithClusterBreakingPotential"], "bool", Value::as_bool)?;
     Ok(DeleteOptions {
         dry_run: dry_run(values.into_iter(), errors),
-        grace_seconds: typed(body, &["gracePeriodSeconds"], Value::as_i64)?,
-        propagation: text(body, &["propagationPolicy"])?,
-        orphan_dependents: typed(body, &["orphanDependents"], Value::as_bool)?,
-        uid: text(body, &["preconditions", "uid"])?,
-        resource_version: text(body, &["preconditions", "resourceVersion"])?,
+        grace_seconds: typed(body, &["gracePeriodSeconds"], "int64", Value::as_i64)?,
+        propagation: text(body, &["propagationPolicy"], "v1.DeletionPropagation")?,
+        orphan_dependents: typed(body, &["orphanDependents"], "bool", Value::as_bool)?,
+        uid: text(body, &["preconditions", "uid"], "types.UID")?,
+        resource_version: text(body, &["preconditions", "resourceVersion"], "string")?,
     })
 }
 
@@ -174,21 +193,32 @@ fn present<'a>(body: &'a Document, path: &[&str]) -> Option<&'a Value> {
     body.get(path).filter(|value| !value.is_null())
 }
 
-fn typed<'a, T>(body: &'a Document, path: &[&str], read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, Failure> {
-    present(body, path).map(|value| read(value).ok_or_else(|| wrong_type(&path.join(".")))).transpose()
+fn typed<'a, T>(body: &'a Document, path: &[&str], kind: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, Failure> {
+    let owner = if path.len() > 1 { "Preconditions" } else { "DeleteOptions" };
+    present(body, path).map(|value| read(value).ok_or_else(|| mistyped(value, &format!("{owner}.{}", path.join(".")), kind))).transpose()
 }
 
-fn text(body: &Document, path: &[&str]) -> Result<Option<String>, Failure> {
-    typed(body, path, |value| value.as_str().map(str::to_owned))
+fn text(body: &Document, path: &[&str], kind: &str) -> Result<Option<String>, Failure> {
+    typed(body, path, kind, |value| value.as_str().map(str::to_owned))
 }
 
-fn wrong_type(field: &str) -> Failure {
-    Failure::bad_request(format!("DeleteOptions.{field} has the wrong type"))
+fn mistyped(value: &Value, field: &str, kind: &str) -> Failure {
+    Failure::bad_request(wrong_type(value, field, kind))
+}
+
+/// As Go's decoder says it.
+fn wrong_type(value: &Value, field: &str, kind: &str) -> String {
+    let given = match value {
+        Value::Number(number) if kind == "int64" => format!("number {number}"),
+        other => type_name(other).to_owned(),
+    };
+    format!("json: cannot unmarshal {given} into Go struct field {field} of type {kind}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrokube_apimachinery::document::json;
 
     #[test]
     fn preconditions_of_a_delete_stand_in_the_query_or_the_body() {
@@ -196,10 +226,25 @@ mod tests {
         let both = |options: DeleteOptions| (options.uid, options.resource_version);
         assert_eq!(both(read("uid=u&resourceVersion=7", None).unwrap()), (Some("u".to_owned()), Some("7".to_owned())));
         assert_eq!(both(read("uid=&resourceVersion=", None).unwrap()), (None, None));
-        let body = ferrokube_apimachinery::document::json!({"preconditions": {"uid": "v"}});
+        let body = json!({"preconditions": {"uid": "v"}});
         assert_eq!(both(read("uid=u&resourceVersion=7", Some(body)).unwrap()), (Some("v".to_owned()), None), "a body takes the query's place");
-        for body in [ferrokube_apimachinery::document::json!({"preconditions": "x"}), ferrokube_apimachinery::document::json!({"preconditions": {"uid": 1}})] {
-            assert_eq!(read("", Some(body)).unwrap_err().code, 400);
-        }
+    }
+
+    #[test]
+    fn malformed_delete_options_are_refused_in_go_s_words() {
+        let refused = |body: Value| {
+            let failure = delete(&Query::default(), Some(&Document::from_value(body).unwrap())).unwrap_err();
+            assert_eq!(failure.code, 400);
+            failure.message
+        };
+        let field = |given: &str, field: &str, kind: &str| format!("json: cannot unmarshal {given} into Go struct field {field} of type {kind}");
+        assert_eq!(refused(json!({"preconditions": "x"})), field("string", "DeleteOptions.preconditions", "v1.Preconditions"));
+        assert_eq!(refused(json!({"preconditions": {"uid": 1}})), field("number", "Preconditions.preconditions.uid", "types.UID"));
+        assert_eq!(refused(json!({"gracePeriodSeconds": "x"})), field("string", "DeleteOptions.gracePeriodSeconds", "int64"));
+        assert_eq!(refused(json!({"gracePeriodSeconds": 1.5})), field("number 1.5", "DeleteOptions.gracePeriodSeconds", "int64"));
+        assert_eq!(refused(json!({"dryRun": "x"})), field("string", "DeleteOptions.dryRun", "[]string"));
+        assert_eq!(refused(json!({"kind": 1})), format!("couldn't get version/kind; json parse error: {}", field("number", ".kind", "string")));
+        assert_eq!(refused(json!({"apiVersion": "a/b/c"})), "unexpected GroupVersion string: a/b/c");
+        assert!(refused(json!({"kind": "x"})).starts_with("no kind \"x\" is registered for version \"meta.k8s.io/v1\""));
     }
 }

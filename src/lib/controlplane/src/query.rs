@@ -1,5 +1,6 @@
 //! The query of a request: parsed once, with upstream's readings of odd booleans, numbers and durations.
 
+use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::Failure;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -51,7 +52,7 @@ impl Query {
     /// # Errors
     /// 400 when the value is there and is none, also when it is empty.
     pub(crate) fn integer(&self, key: &str) -> Result<Option<i64>, Failure> {
-        self.get(key).map(|value| value.parse().map_err(|_| Failure::bad_request(format!("the value {value:?} of {key} is not a 64-bit integer")))).transpose()
+        self.get(key).map(|value| value.parse().map_err(|_| Failure::bad_request(go::integer_fault(value, true)))).transpose()
     }
 }
 
@@ -85,9 +86,11 @@ pub(crate) fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// A duration as Go writes it: `1h30m`, `1.5s`, `100ms`, `-5s` (read as zero), `0`. `None` when malformed; saturates at a year.
+/// A duration as Go writes it: `1h30m`, `1.5s`, `100ms`, `-5s` (read as zero), `0`. `None` when malformed, or beyond 64 bits of nanoseconds; saturates at a year.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     const YEAR: f64 = 366.0 * 86400.0;
+    // 64 bits of nanoseconds.
+    const MOST: f64 = 9.223_372_036e9;
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -107,6 +110,9 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
         let length = rest.find(|symbol: char| symbol.is_ascii_digit() || symbol == '.').unwrap_or(rest.len());
         seconds += number * unit(&rest[..length])?;
         rest = &rest[length..];
+    }
+    if seconds > MOST {
+        return None;
     }
     Some(if negative { Duration::ZERO } else { Duration::from_secs_f64(seconds.min(YEAR)) })
 }
@@ -156,6 +162,7 @@ mod tests {
         for bad in ["", "abc", "1", "s", "1x", "1.s.", "-", "..s"] {
             assert_eq!(parse_duration(bad), None, "{bad}");
         }
-        assert!(parse_duration(&format!("{}h", "9".repeat(300))).is_some());
+        assert!(parse_duration("2562047h").is_some());
+        assert_eq!(parse_duration(&format!("{}h", "9".repeat(300))), None);
     }
 }

@@ -1,12 +1,14 @@
 //! From a body to an object of the endpoint's kind: type names, JSON types, unknown and repeated fields, defaults.
 
-use crate::catalog::{Served, Virtual};
+use crate::catalog::{Catalog, Served, Virtual};
 use crate::context::{FieldValidation, RequestContext, Target};
 use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::field::{FieldError, quote};
+use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_resource::Definition;
 use ferrokube_schema::{Schema, validate};
 use std::sync::Arc;
 
@@ -26,10 +28,37 @@ pub(crate) struct Shape {
 pub(crate) enum Misfit {
     /// Answered so at every place.
     Refused(Failure),
+    /// What it is cannot be read from it.
+    Untyped(String),
+    /// A custom object does not say its kind.
+    NoKind,
+    /// A custom object does not say its version.
+    NoVersion,
+    /// It says that it is another kind.
+    Foreign(GroupVersionKind),
     /// A wrong JSON type, as a sentence.
     Types(String),
     /// Unknown or repeated fields in strict validation, as a sentence.
     Strict(String),
+}
+
+/// Where kube-apiserver makes the scheme that its messages name.
+const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+const EXTENSIONS_SCHEME: &str = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55";
+
+impl Misfit {
+    /// The sentence about an object, which is given as JSON.
+    pub(crate) fn sentence(self, shape: &Shape, catalog: &Catalog, object: &str) -> String {
+        match self {
+            Self::Refused(failure) => failure.message,
+            Self::Untyped(why) | Self::Types(why) => why,
+            Self::NoKind => format!("Object 'Kind' is missing in '{object}'"),
+            Self::NoVersion => "Object 'apiVersion' is missing in 'object has no apiVersion field'".to_owned(),
+            Self::Strict(why) => format!("strict decoding error: {why}"),
+            Self::Foreign(given) if given.version.is_empty() => format!("Object 'apiVersion' is missing in '{object}'"),
+            Self::Foreign(given) => shape.foreign(&given, catalog),
+        }
+    }
 }
 
 impl Shape {
@@ -49,15 +78,38 @@ impl Shape {
         Self { gvk: subresource.kind.clone(), schema: behaviour.schema().unwrap_or_else(anything), custom: false }
     }
 
-    /// 400, as a typed decoder words it.
-    pub(crate) fn bad_request(&self, misfit: Misfit) -> Failure {
-        let what = match misfit {
-            Misfit::Refused(failure) => return failure,
-            Misfit::Types(why) => why,
-            Misfit::Strict(why) => format!("strict decoding error: {why}"),
-        };
+    /// 400, as a typed decoder words it. `source` is the body.
+    pub(crate) fn bad_request(&self, misfit: Misfit, source: &[u8], catalog: &Catalog) -> Failure {
         let GroupVersionKind { version, kind, .. } = &self.gvk;
-        Failure::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {what}"))
+        let named = match &misfit {
+            Misfit::Refused(failure) => return failure.clone(),
+            Misfit::NoVersion => return self.wrong_version(""),
+            Misfit::Untyped(_) | Misfit::NoKind => None,
+            Misfit::Foreign(given) => Some((given.kind.clone(), given.version.clone())),
+            Misfit::Types(_) | Misfit::Strict(_) => Some((kind.clone(), version.clone())),
+        };
+        let object = String::from_utf8_lossy(&source[..source.len().min(MAX_QUOTED)]);
+        let why = misfit.sentence(self, catalog, &object);
+        Failure::bad_request(match named {
+            Some((given, version)) => format!("{given} in version {} cannot be handled as a {kind}: {why}", quote(&version)),
+            None => unrecognized(kind, &why, source),
+        })
+    }
+
+    /// Why an object of another kind is refused: it cannot become one of this kind, or there is no such kind.
+    fn foreign(&self, given: &GroupVersionKind, catalog: &Catalog) -> String {
+        let own_scheme = self.gvk.group == "apiextensions.k8s.io";
+        let is_known = |definition: &Arc<Definition>| {
+            !definition.custom
+                && own_scheme == (definition.group == "apiextensions.k8s.io")
+                && (0..definition.versions.len()).any(|version| definition.gvk(version) == *given)
+        };
+        if catalog.all().1.iter().any(is_known) {
+            let [from, to] = [given, &self.gvk].map(|gvk| &gvk.kind);
+            return format!("converting ({}.{from}) to ({}.{to}): unknown conversion", given.version, internal_package(&self.gvk.group));
+        }
+        let scheme = if own_scheme { EXTENSIONS_SCHEME } else { SCHEME };
+        format!("no kind {} is registered for version {} in scheme {}", quote(&given.kind), quote(&given.api_version()), quote(scheme))
     }
 
     /// Makes an object fit: type names are checked and filled in, JSON types checked, unknown fields dropped (with what the client is told of them).
@@ -65,7 +117,7 @@ impl Shape {
     /// # Errors
     /// [`Misfit`].
     pub(crate) fn fit(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
-        let mut object = self.check_type(object).map_err(Misfit::Refused)?;
+        let mut object = self.check_type(object)?;
         object = self.check_types(object)?;
         let unknown = validate::prune(&self.schema, &mut object);
         strictness.judge(&unknown)?;
@@ -77,7 +129,7 @@ impl Shape {
     /// # Errors
     /// [`Misfit`].
     pub(crate) fn fit_applied(&self, object: Document) -> Result<Document, Misfit> {
-        let mut object = self.check_type(object).map_err(Misfit::Refused)?;
+        let mut object = self.check_type(object)?;
         object = self.check_types(object)?;
         if !self.custom {
             validate::prune(&self.schema, &mut object);
@@ -101,37 +153,77 @@ impl Shape {
         Ok(Document::from_value(value).expect("it was an object"))
     }
 
-    fn check_type(&self, mut object: Document) -> Result<Document, Failure> {
+    fn check_type(&self, mut object: Document) -> Result<Document, Misfit> {
         let expected = self.gvk.api_version();
+        for field in ["apiVersion", "kind"] {
+            if let Some(value) = object.get(&[field]).filter(|value| !value.is_null() && !value.is_string()) {
+                let why = format!("json: cannot unmarshal {} into Go struct field .{field} of type string", json::type_name(value));
+                return Err(Misfit::Untyped(format!("couldn't get version/kind; json parse error: {why}")));
+            }
+        }
         let [kind, version] = [object.kind(), object.api_version()];
-        if self.custom && (kind.is_empty() || version.is_empty()) {
-            let missing = if kind.is_empty() { "kind" } else { "apiVersion" };
-            return Err(Failure::bad_request(format!("the object provided is unrecognized: {missing} is missing")));
+        if version == expected && kind == self.gvk.kind {
+            return Ok(object);
         }
-        if !version.is_empty() && version != expected {
-            let why = format!("the API version in the data ({version}) does not match the expected API version ({expected})");
-            return Err(Failure::bad_request(why));
+        if version.matches('/').count() > 1 {
+            return Err(Misfit::Untyped(format!("unexpected GroupVersion string: {version}")));
         }
-        if !kind.is_empty() && kind != self.gvk.kind {
-            return Err(self.wrong_kind(&object));
+        if self.custom {
+            return Err(match (kind, version) {
+                ("", _) => Misfit::NoKind,
+                (_, "") => Misfit::NoVersion,
+                (_, version) if version != expected => Misfit::Refused(self.wrong_version(version)),
+                _ => Misfit::Refused(self.wrong_kind(&object)),
+            });
         }
-        if kind.is_empty() {
-            object.set(&["kind"], self.gvk.kind.as_str());
+        let given = self.with_defaults(kind, version);
+        if given != self.gvk {
+            return Err(Misfit::Foreign(given));
         }
-        if object.api_version().is_empty() {
-            object.set(&["apiVersion"], expected);
-        }
+        object.set(&["kind"], self.gvk.kind.as_str());
+        object.set(&["apiVersion"], expected);
         Ok(object)
     }
 
-    /// Upstream validates the kind of a custom object (422), and decodes that of a native one (400).
+    /// What a typed object says that it is, where it is silent what is expected.
+    fn with_defaults(&self, kind: &str, version: &str) -> GroupVersionKind {
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let (group, version) = match (group, version) {
+            ("", "") => (self.gvk.group.as_str(), self.gvk.version.as_str()),
+            (group, "") if group == self.gvk.group => (group, self.gvk.version.as_str()),
+            given => given,
+        };
+        let kind = if kind.is_empty() { self.gvk.kind.as_str() } else { kind };
+        GroupVersionKind { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() }
+    }
+
+    fn wrong_version(&self, given: &str) -> Failure {
+        let expected = self.gvk.api_version();
+        Failure::bad_request(format!("the API version in the data ({given}) does not match the expected API version ({expected})"))
+    }
+
+    /// Upstream validates the kind of a custom object (422).
     fn wrong_kind(&self, object: &Document) -> Failure {
-        let [given, expected] = [object.kind(), self.gvk.kind.as_str()];
-        if self.custom {
-            let error = FieldError::invalid("kind", given, format!("must be {expected}"));
-            return Failure::invalid(&self.gvk.group, given, object.name(), &[error]);
-        }
-        Failure::bad_request(format!("no kind {given:?} is handled here: the endpoint takes {expected}"))
+        let given = object.kind();
+        let error = FieldError::invalid("kind", given, format!("must be {}", self.gvk.kind));
+        Failure::invalid(&self.gvk.group, given, object.name(), &[error])
+    }
+}
+
+/// Bytes of an object that a message quotes.
+const MAX_QUOTED: usize = 4096;
+
+/// The sentence about a body that does not say what it is.
+pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> String {
+    format!("the object provided is unrecognized (must be of type {kind}): {why} ({})", go::summary(body))
+}
+
+/// Upstream's package of the types behind all versions of a group.
+fn internal_package(group: &str) -> &str {
+    match group {
+        "" | "events.k8s.io" => "core",
+        "internal.apiserver.k8s.io" => "apiserverinternal",
+        other => other.split('.').next().unwrap_or_default(),
     }
 }
 
@@ -142,6 +234,8 @@ pub(crate) struct Strictness<'a> {
     pub(crate) validation: FieldValidation,
     /// Paths of repeated fields.
     pub(crate) duplicates: &'a [String],
+    /// What else was found while the body was read, as sentences.
+    pub(crate) noted: &'a [String],
     /// Takes the warnings.
     pub(crate) context: &'a RequestContext,
 }
@@ -149,15 +243,15 @@ pub(crate) struct Strictness<'a> {
 impl<'a> Strictness<'a> {
     /// Unknown fields are dropped silently.
     pub(crate) fn ignore(context: &'a RequestContext) -> Self {
-        Self { validation: FieldValidation::Ignore, duplicates: &[], context }
+        Self { validation: FieldValidation::Ignore, duplicates: &[], noted: &[], context }
     }
 
     pub(crate) fn judge(&self, unknown: &[String]) -> Result<(), Misfit> {
-        if self.validation == FieldValidation::Ignore || (unknown.is_empty() && self.duplicates.is_empty()) {
+        if self.validation == FieldValidation::Ignore || (unknown.is_empty() && self.duplicates.is_empty() && self.noted.is_empty()) {
             return Ok(());
         }
         let duplicates = self.duplicates.iter().map(|path| format!("duplicate field {path:?}"));
-        let sentences: Vec<String> = duplicates.chain(unknown.iter().map(|path| format!("unknown field {path:?}"))).collect();
+        let sentences: Vec<String> = self.noted.iter().cloned().chain(duplicates).chain(unknown.iter().map(|path| format!("unknown field {path:?}"))).collect();
         if self.validation == FieldValidation::Strict {
             return Err(Misfit::Strict(sentences.join(", ")));
         }

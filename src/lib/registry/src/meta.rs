@@ -70,7 +70,7 @@ pub(crate) fn ensure_namespace(target: &Target, object: &mut Document) -> Result
 pub(crate) fn check_name(target: &Target, object: &Document) -> Result<(), Failure> {
     let expected = target.name.as_deref().unwrap_or_default();
     match object.name() {
-        "" => Err(Failure::bad_request("name must be provided")),
+        "" => Err(Failure::bad_request(format!("the name of the object ({expected} based on URL) was undeterminable: name must be provided"))),
         name if name == expected => Ok(()),
         name => Err(Failure::bad_request(format!("the name of the object ({name}) does not match the name on the URL ({expected})"))),
     }

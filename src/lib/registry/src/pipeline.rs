@@ -18,6 +18,7 @@ use crate::context::{FieldValidation, Target};
 use crate::conversion::ConvertedEntries;
 use crate::offload::Offload;
 use crate::read::{Exits, Pages, Readers};
+use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key, Prefix, Store};
@@ -35,12 +36,14 @@ pub struct Body {
     pub duplicates: Vec<String>,
     /// Protobuf bodies are lenient: not field-validated.
     pub lenient: bool,
+    /// What it was read from, for messages.
+    pub source: Bytes,
 }
 
 impl From<Document> for Body {
     /// A body that the server made itself.
     fn from(document: Document) -> Self {
-        Self { document, duplicates: Vec::new(), lenient: true }
+        Self { document, duplicates: Vec::new(), lenient: true, source: Bytes::new() }
     }
 }
 
@@ -62,7 +65,7 @@ pub struct WriteOptions {
 /// A patch of one of the four types.
 #[derive(Clone, Debug)]
 pub enum Patch {
-    /// `application/json-patch+json`: the operations, and the paths of repeated keys in them.
+    /// `application/json-patch+json`: the operations, and what strict validation finds in them, as sentences.
     Json(Value, Vec<String>),
     /// `application/merge-patch+json`
     Merge(Body),
@@ -70,6 +73,8 @@ pub enum Patch {
     Strategic(Body),
     /// `application/apply-patch+yaml`
     Apply(Body),
+    /// Any but the last that cannot be read: refused so, once there is something to patch.
+    Unreadable(Failure),
 }
 
 /// DeleteOptions, from the query or the body.

@@ -11,7 +11,9 @@ mod watch;
 use crate::context::{RequestContext, Target};
 use crate::failure::{invalid_options, too_large};
 use crate::pipeline::{Object, Registry, key};
-use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::field::{FieldError, quote};
+use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Revision};
@@ -68,6 +70,8 @@ pub struct ListOptions {
     pub resource_version: String,
     /// How it is meant.
     pub version_match: VersionMatch,
+    /// The same as given.
+    pub given_match: String,
     /// `sendInitialEvents`; `None`: not given (for watches; a list refuses it).
     pub initial_events: Option<bool>,
 }
@@ -129,8 +133,11 @@ impl Registry {
     pub async fn get(&self, _context: &RequestContext, target: &Target, resource_version: &str) -> Result<Object, Failure> {
         let name = target.name.as_deref().unwrap_or_default();
         let key = key(target, name)?;
-        // Upstream answers a version that is no number with 500 here, and with 400 on lists.
-        let asked = parse_version(resource_version).map_err(|why| Failure::bare(500, why))?;
+        // Upstream answers a version that is no number with 500 where it has a cache of the kind, and with 400 elsewhere and on lists.
+        let asked = parse_version(resource_version).map_err(|why| match target.served.definition.hooks.ttl(&Document::new()) {
+            Some(_) => invalid_version(&why),
+            None => Failure::bare(500, why),
+        })?;
         self.wait_for(asked.unwrap_or(0)).await?;
         let entry = self.store().get(&key).ok_or_else(|| Failure::not_found(&target.served.definition.group_resource(), name))?;
         match self.projection(target) {
@@ -160,7 +167,11 @@ fn parse_version(text: &str) -> Result<Option<u64>, String> {
     }
     // `+5` parses in Rust, and is no version.
     let number = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit())).and_then(|text| text.parse().ok());
-    number.map(Some).ok_or_else(|| format!("the resource version {text:?} is invalid"))
+    number.map(Some).ok_or_else(|| format!("resourceVersion: Invalid value: {}: {}", quote(text), go::integer_fault(text, false)))
+}
+
+fn invalid_version(why: &str) -> Failure {
+    Failure::bad_request(format!("invalid resource version: {why}"))
 }
 
 /// Which options may not be combined in a list.
@@ -183,7 +194,7 @@ fn check_list(options: &ListOptions) -> Result<(), Failure> {
         forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
     }
     if matches == VersionMatch::Unsupported {
-        errors.push(FieldError::not_supported("resourceVersionMatch", "", ["Exact", "NotOlderThan", ""]));
+        errors.push(FieldError::not_supported("resourceVersionMatch", options.given_match.as_str(), ["Exact", "NotOlderThan", ""]));
     }
     refuse(errors)
 }
@@ -200,7 +211,7 @@ fn check_watch(options: &ListOptions) -> Result<(), Failure> {
             errors.push(FieldError::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
         }
         if matches != VersionMatch::NotOlderThan {
-            errors.push(FieldError::not_supported("resourceVersionMatch", "", ["NotOlderThan"]));
+            errors.push(FieldError::not_supported("resourceVersionMatch", options.given_match.as_str(), ["NotOlderThan"]));
         }
     }
     // A watch without a version, or from 0, has the match by default; any other without a match ignores the token.

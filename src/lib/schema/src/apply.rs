@@ -77,6 +77,8 @@ pub enum ApplyError {
     Conflicts(Vec<(String, String)>, usize),
     /// The applied object does not fit the schema (upstream answers 500 without a reason).
     Malformed(String),
+    /// The applied object fits the schema, but a text in it is no time, quantity or base64 (500 as well).
+    Inconvertible(String),
     /// managedFields may not be given in an apply (400).
     ManagedFieldsGiven,
 }
@@ -154,13 +156,11 @@ pub fn apply(
     manager: &Manager,
     force: bool,
 ) -> Result<Document, ApplyError> {
-    if applied.get(&["metadata", "managedFields"]).is_some_and(|given| !given.is_null()) {
+    // What is no list at all does not fit the schema.
+    if applied.get(&["metadata", "managedFields"]).is_some_and(Value::is_array) {
         return Err(ApplyError::ManagedFieldsGiven);
     }
     conform::check(schema, applied.fields()).map_err(ApplyError::Malformed)?;
-    if schema.native {
-        validate::check_fields(schema, applied.fields()).map_err(ApplyError::Malformed)?;
-    }
     let skipped = Skipped::of(reset, manager.ids_are_servers);
     let skip = skipped.root();
     let mut object = live.cloned().unwrap_or_default();
@@ -187,6 +187,9 @@ pub fn apply(
     let difference = compare(schema, before.fields(), object.fields(), &skip);
     if !force {
         conflicts(schema, before, &entries, &difference, manager)?;
+    }
+    if schema.native {
+        validate::check_fields(schema, applied.fields()).map_err(ApplyError::Inconvertible)?;
     }
     for other in &mut entries {
         disown(&mut other.fields, &difference);

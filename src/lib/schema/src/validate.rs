@@ -5,6 +5,7 @@ mod composition;
 mod defaults;
 mod embedded;
 mod formats;
+mod go_types;
 mod numbers;
 mod path;
 mod prune;

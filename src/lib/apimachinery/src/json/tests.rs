@@ -87,7 +87,7 @@ fn refuses_malformed_text() {
 
 #[test]
 fn only_objects_are_documents() {
-    for (text, name) in [("null", "null"), ("[]", "array"), ("1", "number"), ("\"\"", "string"), ("true", "boolean")] {
+    for (text, name) in [("null", "null"), ("[]", "array"), ("1", "number"), ("\"\"", "string"), ("true", "bool")] {
         assert!(matches!(read(text.as_bytes()), Err(DecodeError::NotObject(found)) if found == name), "{text}");
     }
 }

@@ -1,7 +1,11 @@
 //! Field selectors.
 
 use super::{MAX_TERMS, SelectorError};
+use crate::field::cut;
 use std::fmt;
+
+/// Bytes of a message that quotes a selector.
+const MAX_MESSAGE: usize = 4096;
 
 /// A parsed field selector: exact matches only, as the API defines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +37,7 @@ impl FieldSelector {
         }
         // As upstream: the order decides which name is authorized when a selector asks for several.
         parts.sort_unstable();
-        let mut terms = parts.into_iter().map(FieldTerm::parse).collect::<Result<Vec<_>, _>>()?;
+        let mut terms = parts.into_iter().map(|part| FieldTerm::parse(part, text)).collect::<Result<Vec<_>, _>>()?;
         // Upstream takes `=` alone for a selector of everything.
         if terms.iter().all(|term| term.field.is_empty() && term.value.is_empty() && !term.negated) {
             terms.clear();
@@ -58,8 +62,8 @@ impl FieldSelector {
 }
 
 impl FieldTerm {
-    fn parse(part: &str) -> Result<Self, SelectorError> {
-        let at = part.find('=').ok_or_else(|| SelectorError(format!("a term without '=' or '!=' ({} bytes)", part.len())))?;
+    fn parse(part: &str, whole: &str) -> Result<Self, SelectorError> {
+        let at = part.find('=').ok_or_else(|| SelectorError(cut(format!("invalid selector: '{whole}'; can't understand '{part}'"), MAX_MESSAGE)))?;
         let negated = part[..at].ends_with('!');
         let field = &part[..at - usize::from(negated)];
         let after = &part[at + 1..];
@@ -108,9 +112,11 @@ fn unescape(value: &str) -> Result<String, SelectorError> {
         match char {
             '\\' => match chars.next() {
                 Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
-                _ => return Err(SelectorError("a backslash in a value may only stand before '\\', ',' or '='".to_owned())),
+                other => {
+                    return Err(SelectorError(format!("invalid field selector: invalid escape sequence: \\{}", other.map_or(String::new(), String::from))));
+                }
             },
-            ',' | '=' => return Err(SelectorError(format!("'{char}' in a value needs a backslash before it"))),
+            ',' | '=' => return Err(SelectorError(format!("invalid field selector: unescaped character in value: {}", u32::from(char)))),
             other => out.push(other),
         }
     }

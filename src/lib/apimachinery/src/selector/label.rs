@@ -3,6 +3,7 @@
 use super::lexer::{Lexer, Token};
 use super::{MAX_TERMS, MAX_VALUES, SelectorError};
 use crate::document::Value;
+use crate::field::quote;
 use crate::name;
 use std::fmt;
 
@@ -203,17 +204,18 @@ fn too_many() -> SelectorError {
 }
 
 fn unexpected(found: Token<'_>, wanted: &str) -> SelectorError {
-    refuse(format!("found '{}', expected {wanted}", shorten(found.text())))
+    refuse(format!("found '{}', expected: {wanted}", shorten(found.text())))
 }
 
 /// Client texts go into messages only in part.
 fn shorten(text: &str) -> String {
-    if text.chars().count() <= 80 { text.to_owned() } else { text.chars().take(80).chain("...".chars()).collect() }
+    const SHOWN: usize = 1024;
+    if text.chars().count() <= SHOWN { text.to_owned() } else { text.chars().take(SHOWN).chain("...".chars()).collect() }
 }
 
 fn check_key(key: &str) -> Result<(), SelectorError> {
     let errors = name::qualified_name(key);
-    if errors.is_empty() { Ok(()) } else { Err(refuse(format!("invalid label key \"{}\": {}", shorten(key), errors.join("; ")))) }
+    if errors.is_empty() { Ok(()) } else { Err(refuse(format!("<nil>: Invalid value: {}: {}", quote(&shorten(key)), errors.join("; ")))) }
 }
 
 /// The values sorted, without repetitions.
@@ -221,15 +223,17 @@ fn checked_values(key: &str, mut values: Vec<String>) -> Result<Vec<String>, Sel
     if values.is_empty() {
         return Err(refuse(format!("the requirement on \"{}\" needs a value", shorten(key))));
     }
-    for value in &values {
-        let errors = name::label_value(value);
-        if !errors.is_empty() {
-            return Err(refuse(format!("invalid label value \"{}\" for \"{}\": {}", shorten(value), shorten(key), errors.join("; "))));
-        }
-    }
     values.sort_unstable();
     values.dedup();
-    Ok(values)
+    match values.iter().enumerate().find_map(|(index, value)| malformed_value(key, index, value)) {
+        Some(why) => Err(refuse(why)),
+        None => Ok(values),
+    }
+}
+
+fn malformed_value(key: &str, index: usize, value: &str) -> Option<String> {
+    let errors = name::label_value(value);
+    (!errors.is_empty()).then(|| format!("values[{index}][{}]: Invalid value: {}: {}", shorten(key), quote(&shorten(value)), errors.join("; ")))
 }
 
 fn from_expression(expression: &Value) -> Result<LabelRequirement, SelectorError> {
@@ -261,18 +265,25 @@ struct Parser<'a> {
 impl Parser<'_> {
     fn selector(mut self) -> Result<LabelSelector, SelectorError> {
         let mut requirements = Vec::new();
-        if self.lexer.peek() == Token::End {
-            return Ok(LabelSelector::default());
+        match self.lexer.peek() {
+            Token::End => return Ok(LabelSelector::default()),
+            Token::Word(_) | Token::Not => {}
+            other => return Err(unexpected(other, "!, identifier, or 'end of string'")),
         }
         loop {
-            requirements.push(self.requirement()?);
+            let requirement = self.requirement().map_err(|error| refuse(format!("unable to parse requirement: {error}")))?;
+            requirements.push(requirement);
             if requirements.len() > MAX_TERMS {
                 return Err(too_many());
             }
             match self.lexer.next() {
                 Token::End => return LabelSelector { requirements }.bounded(),
                 Token::Comma => {}
-                other => return Err(unexpected(other, "',' or the end")),
+                other => return Err(unexpected(other, "',' or 'end of string'")),
+            }
+            match self.lexer.peek() {
+                Token::Word(_) | Token::Not => {}
+                other => return Err(unexpected(other, "identifier after ','")),
             }
         }
     }
@@ -284,26 +295,26 @@ impl Parser<'_> {
         }
         let key = match self.lexer.next() {
             Token::Word(word) => word,
-            other => return Err(unexpected(other, "a label key")),
+            other => return Err(unexpected(other, "identifier")),
         };
         check_key(key)?;
         let operator = match self.lexer.peek() {
             _ if negated => LabelOperator::DoesNotExist,
             Token::End | Token::Comma => LabelOperator::Exists,
-            _ => self.operator()?,
+            _ => self.operator(key)?,
         };
         LabelRequirement::new(key, operator)
     }
 
-    fn operator(&mut self) -> Result<LabelOperator, SelectorError> {
+    fn operator(&mut self, key: &str) -> Result<LabelOperator, SelectorError> {
         Ok(match self.lexer.next() {
             Token::Equals | Token::DoubleEquals => LabelOperator::In(vec![self.exact_value()?]),
             Token::NotEquals => LabelOperator::NotIn(vec![self.exact_value()?]),
-            Token::Greater => LabelOperator::GreaterThan(self.integer()?),
-            Token::Less => LabelOperator::LessThan(self.integer()?),
+            Token::Greater => LabelOperator::GreaterThan(self.integer(key)?),
+            Token::Less => LabelOperator::LessThan(self.integer(key)?),
             Token::Word("in") => LabelOperator::In(self.value_set()?),
             Token::Word("notin") => LabelOperator::NotIn(self.value_set()?),
-            other => return Err(unexpected(other, "one of =, ==, !=, in, notin, >, <")),
+            other => return Err(unexpected(other, "in, notin, =, ==, !=, gt, lt")),
         })
     }
 
@@ -313,22 +324,31 @@ impl Parser<'_> {
         }
         match self.lexer.next() {
             Token::Word(word) => Ok(word.to_owned()),
-            other => Err(unexpected(other, "a value")),
+            other => Err(unexpected(other, "identifier")),
         }
     }
 
-    fn integer(&mut self) -> Result<i64, SelectorError> {
+    fn integer(&mut self, key: &str) -> Result<i64, SelectorError> {
         let text = self.exact_value()?;
         // A sign is no part of a label value.
         let digits = text.starts_with(|first: char| first.is_ascii_digit());
-        text.parse().ok().filter(|_| digits).ok_or_else(|| refuse(format!("'{}' is not an integer to compare with", shorten(&text))))
+        text.parse().ok().filter(|_| digits).ok_or_else(|| {
+            let no_integer = format!("values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer", quote(&shorten(&text)));
+            match malformed_value(key, 0, &text) {
+                None => refuse(no_integer),
+                Some(malformed) => refuse(format!("[{no_integer}, {malformed}]")),
+            }
+        })
     }
 
     /// `(a, b)`: between commas there may be nothing, which is the empty value.
     fn value_set(&mut self) -> Result<Vec<String>, SelectorError> {
         match self.lexer.next() {
             Token::Open => {}
-            other => return Err(unexpected(other, "'('")),
+            other => return Err(refuse(format!("found '{}' expected: '('", shorten(other.text())))),
+        }
+        if !matches!(self.lexer.peek(), Token::Word(_) | Token::Comma | Token::Close) {
+            return Err(unexpected(self.lexer.peek(), "',', ')' or identifier"));
         }
         let mut values = Vec::new();
         loop {
@@ -347,7 +367,7 @@ impl Parser<'_> {
             match self.lexer.next() {
                 Token::Comma => {}
                 Token::Close => return Ok(values),
-                other => return Err(unexpected(other, "',' or ')'")),
+                other => return Err(unexpected(other, if word.is_empty() { "',', or identifier" } else { "',' or ')'" })),
             }
         }
     }

@@ -309,5 +309,13 @@ fn syntax(why: &str) -> DecodeError {
 }
 
 fn scan_error(error: &ScanError) -> DecodeError {
-    DecodeError::Syntax(format!("{} at line {} column {}", error.info(), error.marker().line(), error.marker().col() + 1))
+    // libyaml counts lines from zero, its scanner from one, and a first line is not said.
+    let (of_parser, why) = match error.info().strip_prefix("while parsing ").and_then(|rest| rest.split_once(", ")) {
+        Some((_, why)) => (true, why),
+        None => (false, error.info()),
+    };
+    DecodeError::Syntax(match error.marker().line() {
+        0 | 1 => why.to_owned(),
+        line => format!("line {}: {why}", if of_parser { line - 1 } else { line }),
+    })
 }

@@ -3,6 +3,7 @@
 use crate::exchange::{Exchange, Stop};
 use crate::query::{Query, parse_duration};
 use crate::server::Shared;
+use ferrokube_apimachinery::go::duration_fault;
 use ferrokube_apimachinery::status::Failure;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ fn timeout(text: &str, most: Duration) -> Result<Duration, Failure> {
     if text.is_empty() {
         return Ok(most);
     }
-    let asked = parse_duration(text).ok_or_else(|| Failure::bad_request(format!("invalid timeout {text:?}")))?;
+    let asked = parse_duration(text).ok_or_else(|| Failure::bad_request(format!("invalid timeout specified in the request URL - {}", duration_fault(text))))?;
     Ok(if asked.is_zero() { most } else { asked.min(most) })
 }
 
@@ -40,6 +41,7 @@ mod tests {
         for (text, want) in [("", 60), ("0", 60), ("-5s", 60), ("999h", 60), ("1s", 1)] {
             assert_eq!(timeout(text, most).unwrap(), Duration::from_secs(want), "{text}");
         }
-        assert_eq!(timeout("abc", most).unwrap_err().code, 400);
+        let refused = timeout("abc", most).unwrap_err();
+        assert_eq!((refused.code, refused.message.as_str()), (400, "invalid timeout specified in the request URL - time: invalid duration \"abc\""));
     }
 }

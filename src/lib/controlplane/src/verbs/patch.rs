@@ -20,7 +20,7 @@ pub(crate) async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Tar
     if write_kind == WriteKind::Apply {
         options.forbid_create = forbid_create(shared, exchange);
     }
-    let patch = decode::patch(kind, &bytes)?;
+    let patch = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default())?;
     match &patch {
         Patch::Apply(body) => audited::request(exchange, form, bytes, &body.document),
         _ => exchange.audit.request = Some(bytes),

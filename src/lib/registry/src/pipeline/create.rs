@@ -72,9 +72,9 @@ impl Registry {
         let strictness = if body.lenient {
             Strictness::ignore(context)
         } else {
-            Strictness { validation: options.field_validation.unwrap_or_default(), duplicates: &body.duplicates, context }
+            Strictness { validation: options.field_validation.unwrap_or_default(), duplicates: &body.duplicates, noted: &[], context }
         };
-        let mut object = shape.fit(document, &strictness).map_err(|misfit| shape.bad_request(misfit))?;
+        let mut object = shape.fit(document, &strictness).map_err(|misfit| shape.bad_request(misfit, &body.source, self.catalog()))?;
         meta::ensure_namespace(target, &mut object)?;
         meta::normalize(&mut object);
         if target.subresource.is_empty() {

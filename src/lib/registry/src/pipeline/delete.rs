@@ -141,7 +141,9 @@ impl Deletion<'_> {
         let named = if self.definition().hooks.has_pending_finalizers(&object) { &resource } else { &by_kind };
         let differs = |what: &str, asked: &Option<String>, stored: &str| match asked {
             Some(asked) if asked != stored => {
-                let why = format!("the {what} in the precondition ({asked}) does not match the {what} in record ({stored})");
+                let perhaps = if what == "UID" { "deleted and then recreated" } else { "modified" };
+                let why =
+                    format!("the {what} in the precondition ({asked}) does not match the {what} in record ({stored}). The object might have been {perhaps}");
                 Err(Failure::conflict(named, name, &why))
             }
             _ => Ok(()),

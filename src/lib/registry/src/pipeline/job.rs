@@ -6,16 +6,16 @@ use crate::admission::{Attributes, Effects, Operation, RequestOptions};
 use crate::catalog::Virtual;
 use crate::codec;
 use crate::context::{FieldValidation, RequestContext, Target};
-use crate::decode::{Misfit, Shape, Strictness};
+use crate::decode::{Shape, Strictness};
 use crate::failure::{invalid_object, modified};
 use crate::ids::show_ids;
 use crate::meta;
 use crate::noop;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason, MAX_MANAGER_BYTES};
-use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::rfc3339_seconds;
+use ferrokube_apimachinery::{go, json};
 use ferrokube_resource::{Change, Definition};
 use ferrokube_schema::apply::{self, Manager, ResetFields};
 use ferrokube_schema::validate;
@@ -128,13 +128,13 @@ impl<'a> Job<'a> {
         if body.lenient {
             return Strictness::ignore(self.context);
         }
-        Strictness { validation: self.options.field_validation.unwrap_or_default(), duplicates: &body.duplicates, context: self.context }
+        Strictness { validation: self.options.field_validation.unwrap_or_default(), duplicates: &body.duplicates, noted: &[], context: self.context }
     }
 
     /// The same for what a JSON patch made.
-    pub(super) fn strictness_of_result<'b>(&'b self, duplicates: &'b [String]) -> Strictness<'b> {
+    pub(super) fn strictness_of_result<'b>(&'b self, noted: &'b [String]) -> Strictness<'b> {
         let validation: FieldValidation = self.options.field_validation.unwrap_or_default();
-        Strictness { validation, duplicates, context: self.context }
+        Strictness { validation, duplicates: &[], noted, context: self.context }
     }
 
     /// The field manager of this write.
@@ -186,9 +186,9 @@ impl<'a> Job<'a> {
         }
         let changed = self.registry.admission().mutate_remote(attributes, object).await?;
         let fitting = self.shape.fit(changed, &Strictness::ignore(self.context));
-        draft.object = fitting.map_err(|misfit| match misfit {
-            Misfit::Refused(failure) => Failure::internal(failure.message),
-            Misfit::Types(why) | Misfit::Strict(why) => Failure::internal(format!("a webhook made a malformed object: {why}")),
+        draft.object = fitting.map_err(|misfit| {
+            let why = misfit.sentence(&self.shape, self.registry.catalog(), "the answer");
+            Failure::internal(format!("a webhook made a malformed object: {why}"))
         })?;
         if draft.old.is_none() && draft.object.name() != draft.target.name.as_deref().unwrap_or_default() {
             draft.target.name = Some(draft.object.name().to_owned());
@@ -343,7 +343,7 @@ impl<'a> Job<'a> {
     pub(super) fn check_version(&self, object: &mut Document, head: &Entry) -> Result<(), Failure> {
         let given = match object.meta("resourceVersion") {
             "" => 0,
-            text => text.parse::<u64>().map_err(|_| Failure::bare(500, format!("the resourceVersion {text:?} is not a number")))?,
+            text => version_number(text)?,
         };
         let name = self.target.name.as_deref().unwrap_or_default();
         match given {
@@ -427,6 +427,12 @@ impl<'a> Job<'a> {
             && meta::grace_seconds(old).unwrap_or(0) == 0
             && !self.definition().hooks.has_pending_finalizers(object)
     }
+}
+
+/// A version as a client gives it; 500 for what is no number, as upstream.
+pub(super) fn version_number(text: &str) -> Result<u64, Failure> {
+    let number = Some(text).filter(|text| !text.starts_with('+')).and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Failure::bare(500, go::integer_fault(text, false)))
 }
 
 /// The field manager of a client that names none: what its User-Agent begins with, as far as it is printable and not too long.

@@ -2,13 +2,14 @@
 
 use super::job::Job;
 use super::{Body, Patch};
-use crate::decode::Misfit;
+use crate::decode::{Misfit, Strictness};
 use crate::ids::keep_ids;
 use crate::meta;
-use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_apimachinery::patch::{PatchError, json_patch, merge_patch};
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
+use ferrokube_apimachinery::{go, json};
 use ferrokube_schema::apply::{self, ApplyError};
 use ferrokube_schema::strategic::strategic_merge;
 use ferrokube_trace::annotation;
@@ -32,7 +33,7 @@ impl Job<'_> {
     pub(super) fn read_body(&self, mut body: Body) -> Result<Document, Failure> {
         let document = std::mem::take(&mut body.document);
         let fitting = self.body_shape.fit(document, &self.strictness(&body));
-        let mut object = fitting.map_err(|misfit| self.body_shape.bad_request(misfit))?;
+        let mut object = fitting.map_err(|misfit| self.body_shape.bad_request(misfit, &body.source, self.registry.catalog()))?;
         meta::ensure_namespace(self.target, &mut object)?;
         meta::normalize(&mut object);
         Ok(object)
@@ -64,21 +65,34 @@ impl Job<'_> {
             return self.applied(live, body);
         }
         let live = live.ok_or_else(|| Failure::not_found(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default()))?;
+        let (value, strictness) = self.changed(live, patch)?;
+        let object = match Document::from_value(value) {
+            Ok(object) => object,
+            Err(value) => return Err(self.refuse_value(&value)),
+        };
+        self.check_version_of_result(&object)?;
+        self.body_shape.fit(object, &strictness).map_err(|misfit| match misfit {
+            Misfit::Refused(failure) if self.body_shape.custom => failure,
+            Misfit::NoVersion => Failure::internal(misfit.sentence(&self.body_shape, self.registry.catalog(), "")),
+            misfit => self.result_refused(misfit, live, patch),
+        })
+    }
+
+    /// What a patch makes of an object, whatever that is.
+    fn changed<'b>(&'b self, live: &Document, patch: &'b Patch) -> Result<(Value, Strictness<'b>), Failure> {
         let mut object = live.clone();
-        let strictness = match patch {
-            Patch::Json(operations, duplicates) => {
+        Ok(match patch {
+            Patch::Json(operations, noted) => {
                 let mut value = object.into_value();
                 let warnings = json_patch(&mut value, operations).map_err(refused)?;
                 warnings.into_iter().for_each(|warning| self.context.warn(warning));
-                object = Document::from_value(value).map_err(|_| unprocessable("the patch does not leave an object"))?;
-                self.strictness_of_result(duplicates)
+                (value, self.strictness_of_result(noted))
             }
             Patch::Merge(body) => {
                 let mut value = object.into_value();
                 // The patch is borrowed as a value for the while: its fields are cloned only where they are put.
                 merge_patch(&mut value, &body.document.clone().into_value());
-                object = Document::from_value(value).expect("an object merged with an object is one");
-                self.strictness(body)
+                (value, self.strictness(body))
             }
             Patch::Strategic(body) => {
                 // A map that only the server wrote to is taken as absent, which directives tell apart; it is put back afterwards. JSON patches see it:
@@ -90,12 +104,18 @@ impl Job<'_> {
                 // Upstream merges into a typed object: a kind or version in the patch changes nothing.
                 object.set(&["kind"], self.body_shape.gvk.kind.as_str());
                 object.set(&["apiVersion"], self.body_shape.gvk.api_version());
-                self.strictness(body)
+                (object.into_value(), self.strictness(body))
             }
-            Patch::Apply(_) => unreachable!("answered above"),
-        };
-        self.check_version_of_result(&object)?;
-        self.body_shape.fit(object, &strictness).map_err(|misfit| self.result_refused(misfit))
+            Patch::Unreadable(failure) => return Err(failure.clone()),
+            Patch::Apply(_) => unreachable!("answered before"),
+        })
+    }
+
+    /// A patch that leaves something else than an object.
+    fn refuse_value(&self, value: &Value) -> Failure {
+        let why =
+            format!("couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type {}", json::type_name(value), go::TYPE_META);
+        patch_refused(&String::from_utf8_lossy(&json::to_vec(value)), &why)
     }
 
     /// A patched custom object is still in its version.
@@ -110,37 +130,44 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// A patched object must still be one of the kind: 422 about the patch when not.
-    fn result_refused(&self, misfit: Misfit) -> Failure {
-        let why = match misfit {
-            Misfit::Refused(failure) if self.body_shape.custom => return failure,
-            Misfit::Refused(failure) => failure.message,
-            Misfit::Types(why) => why,
-            Misfit::Strict(why) => format!("strict decoding error: {why}"),
+    /// A patched object must still be one of the kind: 422 about the patch when not, with what it made of the object (of a strategic one: with itself).
+    fn result_refused(&self, misfit: Misfit, live: &Document, patch: &Patch) -> Failure {
+        let shown = match patch {
+            Patch::Strategic(body) => go::dump(&body.document.clone().into_value()),
+            _ => {
+                let value = self.changed(live, patch).map(|(value, _)| value).unwrap_or_default();
+                let mut object = Document::from_value(value).unwrap_or_default();
+                if self.body_shape.custom {
+                    object.remove(&["metadata", "managedFields"]);
+                }
+                String::from_utf8_lossy(&json::to_vec(&object.into_value())).into_owned()
+            }
         };
-        let error = FieldError::invalid_unshown("patch", why);
-        let cause = Cause { reason: FieldReason::Invalid.as_str().to_owned(), message: error.message.clone(), field: error.field };
-        let details = Details { causes: vec![cause], ..Details::default() };
-        Failure::new(Reason::Invalid, format!(" \"\" is invalid: patch: {}", error.message)).with_details(details)
+        let why = misfit.sentence(&self.body_shape, self.registry.catalog(), &shown);
+        patch_refused(&shown, &why)
     }
 
     fn applied(&self, live: Option<&Document>, body: &Body) -> Result<Document, Failure> {
-        let expected = self.body_shape.gvk.api_version();
-        let given = body.document.api_version();
-        if given != expected {
-            let why = format!("incorrect version specified in apply patch. Specified patch version: {given}, expected: {expected}");
-            return Err(Failure::bad_request(why));
-        }
-        if body.document.kind() != self.body_shape.gvk.kind {
-            return Err(Failure::bad_request(format!("the applied object is a {:?}, expected: {}", body.document.kind(), self.body_shape.gvk.kind)));
+        let (kind, given) = (body.document.kind(), body.document.api_version());
+        if given != self.body_shape.gvk.api_version() || kind != self.body_shape.gvk.kind {
+            return Err(Failure::bad_request(format!("invalid object type: {}", shown_gvk(given, kind))));
         }
         let applied = if self.registry.admission().owns_ids() { without_server_annotations(&body.document) } else { None };
         let manager = self.manager(apply::Operation::Apply);
         let merged = apply::apply(&self.body_shape.schema, self.reset, live, applied.as_ref().unwrap_or(&body.document), &manager, self.options.force);
-        let object = merged.map_err(apply_refused)?;
+        let object = merged.map_err(|error| match error {
+            ApplyError::ManagedFieldsGiven => Failure::bad_request("metadata.managedFields must be nil"),
+            // Clients know upstream's 500 for both.
+            ApplyError::Malformed(why) => Failure::bare(500, format!("failed to create typed patch object ({}): {why}", shown_applied(body))),
+            ApplyError::Inconvertible(why) => inconvertible(body, &why),
+            ApplyError::Conflicts(conflicts, count) => conflicting(&conflicts, count),
+        })?;
         // What cannot be applied at all is told first.
-        self.strictness(body).judge(&[]).map_err(|misfit| self.body_shape.bad_request(misfit))?;
-        self.body_shape.fit_applied(object).map_err(|misfit| self.result_refused(misfit))
+        self.strictness(body).judge(&[]).map_err(|misfit| self.body_shape.bad_request(misfit, &body.source, self.registry.catalog()))?;
+        self.body_shape.fit_applied(object).map_err(|misfit| match misfit {
+            Misfit::Refused(failure) => failure,
+            misfit => inconvertible(body, &misfit.sentence(&self.body_shape, self.registry.catalog(), "")),
+        })
     }
 }
 
@@ -153,40 +180,65 @@ fn without_server_annotations(applied: &Document) -> Option<Document> {
     })
 }
 
+/// 422 about a patch, which names no object.
+fn patch_refused(shown: &str, why: &str) -> Failure {
+    let error = FieldError::invalid("patch", shown, why);
+    let cause = Cause { reason: FieldReason::Invalid.as_str().to_owned(), message: error.message.clone(), field: error.field };
+    let details = Details { causes: vec![cause], ..Details::default() };
+    Failure::new(Reason::Invalid, format!(" \"\" is invalid: patch: {}", error.message)).with_details(details)
+}
+
 /// 422 without a cause: upstream's answer to a patch that does not apply.
-fn unprocessable(why: &str) -> Failure {
-    let message = format!("the server rejected our request due to an error in our request: {why}");
-    Failure::new(Reason::Invalid, message).with_details(Details::default())
+fn unprocessable() -> Failure {
+    Failure::new(Reason::Invalid, "the server rejected our request due to an error in our request").with_details(Details::default())
 }
 
 fn refused(error: PatchError) -> Failure {
     match error {
         PatchError::Malformed(why) => Failure::bad_request(why),
-        PatchError::DoesNotApply(why) => unprocessable(&why),
+        PatchError::DoesNotApply(_) => unprocessable(),
         // Clients know upstream's 500 for it.
         PatchError::Directive(why) => Failure::bare(500, why),
         PatchError::TooLarge(why) => Failure::new(Reason::RequestEntityTooLarge, why),
     }
 }
 
-fn apply_refused(error: ApplyError) -> Failure {
-    match error {
-        ApplyError::ManagedFieldsGiven => Failure::bad_request("metadata.managedFields must be nil"),
-        // Clients know upstream's 500 for it.
-        ApplyError::Malformed(why) => Failure::bare(500, why),
-        ApplyError::Conflicts(conflicts, count) => conflicting(&conflicts, count),
+/// As Go writes a group, version and kind. More than one slash is none.
+fn shown_gvk(api_version: &str, kind: &str) -> String {
+    match api_version.split_once('/') {
+        Some((_, version)) if version.contains('/') => "/, Kind=".to_owned(),
+        Some((group, version)) => format!("{group}/{version}, Kind={kind}"),
+        None => format!("/{api_version}, Kind={kind}"),
     }
+}
+
+/// What was applied, as messages name it.
+fn shown_applied(body: &Body) -> String {
+    let object = &body.document;
+    format!("{}/{}; {}", object.meta("namespace"), object.name(), shown_gvk(object.api_version(), object.kind()))
+}
+
+fn inconvertible(body: &Body, why: &str) -> Failure {
+    let (whole, kind) = (shown_applied(body), shown_gvk(body.document.api_version(), body.document.kind()));
+    Failure::bare(500, format!("failed to convert new object ({whole}) to proper version: unable to convert unstructured object to {kind}: {why}"))
 }
 
 fn conflicting(conflicts: &[(String, String)], count: usize) -> Failure {
     let message = match conflicts {
         [(manager, field)] if count == 1 => format!("Apply failed with 1 conflict: conflict with {manager}: {field}"),
         many => {
-            let mut lines: Vec<String> = many.iter().map(|(manager, field)| format!("- {field} (with {manager})")).collect();
+            let mut managers: Vec<&str> = many.iter().map(|(manager, _)| manager.as_str()).collect();
+            managers.sort_unstable();
+            managers.dedup();
+            let mut lines = Vec::new();
+            for manager in managers {
+                lines.push(format!("conflicts with {manager}:"));
+                lines.extend(many.iter().filter(|(other, _)| other == manager).map(|(_, field)| format!("- {field}")));
+            }
             if count > many.len() {
                 lines.push(format!("- and {} more", count - many.len()));
             }
-            format!("Apply failed with {count} conflicts:\n{}", lines.join("\n"))
+            format!("Apply failed with {count} conflicts: {}", lines.join("\n"))
         }
     };
     let cause = |(manager, field): &(String, String)| Cause {

@@ -1,6 +1,6 @@
 //! PUT and PATCH, of an object or a subresource; both may create where the kind or an apply allows it.
 
-use super::job::{Draft, Job, Request};
+use super::job::{Draft, Job, Request, version_number};
 use super::options::{check_patch, check_write};
 use super::patching::Input;
 use super::turn::Plan;
@@ -196,13 +196,21 @@ impl Job<'_> {
         if !object.uid().is_empty() {
             return Err(self.uid_differs(object.uid(), ""));
         }
+        match object.meta("resourceVersion") {
+            "" => {}
+            text => _ = version_number(text)?,
+        }
         object.remove(&["metadata", "resourceVersion"]);
         Ok(if input.is_apply() { Draft { applied: true, ..self.draft_untracked(object) } } else { self.draft_new(object) })
     }
 
     fn uid_differs(&self, given: &str, stored: &str) -> Failure {
-        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
-        Failure::conflict(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default(), &why)
+        let name = self.target.name.as_deref().unwrap_or_default();
+        let key = key(self.target, name).map(|key| key.as_str().to_owned()).unwrap_or_default();
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
+        );
+        Failure::conflict(&self.definition().group_resource(), name, &why)
     }
 
     /// Only an update of something has a version to be about.

@@ -2,8 +2,8 @@
 
 use super::pages::Place;
 use super::select::{Selection, Work};
-use super::token::Token;
-use super::{ListOptions, ListPage, VersionMatch, check_list, parse_version};
+use super::token::{self, Token};
+use super::{ListOptions, ListPage, VersionMatch, check_list, invalid_version, parse_version};
 use crate::context::Target;
 use crate::pipeline::{Registry, prefix};
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -45,10 +45,10 @@ impl Registry {
 
     async fn start(&self, prefix: &Prefix, scope: &str, options: &ListOptions) -> Result<Start, Failure> {
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
-        let asked = parse_version(&options.resource_version).map_err(Failure::bad_request)?;
         if !options.continue_token.is_empty() {
-            return self.resume(prefix, scope, options, asked);
+            return self.resume(prefix, scope, options);
         }
+        let asked = parse_version(&options.resource_version).map_err(|why| invalid_version(&why))?;
         let store = self.store();
         let asked = match asked {
             None => return Ok(Start { snapshot: store.snapshot(prefix), after: None, left: None, limit }),
@@ -67,13 +67,16 @@ impl Registry {
     }
 
     /// The state of an earlier page.
-    fn resume(&self, prefix: &Prefix, scope: &str, options: &ListOptions, asked: Option<u64>) -> Result<Start, Failure> {
-        if asked.is_some_and(|asked| asked != 0) {
+    fn resume(&self, prefix: &Prefix, scope: &str, options: &ListOptions) -> Result<Start, Failure> {
+        let key = &self.parts.token_key;
+        let text = options.continue_token.as_str();
+        let refused = || Failure::bad_request(format!("invalid continue token: continue key is not valid: {}", token::refusal(text)));
+        let token = Token::open(text, key, scope).ok_or_else(refused)?;
+        let asked = options.resource_version.as_str();
+        if !matches!(asked, "" | "0") {
             return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
         }
-        let key = &self.parts.token_key;
-        let token = Token::open(&options.continue_token, key, scope).ok_or_else(|| Failure::bad_request("continue key is not valid"))?;
-        let limit = if asked.is_some() { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
+        let limit = if !asked.is_empty() { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
         let Some(revision) = token.revision else {
             return Ok(Start { snapshot: self.store().snapshot(prefix), after: Some(token.after), left: None, limit });
         };

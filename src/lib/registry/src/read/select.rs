@@ -7,6 +7,7 @@ use crate::catalog::{Catalog, Served};
 use crate::codec::view;
 use crate::context::Target;
 use crate::read::ListOptions;
+use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::json::{Layout, forms};
 use ferrokube_apimachinery::selector::{CompiledLabels, FieldTerm};
 use ferrokube_apimachinery::status::Failure;
@@ -229,7 +230,12 @@ fn source(served: &Served, owner: &Definition, field: &str) -> Result<Source, Fa
     let definition = &served.definition;
     let declared = |paths: &[String]| paths.iter().position(|path| path == field).filter(|_| !field.is_empty());
     let Some(index) = declared(&served.version().selectable) else {
-        return Err(Failure::bad_request(format!("field label not supported: {field}")));
+        // Kinds with fields of their own word it themselves.
+        let only = if selects_namespace(definition) { "\"metadata.name\", \"metadata.namespace\"" } else { "\"metadata.name\"" };
+        return Err(Failure::bad_request(match definition.custom || !served.version().selectable.is_empty() {
+            true => format!("field label not supported: {field}"),
+            false => format!("{} is not a known field selector: only {only}", quote(field)),
+        }));
     };
     // Definitions that share a prefix list their fields in parallel; versions of one definition need not.
     let stored = &owner.versions[owner.storage_version].selectable;

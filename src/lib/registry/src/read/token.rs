@@ -2,6 +2,8 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::{go, json};
 use ring::hmac;
 
 /// Longer tokens are refused unread; keys are much shorter.
@@ -56,6 +58,39 @@ impl Token {
     }
 }
 
+/// Why a text is no token, as kube-apiserver says it of its own, which are JSON.
+pub(super) fn refusal(text: &str) -> String {
+    if text.len() > MAX_LENGTH {
+        return "it is too long".to_owned();
+    }
+    // Theirs may be padded; what a decoder of unpadded text refuses then is the padding.
+    let Ok(bytes) = BASE64_URL_SAFE_NO_PAD.decode(text) else { return go::url_base64_fault(text) };
+    if let Some(fault) = go::syntax_fault(&bytes) {
+        return fault;
+    }
+    let Ok(value) = json::read_value(&bytes) else { return UNSIGNED.to_owned() };
+    let wrong = |value: &Value, field: &str, kind: &str| {
+        format!("json: cannot unmarshal {} into Go struct field continueToken.{field} of type {kind}", json::type_name(value))
+    };
+    match (value.get("v"), value.get("rv"), value.get("start")) {
+        _ if !value.is_object() => format!("json: cannot unmarshal {} into Go value of type storage.continueToken", json::type_name(&value)),
+        (Some(version), _, _) if !version.is_string() => wrong(version, "v", "string"),
+        (_, Some(revision), _) if !revision.is_number() => wrong(revision, "rv", "int64"),
+        (_, _, Some(start)) if !start.is_string() => wrong(start, "start", "string"),
+        (version, revision, start) => match version.and_then(Value::as_str).unwrap_or_default() {
+            "meta.k8s.io/v1" if revision.and_then(Value::as_i64).unwrap_or(0) == 0 => {
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned()
+            }
+            "meta.k8s.io/v1" if start.and_then(Value::as_str).unwrap_or_default().is_empty() => "encoded start key empty (version meta.k8s.io/v1)".to_owned(),
+            "meta.k8s.io/v1" => UNSIGNED.to_owned(),
+            other => format!("server does not recognize this encoded version {other}"),
+        },
+    }
+}
+
+/// It looks like one of kube-apiserver's, which carry no proof of where they come from.
+const UNSIGNED: &str = "it was not made by this server";
+
 fn mac(key: &hmac::Key, scope: &str, numbers: &[u8], after: &str) -> hmac::Tag {
     let mut context = hmac::Context::with_key(key);
     context.update(&(scope.len() as u64).to_be_bytes());
@@ -78,6 +113,23 @@ mod tests {
         for token in [Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) }, Token { revision: None, after: String::new(), left: None }] {
             let text = token.seal(&key(1), "/registry/secrets/ ns");
             assert_eq!(Token::open(&text, &key(1), "/registry/secrets/ ns"), Some(token));
+        }
+    }
+
+    #[test]
+    fn tokens_are_refused_in_upstream_s_words() {
+        let encoded = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
+        let cases = [
+            ("x".to_owned(), "illegal base64 data at input byte 0"),
+            (encoded("abc"), "invalid character 'a' looking for beginning of value"),
+            (encoded("1"), "json: cannot unmarshal number into Go value of type storage.continueToken"),
+            (encoded("{\"rv\":\"x\"}"), "json: cannot unmarshal string into Go struct field continueToken.rv of type int64"),
+            (encoded("{}"), "server does not recognize this encoded version "),
+            (encoded("{\"v\":\"meta.k8s.io/v1\",\"rv\":0,\"start\":\"a\"}"), "incorrect encoded start resourceVersion (version meta.k8s.io/v1)"),
+            (encoded("{\"v\":\"meta.k8s.io/v1\",\"rv\":1}"), "encoded start key empty (version meta.k8s.io/v1)"),
+        ];
+        for (text, want) in cases {
+            assert_eq!(refusal(&text), want, "{text}");
         }
     }
 

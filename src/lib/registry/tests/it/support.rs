@@ -194,7 +194,7 @@ pub(crate) fn context() -> RequestContext {
 }
 
 pub(crate) fn body(value: Value) -> Body {
-    Body { document: Document::from_value(value).unwrap(), duplicates: Vec::new(), lenient: false }
+    Body { lenient: false, ..Document::from_value(value).unwrap().into() }
 }
 
 pub(crate) fn merge(value: Value) -> Patch {

@@ -3,80 +3,166 @@
 use super::element;
 use crate::schema::{Kind, ListType, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::field::cut;
+use ferrokube_apimachinery::go::{dump, dump_typed};
+use ferrokube_apimachinery::json::type_name;
 use std::collections::HashSet;
+use std::fmt;
 
 /// Checks an object.
 ///
 /// # Errors
-/// The first field that does not fit, and why.
+/// The fields that do not fit, and why.
 pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
-    fields(schema, object, &Place { type_meta: true, open: false, depth: 0 })
+    let mut found = Vec::new();
+    fields(schema, object, &Place { type_meta: true, open: false, depth: 0, way: None }, &mut found);
+    match found.as_slice() {
+        [] => Ok(()),
+        [only] => Err(only.clone()),
+        many => Err(many.iter().fold("errors:".to_owned(), |text, why| text + "\n  " + why)),
+    }
 }
+
+/// So many fields are named at most.
+const MAX_FOUND: usize = 20;
 
 /// Where a value is.
 #[derive(Clone, Copy)]
-struct Place {
+struct Place<'a> {
     /// Its own kind, version and metadata need no declaration.
     type_meta: bool,
     /// Something above it keeps unknown fields: these may be applied everywhere below it, though they are not kept there.
     open: bool,
     depth: usize,
+    way: Option<&'a Way<'a>>,
 }
 
-impl Place {
-    fn below(self, schema: &Schema) -> Self {
-        Self { type_meta: false, open: self.open || schema.preserve_unknown, depth: self.depth + 1 }
+/// The last step to a value, and those before it.
+struct Way<'a> {
+    before: Option<&'a Way<'a>>,
+    step: Step<'a>,
+}
+
+enum Step<'a> {
+    Field(&'a str),
+    Element(&'a str),
+    Index(usize),
+}
+
+impl fmt::Display for Way<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(before) = self.before {
+            before.fmt(f)?;
+        }
+        match self.step {
+            Step::Field(name) => write!(f, ".{name}"),
+            Step::Element(element) => f.write_str(&element::display(&[element])),
+            Step::Index(index) => write!(f, "[{index}]"),
+        }
     }
 }
+
+impl<'a> Place<'a> {
+    fn below<'b>(self, schema: &Schema, way: &'b Way<'b>) -> Place<'b>
+    where
+        'a: 'b,
+    {
+        Place { type_meta: false, open: self.open || schema.preserve_unknown, depth: self.depth + 1, way: Some(way) }
+    }
+
+    #[cold]
+    fn note(&self, found: &mut Vec<String>, why: &str) {
+        if found.len() < MAX_FOUND {
+            found.push(cut(format!("{}: {why}", self.way.map(Way::to_string).unwrap_or_default()), MAX_WHY));
+        }
+    }
+}
+
+/// Bytes of one reason, which may show a value.
+const MAX_WHY: usize = 1024;
 
 /// An object of which nothing is declared is one of which anything can be owned.
 fn is_undeclared(schema: &Schema) -> bool {
     !schema.native && schema.kind == Kind::Object && schema.properties.is_empty() && schema.additional.is_none()
 }
 
-fn fields(schema: &Schema, object: &Map, place: &Place) -> Result<(), String> {
+fn fields(schema: &Schema, object: &Map, place: &Place<'_>, found: &mut Vec<String>) {
     for (name, child) in object {
-        let result = match schema.child(name) {
+        let way = Way { before: place.way, step: Step::Field(name) };
+        match schema.child(name) {
             // Of what is native all is declared.
-            Some(node) => value(node, child, Place { open: !node.native && place.below(schema).open, ..place.below(schema) }),
-            None if place.open || schema.preserve_unknown || schema.kind == Kind::Any || is_undeclared(schema) => Ok(()),
-            None if place.type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata") => Ok(()),
-            None => Err(": field not declared in schema".to_owned()),
-        };
-        result.map_err(|why| format!(".{name}{why}"))?;
+            Some(node) => {
+                let below = place.below(schema, &way);
+                value(node, child, Place { open: !node.native && below.open, ..below }, found);
+            }
+            None if place.open || schema.preserve_unknown || schema.kind == Kind::Any || is_undeclared(schema) => {}
+            None if place.type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata") => {}
+            None => place.below(schema, &way).note(found, "field not declared in schema"),
+        }
     }
-    Ok(())
 }
 
-fn value(schema: &Schema, value: &Value, place: Place) -> Result<(), String> {
+fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<String>) {
     if place.depth > MAX_WALK {
-        return Err(": nested too deep".to_owned());
+        return place.note(found, "nested too deep");
     }
     match (schema.kind, value) {
-        (_, Value::Null) => Ok(()),
-        (Kind::Object | Kind::Any, Value::Object(map)) => fields(schema, map, &Place { type_meta: schema.embedded, ..place }),
-        (Kind::Array, Value::Array(items)) => list(schema, items, place),
+        (_, Value::Null) => {}
+        (Kind::Object | Kind::Any, Value::Object(map)) => fields(schema, map, &Place { type_meta: schema.embedded, ..place }, found),
+        (Kind::Array, Value::Array(items)) => list(schema, items, place, found),
         (Kind::Any, _)
         | (Kind::String, Value::String(_))
         | (Kind::Integer | Kind::Number, Value::Number(_))
         | (Kind::Boolean, Value::Bool(_))
-        | (Kind::IntOrString, Value::String(_) | Value::Number(_) | Value::Bool(_)) => Ok(()),
-        (kind, _) => Err(format!(": expected {kind:?}")),
+        | (Kind::IntOrString, Value::String(_) | Value::Number(_) | Value::Bool(_)) => {}
+        (kind, value) => place.note(found, &unexpected(kind, value)),
     }
 }
 
-fn list(schema: &Schema, items: &[Value], place: Place) -> Result<(), String> {
+/// As Go's libraries show what they did not expect.
+#[cold]
+fn unexpected(kind: Kind, value: &Value) -> String {
+    match kind {
+        Kind::String => format!("expected string, got &value.valueUnstructured{{Value:{}}}", dump_typed(value)),
+        Kind::Integer | Kind::Number => {
+            let given = match value {
+                Value::Array(_) => "[]interface {}",
+                Value::Object(_) => "map[string]interface {}",
+                other => type_name(other),
+            };
+            format!("expected numeric (int or float), got {given}")
+        }
+        other => {
+            let wanted = match other {
+                Kind::Object => "map",
+                Kind::Array => "list",
+                Kind::Boolean => "boolean",
+                _ => "any scalar",
+            };
+            format!("expected {wanted}, got &{{{}}}", dump(value))
+        }
+    }
+}
+
+fn list(schema: &Schema, items: &[Value], place: Place<'_>, found: &mut Vec<String>) {
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
+        let mut element = None;
         if schema.list_type != ListType::Atomic {
-            let element = element::item(schema, item).map_err(|why| format!(": element {index}: {why}"))?;
-            if !seen.insert(element) {
-                return Err(format!(": duplicate entries for element {index}"));
+            match element::item(schema, item) {
+                Err(why) => return place.note(found, &format!("element {index}: {why}")),
+                Ok(new) => {
+                    if !seen.insert(new.clone()) {
+                        place.note(found, &format!("duplicate entries for key {}", element::display(&[&new])));
+                    }
+                    element = Some(new);
+                }
             }
         }
         if let Some(node) = schema.items.as_deref() {
-            value(node, item, place.below(schema)).map_err(|why| format!("[{index}]{why}"))?;
+            let step = element.as_deref().map_or(Step::Index(index), Step::Element);
+            let way = Way { before: place.way, step };
+            value(node, item, place.below(schema, &way), found);
         }
     }
-    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::schema::{ListType, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::work;
 use std::fmt::Write;
@@ -22,8 +23,11 @@ pub(crate) fn item(list: &Schema, value: &Value) -> Result<String, String> {
     match &list.list_type {
         ListType::Map(keys) => keyed(list, keys, value),
         _ => match value {
-            Value::Object(_) | Value::Array(_) => Err("an item of a set must be a scalar".to_owned()),
-            Value::Null => Err("an item of a set must not be null".to_owned()),
+            Value::Object(_) | Value::Array(_) => Err(match value.is_object() {
+                true => "associative list without keys has an element that's a map type".to_owned(),
+                false => "not supported: associative list with lists as elements".to_owned(),
+            }),
+            Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
             scalar => Ok(format!("v:{}", Scalar(scalar))),
         },
     }
@@ -47,13 +51,23 @@ impl std::fmt::Display for Scalar<'_> {
 
 fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String> {
     let Value::Object(map) = value else {
-        return Err("an item of a keyed list must be an object".to_owned());
+        return Err(match value.is_null() {
+            true => "associative list with keys may not have a null element".to_owned(),
+            false => "associative list with keys may not have non-map elements".to_owned(),
+        });
     };
     work::count(keys.len());
-    let default = |key: &str| list.items.as_deref().and_then(|item| item.properties.get(key)).and_then(|property| property.schema.default.as_ref());
+    let default = |key: &str| {
+        let property = list.items.as_deref().and_then(|item| item.properties.get(key))?;
+        // Upstream's schemas of typed objects have a default for what is always written.
+        let zero = (list.native && property.required).then(|| property.schema.zero());
+        property.schema.default.as_ref().or(zero)
+    };
     let mut parts: Vec<(&str, &Value)> = keys.iter().filter_map(|key| map.get(key).or_else(|| default(key)).map(|value| (key.as_str(), value))).collect();
     if parts.is_empty() {
-        return Err(format!("an item omits all of its keys ({})", keys.join(", ")));
+        let keys: Vec<String> = keys.iter().map(|key| quote(key)).collect();
+        let why = "associative list with keys has an element that omits all key fields";
+        return Err(format!("{why} [{}] (and doesn't have default values for any key fields)", keys.join(" ")));
     }
     parts.sort_unstable_by_key(|(key, _)| *key);
     let mut element = String::from("k:{");

@@ -201,14 +201,22 @@ fn malformed_configurations_are_refused() {
         (config(json!({"k": 5})), ".data.k"),
         (json!({"metadata": {"name": "a"}, "nope": 1}), ".nope: field not declared in schema"),
         (json!({"metadata": {"name": "a", "finalizers": ["x/a", "x/a"]}}), "duplicate"),
-        (json!({"metadata": {"name": "a", "ownerReferences": [{"name": "x"}]}}), "omits all of its keys"),
-        (json!({"binaryData": {"k": "***"}}), "base64"),
+        (json!({"metadata": 1}), ".metadata: expected map, got &{1}"),
+        (json!({"metadata": {"name": {"": ""}}}), ".metadata.name: expected string, got &value.valueUnstructured{Value:map[string]interface {}{\"\":\"\"}}"),
+        (
+            json!({"data": {"k": 1}, "nope": 1}),
+            "errors:\n  .data.k: expected string, got &value.valueUnstructured{Value:1}\n  .nope: field not declared in schema",
+        ),
+        (json!({"metadata": {"ownerReferences": [{"uid": "u"}, {"uid": "u"}]}}), ".metadata.ownerReferences: duplicate entries for key [uid=\"u\"]"),
+        (json!({"metadata": {"ownerReferences": [1]}}), ".metadata.ownerReferences: element 0: associative list with keys may not have non-map elements"),
     ] {
         match bench.try_apply("m", &applied, true).map(drop) {
             Err(ApplyError::Malformed(why)) => assert!(why.contains(word), "{why}"),
             other => panic!("{other:?}"),
         }
     }
+    let unreadable = bench.try_apply("m", &json!({"binaryData": {"k": "***"}}), true).map(drop);
+    assert!(matches!(unreadable, Err(ApplyError::Inconvertible(why)) if why == "error decoding from json: illegal base64 data at input byte 0"));
     let given = json!({"metadata": {"name": "a", "managedFields": []}});
     assert!(matches!(bench.try_apply("m", &given, true), Err(ApplyError::ManagedFieldsGiven)));
 }

@@ -45,6 +45,17 @@ impl<'a> Path<'a> {
         Self { parent: Some(self), segment, depth: self.depth + 1 }
     }
 
+    /// Names of fields and keys on the way from the root; `None`: an element of a list.
+    pub(super) fn way(&self) -> Vec<Option<String>> {
+        let mut way = self.parent.map(Self::way).unwrap_or_default();
+        match self.segment {
+            Segment::Root => {}
+            Segment::Field(name) | Segment::Key(name) => way.push(Some(name.to_owned())),
+            Segment::Index(_) => way.push(None),
+        }
+        way
+    }
+
     pub(super) fn depth(&self) -> usize {
         self.depth
     }

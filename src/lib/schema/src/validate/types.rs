@@ -1,19 +1,21 @@
 //! What the typed decoder of native kinds refuses.
 
-use super::formats;
 use super::path::Path;
+use super::{formats, go_types};
 use crate::schema::{Kind, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Number, Value};
+use ferrokube_apimachinery::field::quote;
+use ferrokube_apimachinery::go::{self, dump};
+use ferrokube_apimachinery::json::type_name;
 use ferrokube_apimachinery::quantity::Quantity;
-use std::fmt::Display;
 
 /// Decodes as upstream's typed decoder would: wrong JSON types are errors (400), numbers must fit, times and base64 must parse. Nulls pass: they are
 /// absent fields, or empty values of maps and lists. Unknown fields pass too (see [`prune`](super::prune())).
 ///
 /// # Errors
-/// A sentence with the path, as the body of a 400. It never quotes the value, which may be a secret.
+/// The sentence of upstream's decoder, as the body of a 400. Of values it quotes times and numbers only, never what may be a secret.
 pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
-    check(schema, value, &Path::ROOT)
+    check(schema, value, &Path::ROOT).map_err(|fault| fault.sentence(schema))
 }
 
 /// The types of what embedded resources in a custom object have in common with all others.
@@ -38,8 +40,8 @@ fn embedded(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), Strin
         Value::Object(map) => map.iter().try_for_each(|(name, child)| {
             let path = path.field(name);
             match (schema.embedded, name.as_str(), schema.child(name)) {
-                (true, "kind" | "apiVersion", _) if !child.is_string() => wrong(&path, "a string", child),
-                (true, "metadata", Some(node)) => check(node, child, &path),
+                (true, "kind" | "apiVersion", _) if !child.is_string() => Err(format!("{path}: expected string, got {}", dump(child))),
+                (true, "metadata", Some(node)) => check(node, child, &Path::ROOT).map_err(|fault| fault.sentence(node)),
                 (_, _, Some(node)) => embedded(node, child, &path),
                 (_, _, None) => Ok(()),
             }
@@ -52,12 +54,62 @@ fn embedded(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), Strin
     }
 }
 
-/// The same for the fields of an object.
+/// The same as [`check_types`] for the fields of an object that was never JSON: base64 is decoded by another hand then.
 pub(crate) fn check_fields(schema: &Schema, fields: &Map) -> Result<(), String> {
-    object(schema, fields, &Path::ROOT)
+    object(schema, fields, &Path::ROOT).map_err(|fault| match *fault {
+        Fault::Base64(why) => format!("error decoding from json: {why}"),
+        other => other.sentence(schema),
+    })
 }
 
-fn object(schema: &Schema, fields: &Map, path: &Path<'_>) -> Result<(), String> {
+/// Why a value is not of its type. Boxed, so that results fit into registers.
+enum Fault {
+    Type {
+        /// Names of fields and keys of maps on the way; `None`: an element of a list.
+        way: Vec<Option<String>>,
+        /// What stands there.
+        given: String,
+        /// The type that reads it, where the field's own reads another one first.
+        read_as: Option<&'static str>,
+    },
+    Base64(String),
+    Said(String),
+}
+
+type Checked = Result<(), Box<Fault>>;
+
+impl Fault {
+    fn sentence(self, root: &Schema) -> String {
+        let (way, given, read_as) = match self {
+            Self::Base64(why) | Self::Said(why) => return why,
+            Self::Type { way, given, read_as } => (way, given, read_as),
+        };
+        let (mut node, mut kind) = (root, go_types::of(root));
+        let (mut owner, mut fields) = (String::new(), Vec::new());
+        for step in &way {
+            let property = step.as_deref().and_then(|name| node.properties.get(name).map(|property| (name, property)));
+            let next: &Schema = match (step, property) {
+                (_, Some((name, property))) => {
+                    node.short_name().clone_into(&mut owner);
+                    fields.push(name);
+                    kind = go_types::of_field(node, name, &property.schema);
+                    node = &property.schema;
+                    continue;
+                }
+                (Some(_), None) => node.additional.as_deref(),
+                (None, _) => node.items.as_deref(),
+            }
+            .unwrap_or(node);
+            kind = go_types::of_element(&kind, next);
+            node = next;
+        }
+        let kind = read_as.unwrap_or(&kind);
+        let target = if fields.is_empty() { "value".to_owned() } else { format!("struct field {owner}.{}", fields.join(".")) };
+        format!("json: cannot unmarshal {given} into Go {target} of type {kind}")
+    }
+}
+
+fn object(schema: &Schema, fields: &Map, path: &Path<'_>) -> Checked {
     for (name, child) in fields {
         if let Some(node) = schema.child(name) {
             check(node, child, &path.field(name))?;
@@ -66,9 +118,9 @@ fn object(schema: &Schema, fields: &Map, path: &Path<'_>) -> Result<(), String> 
     Ok(())
 }
 
-fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), String> {
+fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked {
     if path.depth() > MAX_WALK {
-        return Err(format!("{path}: nested too deep"));
+        return said("exceeded max depth".to_owned());
     }
     match (schema.kind, value) {
         (Kind::Any, _) | (_, Value::Null) => Ok(()),
@@ -79,79 +131,62 @@ fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), String> 
             };
             items.iter().enumerate().try_for_each(|(index, item)| check(node, item, &path.index(index)))
         }
-        (Kind::String, Value::String(text)) => string(schema, text, path),
+        (Kind::String, Value::String(text)) => string(schema, text),
         (Kind::Boolean, Value::Bool(_)) | (Kind::Number, Value::Number(_)) => Ok(()),
         (Kind::Integer, Value::Number(number)) => integer(schema, number, path),
-        (Kind::IntOrString, Value::Number(number)) if is_quantity(schema) => quantity(&number.to_string(), path),
-        (Kind::IntOrString, Value::String(text)) if is_quantity(schema) => quantity(text.trim(), path),
+        (Kind::IntOrString, Value::Number(number)) if is_quantity(schema) => quantity(&number.to_string()),
+        (Kind::IntOrString, Value::String(text)) if is_quantity(schema) => quantity(text.trim()),
+        (Kind::IntOrString, _) if is_quantity(schema) => said(QUANTITY.to_owned()),
         (Kind::IntOrString, Value::Number(number)) => integer(schema, number, path),
         (Kind::IntOrString, Value::String(_)) => Ok(()),
-        (kind, value) => wrong(path, expected(kind), value),
+        (Kind::IntOrString, value) => wrong(path, type_name(value).to_owned(), Some("int32")),
+        (Kind::String, value) if schema.format.as_deref() == Some("date-time") => wrong(path, type_name(value).to_owned(), Some("string")),
+        (_, value) => wrong(path, type_name(value).to_owned(), None),
     }
 }
 
-fn wrong(path: &Path<'_>, expected: &str, value: &Value) -> Result<(), String> {
-    fails(path, format_args!("expected {expected}, got {}", json_type(value)))
+#[cold]
+fn wrong(path: &Path<'_>, given: String, read_as: Option<&'static str>) -> Checked {
+    Err(Box::new(Fault::Type { way: path.way(), given, read_as }))
 }
 
-fn fails(path: &Path<'_>, why: impl Display) -> Result<(), String> {
-    let place = path.to_string();
-    let place = if place.is_empty() { "the object" } else { &place };
-    Err(format!("{place}: {why}"))
-}
-
-fn expected(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Any => "a value",
-        Kind::Object => "an object",
-        Kind::Array => "an array",
-        Kind::String => "a string",
-        Kind::Integer => "an integer",
-        Kind::Number => "a number",
-        Kind::Boolean => "a boolean",
-        Kind::IntOrString => "an integer or a string",
-    }
-}
-
-pub(super) fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
+#[cold]
+fn said(why: String) -> Checked {
+    Err(Box::new(Fault::Said(why)))
 }
 
 fn is_quantity(schema: &Schema) -> bool {
     schema.format.as_deref() == Some("quantity")
 }
 
-fn quantity(text: &str, path: &Path<'_>) -> Result<(), String> {
+/// What a quantity's decoder says.
+const QUANTITY: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+fn quantity(text: &str) -> Checked {
     // Plain small integers, the usual case, need no decimal arithmetic.
     let plain = !text.is_empty() && text.len() < 18 && text.bytes().all(|byte| byte.is_ascii_digit());
-    if plain || Quantity::parse(text).is_ok() { Ok(()) } else { fails(path, "not a quantity") }
+    if plain || Quantity::parse(text).is_ok() { Ok(()) } else { said(QUANTITY.to_owned()) }
 }
 
 /// Integers must be written as such: `1.0` and `1e3` are refused, as upstream does.
-fn integer(schema: &Schema, number: &Number, path: &Path<'_>) -> Result<(), String> {
-    let narrow = schema.kind == Kind::IntOrString || schema.format.as_deref() == Some("int32");
+fn integer(schema: &Schema, number: &Number, path: &Path<'_>) -> Checked {
+    let is_text = schema.kind == Kind::IntOrString;
+    let narrow = is_text || schema.format.as_deref() == Some("int32");
     match number.as_i64() {
         Some(integer) if !narrow || i32::try_from(integer).is_ok() => Ok(()),
-        Some(_) => fails(path, "the number does not fit 32 bits"),
-        None => fails(path, "expected an integer of at most 64 bits"),
+        _ => wrong(path, format!("number {number}"), is_text.then_some("int32")),
     }
 }
 
-fn string(schema: &Schema, text: &str, path: &Path<'_>) -> Result<(), String> {
+fn string(schema: &Schema, text: &str) -> Checked {
     let Some(format) = schema.format.as_deref() else {
         return Ok(());
     };
+    let time = |micro| said(go::time_fault(text, micro).unwrap_or_else(|| format!("parsing time {}", quote(text))));
     match format {
-        "byte" if !formats::is_base64(text) => fails(path, "not base64"),
-        "date-time" if schema.short_name() == "MicroTime" && !formats::is_micro_time(text) => fails(path, "not an RFC 3339 time with microseconds"),
-        "date-time" if !formats::is_rfc3339(text) => fails(path, "not an RFC 3339 time"),
+        "byte" if !formats::is_base64(text) => Err(Box::new(Fault::Base64(go::base64_fault(text)))),
+        "date-time" if schema.short_name() == "MicroTime" && !formats::is_micro_time(text) => time(true),
+        "date-time" if !formats::is_rfc3339(text) => time(false),
         _ => Ok(()),
     }
 }
@@ -168,12 +203,41 @@ mod tests {
 
     #[test]
     fn wrong_json_types_are_named() {
-        assert_eq!(refused("ConfigMap", json!({"metadata": {"labels": {"k": 1}}})), "metadata.labels.k: expected a string, got a number");
-        assert_eq!(refused("ConfigMap", json!({"data": ["x"]})), "data: expected an object, got an array");
-        assert_eq!(refused("ConfigMap", json!({"metadata": "a"})), "metadata: expected an object, got a string");
-        assert_eq!(refused("ConfigMap", json!({"metadata": {"managedFields": "x"}})), "metadata.managedFields: expected an array, got a string");
-        assert_eq!(refused("ServiceAccount", json!({"secrets": [{"name": true}]})), "secrets[0].name: expected a string, got a boolean");
-        assert_eq!(refused("ConfigMap", json!([])), "the object: expected an object, got an array");
+        assert_eq!(
+            refused("ConfigMap", json!({"metadata": {"labels": {"k": 1}}})),
+            "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"
+        );
+        assert_eq!(refused("ConfigMap", json!({"data": ["x"]})), "json: cannot unmarshal array into Go struct field ConfigMap.data of type map[string]string");
+        assert_eq!(
+            refused("ConfigMap", json!({"metadata": "a"})),
+            "json: cannot unmarshal string into Go struct field ConfigMap.metadata of type v1.ObjectMeta"
+        );
+        assert_eq!(
+            refused("ConfigMap", json!({"metadata": {"managedFields": "x"}})),
+            "json: cannot unmarshal string into Go struct field ObjectMeta.metadata.managedFields of type []v1.ManagedFieldsEntry"
+        );
+        assert_eq!(
+            refused("ServiceAccount", json!({"secrets": [{"name": true}]})),
+            "json: cannot unmarshal bool into Go struct field ObjectReference.secrets.name of type string"
+        );
+        assert_eq!(refused("ConfigMap", json!([])), "json: cannot unmarshal array into Go value of type v1.ConfigMap");
+    }
+
+    #[test]
+    fn types_have_go_s_names() {
+        let quota = |spec: Value| refused("ResourceQuota", json!({"spec": spec}));
+        let field = |given: &str, field: &str, kind: &str| format!("json: cannot unmarshal {given} into Go struct field {field} of type {kind}");
+        assert_eq!(quota(json!({"hard": 1})), field("number", "ResourceQuotaSpec.spec.hard", "v1.ResourceList"));
+        assert_eq!(quota(json!({"hard": {"a": {}}})), QUANTITY);
+        assert_eq!(quota(json!({"scopes": [1]})), field("number", "ResourceQuotaSpec.spec.scopes", "v1.ResourceQuotaScope"));
+        let lease = schema("io.k8s.api.coordination.v1.Lease");
+        let lease = |spec: Value| check_types(&lease, &json!({"spec": spec})).unwrap_err();
+        assert_eq!(lease(json!(1)), field("number", "Lease.spec", "v1.LeaseSpec"));
+        assert_eq!(lease(json!({"leaseTransitions": 2147483648_i64})), field("number 2147483648", "LeaseSpec.spec.leaseTransitions", "int32"));
+        assert_eq!(lease(json!({"renewTime": [1]})), field("array", "LeaseSpec.spec.renewTime", "string"));
+        assert_eq!(refused("Secret", json!({"data": {"k": 1}})), field("number", "Secret.data", "[]uint8"));
+        assert_eq!(refused("Secret", json!({"type": 1})), field("number", "Secret.type", "v1.SecretType"));
+        assert_eq!(refused("Secret", json!({"metadata": {"uid": 1}})), field("number", "ObjectMeta.metadata.uid", "types.UID"));
     }
 
     #[test]
@@ -185,7 +249,7 @@ mod tests {
     fn base64_is_checked_without_quoting_it() {
         for bad in ["***", "dg", "dgo", "d===", "a b="] {
             let error = refused("Secret", json!({"data": {"k": bad}}));
-            assert_eq!(error, "data.k: not base64");
+            assert!(error.starts_with("illegal base64 data at input byte "), "{error}");
         }
         for good in ["", "dg==", "dgo=", "dg==\n", "Zm9v\r\nYmFy"] {
             check_types(&core("Secret"), &json!({"data": {"k": good}})).unwrap();

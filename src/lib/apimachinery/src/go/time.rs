@@ -1,0 +1,215 @@
+//! Why a text is no time or no duration, in the words of Go's `time`.
+
+use crate::field::quote;
+
+/// Why a text is no RFC 3339 time; `micro`: with six digits of fraction. `None`: it is one.
+pub fn time_fault(text: &str, micro: bool) -> Option<String> {
+    let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
+    let mut parser = Parser { rest: text.as_bytes(), micro };
+    let why = match parser.time() {
+        Ok(()) => return None,
+        Err(Fault::Element(element, at)) => {
+            let rest = String::from_utf8_lossy(at);
+            format!(" as {}: cannot parse {} as {}", quoted(layout), quoted(&rest), quoted(element))
+        }
+        Err(Fault::Range(what)) => format!(": {what} out of range"),
+        Err(Fault::More(rest)) => format!(": extra text: {}", quoted(&String::from_utf8_lossy(rest))),
+    };
+    Some(format!("parsing time {}{why}", quoted(text)))
+}
+
+/// Only what stands outside of ASCII's printable part, quotes and backslashes are escaped, byte by byte.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => out.extend(['\\', char]),
+            ' '..='\u{7f}' => out.push(char),
+            _ => char.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| out.push_str(&format!("\\x{byte:02x}"))),
+        }
+    }
+    out.push('"');
+    out
+}
+
+enum Fault<'a> {
+    /// An element of the layout, and what stands in its place.
+    Element(&'static str, &'a [u8]),
+    Range(&'static str),
+    More(&'a [u8]),
+}
+
+struct Parser<'a> {
+    rest: &'a [u8],
+    micro: bool,
+}
+
+impl<'a> Parser<'a> {
+    fn time(&mut self) -> Result<(), Fault<'a>> {
+        let year = self.year()?;
+        self.mark("-", b'-')?;
+        let month = self.number("01", true)?;
+        if !(1..=12).contains(&month) {
+            return Err(Fault::Range("month"));
+        }
+        self.mark("-", b'-')?;
+        let day = self.number("02", true)?;
+        self.mark("T", b'T')?;
+        self.bounded(("15", false), "hour", 24)?;
+        self.mark(":", b':')?;
+        self.bounded(("04", true), "minute", 60)?;
+        self.mark(":", b':')?;
+        self.bounded(("05", true), "second", 60)?;
+        self.fraction()?;
+        self.zone()?;
+        if !self.rest.is_empty() {
+            return Err(Fault::More(self.rest));
+        }
+        let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let days = match month {
+            2 => 28 + u32::from(leap),
+            4 | 6 | 9 | 11 => 30,
+            _ => 31,
+        };
+        if (1..=days).contains(&day) { Ok(()) } else { Err(Fault::Range("day")) }
+    }
+
+    fn year(&mut self) -> Result<u32, Fault<'a>> {
+        match self.rest.split_at_checked(4) {
+            Some((year, rest)) if year.iter().all(u8::is_ascii_digit) => {
+                self.rest = rest;
+                Ok(decimal(year))
+            }
+            _ => Err(Fault::Element("2006", self.rest)),
+        }
+    }
+
+    fn mark(&mut self, element: &'static str, byte: u8) -> Result<(), Fault<'a>> {
+        match self.rest.split_first() {
+            Some((first, rest)) if *first == byte => {
+                self.rest = rest;
+                Ok(())
+            }
+            _ => Err(Fault::Element(element, self.rest)),
+        }
+    }
+
+    /// Two digits, or one where `fixed` does not ask for both.
+    fn number(&mut self, element: &'static str, fixed: bool) -> Result<u32, Fault<'a>> {
+        let digits = self.rest.iter().take(2).take_while(|byte| byte.is_ascii_digit()).count();
+        if digits == 0 || (fixed && digits < 2) {
+            return Err(Fault::Element(element, self.rest));
+        }
+        let (number, rest) = self.rest.split_at(digits);
+        self.rest = rest;
+        Ok(decimal(number))
+    }
+
+    fn bounded(&mut self, (element, fixed): (&'static str, bool), what: &'static str, below: u32) -> Result<(), Fault<'a>> {
+        if self.number(element, fixed)? < below { Ok(()) } else { Err(Fault::Range(what)) }
+    }
+
+    fn fraction(&mut self) -> Result<(), Fault<'a>> {
+        let has_point = matches!(self.rest.first(), Some(b'.' | b','));
+        let digits = self.rest.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
+        if self.micro {
+            if !has_point || digits < 6 {
+                return Err(Fault::Element(".000000", self.rest));
+            }
+            self.rest = &self.rest[7..];
+        } else if has_point && digits > 0 {
+            self.rest = &self.rest[1 + digits..];
+        }
+        Ok(())
+    }
+
+    fn zone(&mut self) -> Result<(), Fault<'a>> {
+        const ELEMENT: &str = "Z07:00";
+        if let Some((b'Z', rest)) = self.rest.split_first() {
+            self.rest = rest;
+            return Ok(());
+        }
+        let bad = Fault::Element(ELEMENT, self.rest);
+        let Some((zone, rest)) = self.rest.split_at_checked(6) else { return Err(bad) };
+        let digits = [zone[1], zone[2], zone[4], zone[5]].iter().all(u8::is_ascii_digit);
+        if zone[3] != b':' || !digits {
+            return Err(bad);
+        }
+        if decimal(&zone[1..3]) > 24 {
+            return Err(Fault::Range("time zone offset hour"));
+        }
+        if decimal(&zone[4..6]) > 60 {
+            return Err(Fault::Range("time zone offset minute"));
+        }
+        if !matches!(zone[0], b'+' | b'-') {
+            return Err(bad);
+        }
+        self.rest = rest;
+        Ok(())
+    }
+}
+
+fn decimal(digits: &[u8]) -> u32 {
+    digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'))
+}
+
+/// Why a text is no duration, such as `1h30m`.
+pub fn duration_fault(text: &str) -> String {
+    let invalid = || format!("time: invalid duration {}", quote(text));
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest.is_empty() {
+        return invalid();
+    }
+    while !rest.is_empty() {
+        let whole = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let after = rest[whole..].strip_prefix('.');
+        let fraction = after.map_or(0, |after| after.bytes().take_while(u8::is_ascii_digit).count());
+        if whole == 0 && fraction == 0 {
+            return invalid();
+        }
+        rest = after.map_or(&rest[whole..], |after| &after[fraction..]);
+        let unit = rest.find(|char: char| char == '.' || char.is_ascii_digit()).unwrap_or(rest.len());
+        match &rest[..unit] {
+            "" => return format!("time: missing unit in duration {}", quote(text)),
+            "ns" | "us" | "\u{b5}s" | "\u{3bc}s" | "ms" | "s" | "m" | "h" => {}
+            other => return format!("time: unknown unit {} in duration {}", quote(other), quote(text)),
+        }
+        rest = &rest[unit..];
+    }
+    invalid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_refused_in_go_s_words() {
+        let plain = "as \"2006-01-02T15:04:05Z07:00\": cannot parse";
+        let cases = [
+            ("x", format!("parsing time \"x\" {plain} \"x\" as \"2006\"")),
+            ("", format!("parsing time \"\" {plain} \"\" as \"2006\"")),
+            ("a\"b", format!("parsing time \"a\\\"b\" {plain} \"a\\\"b\" as \"2006\"")),
+            ("2024-01-01T00:00:00", format!("parsing time \"2024-01-01T00:00:00\" {plain} \"\" as \"Z07:00\"")),
+            ("2024-01-01 00:00:00Z", format!("parsing time \"2024-01-01 00:00:00Z\" {plain} \" 00:00:00Z\" as \"T\"")),
+            ("2024-13-01T00:00:00Z", "parsing time \"2024-13-01T00:00:00Z\": month out of range".to_owned()),
+            ("2024-01-01T25:00:00Z", "parsing time \"2024-01-01T25:00:00Z\": hour out of range".to_owned()),
+            ("2024-02-30T00:00:00Z", "parsing time \"2024-02-30T00:00:00Z\": day out of range".to_owned()),
+            ("2024-01-01T00:00:00Zjunk", "parsing time \"2024-01-01T00:00:00Zjunk\": extra text: \"junk\"".to_owned()),
+        ];
+        for (text, want) in cases {
+            assert_eq!(time_fault(text, false), Some(want));
+        }
+        let micro = "parsing time \"2024-01-02T03:04:05Z\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"Z\" as \".000000\"";
+        assert_eq!(time_fault("2024-01-02T03:04:05Z", true).as_deref(), Some(micro));
+        assert_eq!(time_fault("2024-01-02T03:04:05.5+01:30", false), None);
+    }
+
+    #[test]
+    fn durations_are_refused_in_go_s_words() {
+        assert_eq!(duration_fault("x"), "time: invalid duration \"x\"");
+        assert_eq!(duration_fault("1"), "time: missing unit in duration \"1\"");
+        assert_eq!(duration_fault("1.x"), "time: unknown unit \"x\" in duration \"1.x\"");
+        assert_eq!(duration_fault("1h2y"), "time: unknown unit \"y\" in duration \"1h2y\"");
+    }
+}
