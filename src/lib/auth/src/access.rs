@@ -3,6 +3,7 @@
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::UserInfo;
+use std::pin::Pin;
 
 /// May this user do this?
 #[derive(Clone, Debug)]
@@ -63,6 +64,17 @@ impl Decision {
 pub struct Union(pub Vec<std::sync::Arc<dyn Authorizer>>);
 
 impl Authorizer for Union {
+    fn catch_up<'a>(&'a self, user: &UserInfo) -> Option<CatchUp<'a>> {
+        let mut waits: Vec<CatchUp<'a>> = self.0.iter().filter_map(|authorizer| authorizer.catch_up(user)).collect();
+        let first = waits.pop()?;
+        Some(Box::pin(async move {
+            first.await;
+            for wait in waits {
+                wait.await;
+            }
+        }))
+    }
+
     fn authorize(&self, access: &Access<'_>) -> Decision {
         let mut reasons: Vec<String> = Vec::new();
         for authorizer in &self.0 {
@@ -104,6 +116,10 @@ pub fn add_authenticated(user: &mut UserInfo) {
 pub struct AnonymousLock(pub std::sync::Arc<dyn Authorizer>);
 
 impl Authorizer for AnonymousLock {
+    fn catch_up<'a>(&'a self, user: &UserInfo) -> Option<CatchUp<'a>> {
+        if is_anonymous(user) { None } else { self.0.catch_up(user) }
+    }
+
     fn authorize(&self, access: &Access<'_>) -> Decision {
         let is_open = || access.resource.is_none() && access.verb == "get" && OPEN_PATHS.contains(&access.path);
         if is_anonymous(access.user) && !is_open() {
@@ -140,10 +156,19 @@ pub(crate) fn aggregate(errors: &[String]) -> String {
     if seen.len() == 1 { seen.concat() } else { format!("[{}]", seen.join(", ")) }
 }
 
-/// An authorizer. Synchronous and fast: it runs on every request.
+/// Waits until an authorizer has caught up.
+pub type CatchUp<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// An authorizer. Its decisions are synchronous and fast: they are made on every request.
 pub trait Authorizer: Send + Sync {
-    /// Decides.
+    /// Decides, waiting for nothing: on the state that the last [`Self::catch_up`] reached, or a later one.
     fn authorize(&self, access: &Access<'_>) -> Decision;
+
+    /// Awaited before decisions about a user that must know everything which was acknowledged before this call; `None`: they do. The request chain awaits it
+    /// for every request, off no worker: what takes long is done by one of those who wait, where it holds up nobody else.
+    fn catch_up<'a>(&'a self, _user: &UserInfo) -> Option<CatchUp<'a>> {
+        None
+    }
 }
 
 /// Lets `system:masters` do everything and nobody else anything: until RBAC is configured.

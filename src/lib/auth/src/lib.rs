@@ -13,7 +13,7 @@ pub mod review;
 mod testing;
 pub mod token;
 
-pub use access::{Access, AlwaysDeny, AnonymousLock, Authorizer, Decision, MastersOnly, ResourceAccess, Union, forbidden};
+pub use access::{Access, AlwaysDeny, AnonymousLock, Authorizer, CatchUp, Decision, MastersOnly, ResourceAccess, Union, forbidden};
 pub use authenticate::{Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock};
 pub use impersonate::{Impersonated, Impersonation, ImpersonationModes};
 pub use rbac::{EscalationCheck, Rbac};

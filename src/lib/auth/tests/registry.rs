@@ -100,6 +100,7 @@ async fn bootstrap_writes_once_and_repairs() {
     let again = bootstrap::reconcile(&server.registry).await.expect("checked");
     assert_eq!((again.created, again.updated), (0, 0));
     assert_eq!(server.registry.store().revision(), revision, "nothing is written when nothing is missing");
+    server.rbac.caught_up().await;
     assert!(server.may("system:kube-controller-manager", "list", "", "anything"));
     assert!(server.may("system:serviceaccount:kube-system:job-controller", "create", "x", "pods"));
 
@@ -216,6 +217,7 @@ async fn a_decision_does_not_depend_on_how_many_bindings_there_are() {
         bindings.create("n", one)
     });
     futures::future::try_join_all(many).await.expect("created");
+    server.rbac.caught_up().await;
     assert!(server.may("u2999", "get", "n", "configmaps"));
     let begun = Instant::now();
     for _ in 0..10_000 {

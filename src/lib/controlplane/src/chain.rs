@@ -3,6 +3,7 @@
 use crate::exchange::{Exchange, Stop};
 use crate::links;
 use crate::server::Shared;
+use ferrokube_auth::CatchUp;
 use ferrokube_serve::Response;
 
 /// One link.
@@ -21,6 +22,8 @@ pub(crate) enum Step {
     Guard,
     /// Looks at the request, adds to it, or ends it.
     Check(fn(&Shared, &mut Exchange) -> Result<(), Stop>),
+    /// Waits, if there is something to wait for.
+    Wait(for<'a> fn(&'a Shared, &Exchange) -> Option<CatchUp<'a>>),
     /// Answers it.
     Handle,
 }
@@ -31,14 +34,16 @@ const fn check(name: &'static str, enter: fn(&Shared, &mut Exchange) -> Result<(
 
 /// The chain. Order is behavior: what is refused before authentication says nothing about who asks; what comes before the trace is
 /// adopted logs a local id; nothing that costs memory happens before flow control.
-pub(crate) const CHAIN: [Link; 13] = [
+pub(crate) const CHAIN: [Link; 15] = [
     Link { name: "panic guard", step: Step::Guard, leave: Some(links::headers::leave) },
     check("limits", links::limits::enter),
     Link { name: "request info", step: Step::Check(links::info::enter), leave: Some(links::info::leave) },
     check("trace headers", links::trace::parse),
     Link { name: "audit", step: Step::Check(links::audit::enter), leave: Some(links::audit::leave) },
     check("authentication", links::identity::authenticate),
+    Link { name: "rights", step: Step::Wait(links::identity::rights), leave: None },
     check("impersonation", links::identity::impersonate),
+    Link { name: "impersonated rights", step: Step::Wait(links::identity::impersonated_rights), leave: None },
     check("trace adoption", links::trace::adopt),
     check("initial trace", links::trace::initial),
     check("audit policy", links::audit::received),
@@ -51,11 +56,17 @@ pub(crate) const CHAIN: [Link; 13] = [
 ///
 /// # Errors
 /// What the link that ended the request answers.
-pub(crate) fn enter(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) async fn enter(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
     for link in &CHAIN {
         exchange.entered += 1;
-        if let Step::Check(step) = link.step {
-            step(shared, exchange).inspect_err(|_| tracing::trace!(link = link.name, "a link ended the request"))?;
+        match link.step {
+            Step::Check(step) => step(shared, exchange).inspect_err(|_| tracing::trace!(link = link.name, "a link ended the request"))?,
+            Step::Wait(wait) => {
+                if let Some(wait) = wait(shared, exchange) {
+                    wait.await;
+                }
+            }
+            Step::Guard | Step::Handle => {}
         }
     }
     Ok(())
@@ -84,7 +95,9 @@ mod tests {
             "trace headers",
             "audit",
             "authentication",
+            "rights",
             "impersonation",
+            "impersonated rights",
             "trace adoption",
             "initial trace",
             "audit policy",

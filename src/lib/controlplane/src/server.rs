@@ -99,7 +99,7 @@ impl Shared {
     }
 
     async fn process(self: &Arc<Self>, exchange: &mut Exchange) -> Response {
-        let outcome = match chain::enter(self, exchange) {
+        let outcome = match chain::enter(self, exchange).await {
             Ok(()) => self.handle(exchange).await,
             Err(stop) => Err(stop),
         };

@@ -183,6 +183,9 @@ impl<T> Future for Offloaded<'_, T> {
 }
 
 /// Runs while another thread takes over this worker's tasks. A runtime of one thread has no other.
+///
+/// It waits for no room: for what one task does at a time and everybody waits for, and must not queue behind computations of requests. All else is for
+/// [`compute`].
 pub fn aside<T>(run: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(run),

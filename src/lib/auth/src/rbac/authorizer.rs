@@ -3,12 +3,14 @@
 use super::feed::{Change, Feed, Kind};
 use super::index::{Grant, Index};
 use super::rule::ResourceQuestion;
-use crate::access::{Access, Authorizer, Decision, aggregate};
+use crate::access::{Access, Authorizer, CatchUp, Decision, aggregate};
 use arc_swap::ArcSwap;
 use ferrokube_registry::UserInfo;
+use ferrokube_registry::offload::{INLINE_BYTES, aside};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use tokio::sync::Mutex;
 
 /// Most unresolvable roles that a denial names.
 const MAX_MISSING: usize = 10;
@@ -19,14 +21,30 @@ pub struct Rbac {
     /// The head that the index has reached.
     seen: AtomicU64,
     head: Box<dyn Fn() -> u64 + Send + Sync>,
-    feed: Mutex<Box<dyn Feed>>,
+    /// Whoever holds it brings the index up to date.
+    behind: Mutex<Behind>,
+}
+
+/// What the index does not know yet.
+struct Behind {
+    feed: Box<dyn Feed>,
+    /// Taken from the feed, up to a head.
+    changes: Vec<Change>,
+    head: u64,
+    /// A change could not be applied: what the index lacks is not known, so nobody but masters goes on.
+    broken: bool,
 }
 
 impl Rbac {
-    /// Over a feed. `head` is a number that has moved when something may have changed; it is read on every request.
+    /// Over a feed. `head` is a number that has grown when something may have changed; it is read on every request.
     pub fn new(feed: Box<dyn Feed>, head: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
-        let rbac = Self { index: ArcSwap::default(), seen: AtomicU64::new(0), head, feed: Mutex::new(feed) };
-        rbac.refresh();
+        let behind = Mutex::new(Behind { feed, changes: Vec::new(), head: 0, broken: false });
+        let mut rbac = Self { index: ArcSwap::default(), seen: AtomicU64::new(0), head, behind };
+        let mut index = Index::default();
+        let behind = rbac.behind.get_mut();
+        behind.take((rbac.head)());
+        behind.changes.drain(..).for_each(|change| apply(&mut index, change));
+        (rbac.index, rbac.seen) = (ArcSwap::from_pointee(index), AtomicU64::new(behind.head));
         rbac
     }
 
@@ -36,24 +54,49 @@ impl Rbac {
         Self::new(Box::new(super::RegistryFeed::new(registry)), Box::new(move || store.revision().0))
     }
 
-    /// The index, caught up with everything that was acknowledged before this call.
+    /// The index. It knows at least what the last [`Self::caught_up`] waited for, and all that costs little to know.
     pub fn index(&self) -> Arc<Index> {
-        if self.seen.load(Ordering::Acquire) != (self.head)() {
-            self.refresh();
-        }
+        self.is_caught_up();
         self.index.load_full()
     }
 
-    fn refresh(&self) {
-        let mut feed = self.feed.lock().expect("no panic while held");
-        // Read before draining: what is published meanwhile is found by the next request.
-        let head = (self.head)();
-        let mut changed: Option<Index> = None;
-        feed.drain(&mut |change| apply(changed.get_or_insert_with(|| Index::clone(&self.index.load())), change));
-        if let Some(index) = changed {
-            self.index.store(Arc::new(index));
+    /// Waits until the index knows everything that was acknowledged before this call. What takes long is read by one who waits, off the workers.
+    pub async fn caught_up(&self) {
+        if self.is_caught_up() {
+            return;
         }
-        self.seen.store(head, Ordering::Release);
+        let wanted = (self.head)();
+        let mut behind = self.behind.lock().await;
+        if self.seen.load(Ordering::Acquire) < wanted && !self.catch_up_shortly(&mut behind) {
+            aside(|| self.apply(&mut behind));
+        }
+    }
+
+    /// Whether the index knows everything, or could be told at once. Neither waits nor computes for long.
+    fn is_caught_up(&self) -> bool {
+        self.seen.load(Ordering::Acquire) >= (self.head)() || self.behind.try_lock().is_ok_and(|mut behind| self.catch_up_shortly(&mut behind))
+    }
+
+    fn catch_up_shortly(&self, behind: &mut Behind) -> bool {
+        assert!(!behind.broken, "the index of roles and bindings is broken");
+        // Read before taking: what is published meanwhile is found by the next request.
+        behind.take((self.head)());
+        let is_short = behind.changes.iter().map(Change::unread_bytes).sum::<usize>() <= INLINE_BYTES;
+        if is_short {
+            self.apply(behind);
+        }
+        is_short
+    }
+
+    fn apply(&self, behind: &mut Behind) {
+        if !behind.changes.is_empty() {
+            behind.broken = true;
+            let mut index = Index::clone(&self.index.load());
+            behind.changes.drain(..).for_each(|change| apply(&mut index, change));
+            self.index.store(Arc::new(index));
+            behind.broken = false;
+        }
+        self.seen.store(behind.head, Ordering::Release);
     }
 
     /// Whether the user is above all rules.
@@ -72,6 +115,18 @@ impl Authorizer for Rbac {
             Some(grant) => Decision::Allow(grant.reason()),
             None => Decision::NoOpinion(missing(&index, access)),
         }
+    }
+
+    fn catch_up<'a>(&'a self, user: &UserInfo) -> Option<CatchUp<'a>> {
+        if Self::is_master(user) || self.is_caught_up() { None } else { Some(Box::pin(self.caught_up())) }
+    }
+}
+
+impl Behind {
+    fn take(&mut self, head: u64) {
+        let changes = &mut self.changes;
+        self.feed.drain(&mut |change| changes.push(change));
+        self.head = head;
     }
 }
 
@@ -116,6 +171,7 @@ fn missing(index: &Index, access: &Access<'_>) -> String {
 
 fn apply(index: &mut Index, change: Change) {
     match change {
+        Change::Unread(kind, _, read) => apply(index, Change::Put(kind, Arc::new(read()))),
         Change::Put(Kind::Role | Kind::ClusterRole, document) => index.put_role(&document),
         Change::Put(Kind::RoleBinding | Kind::ClusterRoleBinding, document) => index.put_binding(&document),
         Change::Remove(Kind::Role | Kind::ClusterRole, namespace, name) => index.remove_role(&namespace, &name),

@@ -2,8 +2,9 @@
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_registry::{Registry, Served, view};
-use ferrokube_storage::{Cursor, Event, Prefix, Store, WatchError};
+use ferrokube_storage::{Cursor, Entry, Event, Prefix, Store, WatchError};
 use futures::FutureExt;
+use std::fmt;
 use std::sync::Arc;
 
 /// Most events that are taken at once.
@@ -38,19 +39,38 @@ impl Kind {
 }
 
 /// One change.
-#[derive(Clone, Debug)]
 pub enum Change {
     /// Forget all of this kind.
     Clear(Kind),
     /// New or changed.
     Put(Kind, Arc<Document>),
+    /// New or changed, and not read yet: of so many bytes.
+    Unread(Kind, usize, Box<dyn FnOnce() -> Document + Send>),
     /// Gone (namespace empty for cluster scope).
     Remove(Kind, String, String),
 }
 
+impl Change {
+    /// How much is still to be read.
+    pub(super) fn unread_bytes(&self) -> usize {
+        if let Self::Unread(_, bytes, _) = self { *bytes } else { 0 }
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clear(kind) => f.debug_tuple("Clear").field(kind).finish(),
+            Self::Put(kind, document) => f.debug_tuple("Put").field(kind).field(document).finish(),
+            Self::Unread(kind, bytes, _) => f.debug_tuple("Unread").field(kind).field(bytes).finish(),
+            Self::Remove(kind, namespace, name) => f.debug_tuple("Remove").field(kind).field(namespace).field(name).finish(),
+        }
+    }
+}
+
 /// A source of changes.
 pub trait Feed: Send {
-    /// Everything that was published before this call, in order per kind; the first call gives all there is. Must not block.
+    /// Everything that was published before this call, in order per kind; the first call gives all there is. Must not block, nor read what may be large.
     fn drain(&mut self, apply: &mut dyn FnMut(Change));
 }
 
@@ -117,7 +137,7 @@ impl Source {
         self.cursor = store.watch(&self.prefix, snapshot.revision).ok();
         apply(Change::Clear(self.kind));
         for entry in snapshot.range(None, None) {
-            apply(Change::Put(self.kind, Arc::new(view(entry, &self.served))));
+            apply(self.put(entry));
         }
     }
 
@@ -126,6 +146,11 @@ impl Source {
             let key = &event.entry.key;
             return Change::Remove(self.kind, key.namespace().unwrap_or_default().to_owned(), key.name().to_owned());
         }
-        Change::Put(self.kind, Arc::new(view(&event.entry, &self.served)))
+        self.put(&event.entry)
+    }
+
+    fn put(&self, entry: &Arc<Entry>) -> Change {
+        let (entry, served) = (Arc::clone(entry), self.served.clone());
+        Change::Unread(self.kind, entry.bytes.len(), Box::new(move || view(&entry, &served)))
     }
 }

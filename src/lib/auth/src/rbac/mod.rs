@@ -1,7 +1,7 @@
 //! Role-based access control, answered from an index.
 //!
 //! [`Index`] is an immutable value: subject -> namespace -> grants -> role. [`Rbac`] holds the present one, fed by the store's history; before it answers
-//! it makes sure that its index has reached the published revision, so that whoever was told that a binding is written can use it at once.
+//! its index reaches the published revision ([`Authorizer::catch_up`](crate::Authorizer::catch_up)), so that a binding can be used as soon as its write is answered.
 
 mod authorizer;
 mod escalation;

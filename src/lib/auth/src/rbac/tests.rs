@@ -10,6 +10,7 @@ use ferrokube_apimachinery::work;
 use ferrokube_registry::UserInfo;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A store of roles and bindings.
 #[derive(Clone, Default)]
@@ -88,6 +89,44 @@ fn an_acknowledged_write_counts_for_the_next_request() {
         assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed());
         world.change(Change::Remove(Kind::RoleBinding, "n".into(), "b".into()));
         assert!(!ask(&rbac, &alice, "get", "n", "pods").is_allowed());
+    }
+}
+
+/// A role that takes long to read: nobody who asks meanwhile waits on a worker, and decisions neither read nor wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn fault_34_a_large_role_is_read_off_the_workers() {
+    let world = World::default();
+    let rbac = world.rbac();
+    let alice = user("alice", &[]);
+    world.role("n", "r", json!([rule("get", "", "pods")]));
+    world.bind("n", "b", ("Role", "r"), json!({"kind": "User", "name": "alice"}));
+    assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed());
+    let (started, reads) = tokio::sync::oneshot::channel();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let read = Box::new(move || {
+        started.send(()).expect("awaited below");
+        finished.recv_timeout(Duration::from_secs(20)).expect("others go on meanwhile");
+        object(json!({"metadata": {"namespace": "n", "name": "r"}, "rules": [rule("list", "", "pods")]}))
+    });
+    world.change(Change::Unread(Kind::Role, 1_400_000, read));
+    assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed(), "a decision reads nothing large");
+    let wait = |rbac: &Arc<Rbac>| {
+        let (rbac, alice) = (Arc::clone(rbac), alice.clone());
+        tokio::spawn(async move {
+            if let Some(wait) = rbac.catch_up(&alice) {
+                wait.await;
+            }
+            ["get", "list"].map(|verb| ask(&rbac, &alice, verb, "n", "pods").is_allowed())
+        })
+    };
+    let requests = [wait(&rbac), wait(&rbac), wait(&rbac)];
+    reads.await.expect("one reads it");
+    let (master, rest) = (user("root", &["system:masters"]), Arc::clone(&rbac));
+    let other = tokio::spawn(async move { rest.catch_up(&master).is_none() && ask(&rest, &user("alice", &[]), "get", "n", "pods").is_allowed() });
+    assert!(tokio::time::timeout(Duration::from_secs(20), other).await.expect("the only worker is free").expect("it ends"));
+    finish.send(()).expect("it waits for this");
+    for request in requests {
+        assert_eq!(request.await.expect("answered"), [false, true], "whoever waited knows the role as it is now");
     }
 }
 

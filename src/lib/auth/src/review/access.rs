@@ -35,7 +35,14 @@ impl Virtual for AccessReview {
         target: &'a Target,
         object: Document,
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
-        Box::pin(async move { self.review(&context.user, target.namespace.as_deref().unwrap_or_default(), object) })
+        Box::pin(async move {
+            let (asker, anybody) = (&context.user, UserInfo::default());
+            if let Some(wait) = self.authorizer.catch_up(if self.kind == Kind::Own { asker } else { &anybody }) {
+                // A master's request has not waited; its question may be about others.
+                wait.await;
+            }
+            self.review(asker, target.namespace.as_deref().unwrap_or_default(), object)
+        })
     }
 }
 

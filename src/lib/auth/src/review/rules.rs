@@ -4,6 +4,7 @@ use crate::access::aggregate;
 use crate::rbac::Rbac;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::offload::leave_worker;
 use ferrokube_registry::{RequestContext, Target, UserInfo, Virtual};
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +22,12 @@ impl Virtual for RulesReview {
         _target: &'a Target,
         object: Document,
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
-        Box::pin(async move { self.review(&context.user, &object) })
+        Box::pin(async move {
+            self.rbac.caught_up().await;
+            // All rules of all roles, however large.
+            leave_worker().await;
+            self.review(&context.user, &object)
+        })
     }
 }
 

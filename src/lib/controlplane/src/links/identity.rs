@@ -4,7 +4,7 @@ use crate::exchange::{Exchange, Stop};
 use crate::server::Shared;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::access::{ANONYMOUS, UNAUTHENTICATED, add_authenticated};
-use ferrokube_auth::{Credentials, Impersonated, Impersonation};
+use ferrokube_auth::{CatchUp, Credentials, Impersonated, Impersonation};
 use ferrokube_registry::UserInfo;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -73,6 +73,16 @@ pub(crate) fn impersonate(shared: &Shared, exchange: &mut Exchange) -> Result<()
     let Impersonated { user, constraint } = asked.become_user(&*shared.authorizer, &shared.impersonation, &request)?;
     (exchange.acting, exchange.constraint) = (Some(user), constraint);
     Ok(())
+}
+
+/// What decides about the caller knows everything that was acknowledged before the request came.
+pub(crate) fn rights<'a>(shared: &'a Shared, exchange: &Exchange) -> Option<CatchUp<'a>> {
+    shared.authorizer.catch_up(&exchange.real_user)
+}
+
+/// The same about whom the caller has become: masters have waited for nothing.
+pub(crate) fn impersonated_rights<'a>(shared: &'a Shared, exchange: &Exchange) -> Option<CatchUp<'a>> {
+    shared.authorizer.catch_up(exchange.acting.as_ref()?)
 }
 
 #[cfg(test)]

@@ -39,6 +39,11 @@ impl Hooks for Role {
         Some(name::path_segment(name))
     }
 
+    /// What its writer holds is compared with all its rules.
+    fn computes_long(&self) -> bool {
+        true
+    }
+
     fn allow_create_on_update(&self) -> bool {
         true
     }

@@ -44,6 +44,11 @@ struct Binding {
 }
 
 impl Hooks for Binding {
+    /// What its writer holds is compared with all rules of its role.
+    fn computes_long(&self) -> bool {
+        true
+    }
+
     fn default(&self, _version: &str, object: &mut Document) {
         if object.str(&["roleRef", "apiGroup"]).unwrap_or_default().is_empty() {
             object.set(&["roleRef", "apiGroup"], GROUP);
