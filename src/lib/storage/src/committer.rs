@@ -152,8 +152,13 @@ impl Committer<'_> {
         }
     }
 
+    /// The sink gets what has something to be made durable: jobs without changes only wait for those before them.
+    fn append(&mut self, batch: &[Job]) -> Result<(), AppendError> {
+        if batch.iter().all(|job| job.changes.is_empty()) { Ok(()) } else { self.sink.append(batch) }
+    }
+
     fn commit(&mut self, batch: Vec<Job>) -> Result<(), String> {
-        match self.sink.append(&batch) {
+        match self.append(&batch) {
             Ok(()) => {
                 self.publish(batch);
                 self.look_for_space(false);
@@ -167,8 +172,9 @@ impl Committer<'_> {
     /// The batch is durable: shows it, then acknowledges it.
     fn publish(&mut self, batch: Vec<Job>) {
         let core = self.core;
-        let last = batch.last().map_or(core.published.revision(), |job| job.revision);
-        let changes = || batch.iter().flat_map(|job| &job.changes);
+        let writes = || batch.iter().filter(|job| !job.changes.is_empty());
+        let last = writes().next_back().map_or(core.published.revision(), |job| job.revision);
+        let changes = || writes().flat_map(|job| &job.changes);
         let now_ms = clock::monotonic_ms(&*core.clock);
         let touched = core.published.publish(changes(), last, now_ms);
         let nothing_waits = {
@@ -177,7 +183,7 @@ impl Committer<'_> {
             head.queued().0 == 0
         };
         self.note_deadlines(changes());
-        core.counters.published(batch.len());
+        core.counters.published(writes().count());
         for job in batch {
             job.end(Ok(()));
         }
@@ -208,7 +214,7 @@ impl Committer<'_> {
         if rest.is_empty() {
             return Ok(());
         }
-        match self.sink.append(&rest) {
+        match self.append(&rest) {
             Ok(()) => self.publish(rest),
             Err(AppendError::Full) => self.one_by_one(rest)?,
             Err(AppendError::Fatal(reason)) => return Err(self.fail(rest, reason)),
@@ -220,7 +226,7 @@ impl Committer<'_> {
     fn one_by_one(&mut self, mut rest: Vec<Job>) -> Result<(), String> {
         while !rest.is_empty() {
             let first = Head::first(&mut rest);
-            match self.sink.append(&first) {
+            match self.append(&first) {
                 Ok(()) => self.publish(first),
                 Err(AppendError::Full) => {
                     let last = first.last().map(|job| job.revision);

@@ -2,7 +2,7 @@
 
 use crate::clock::{self, Clock};
 use crate::config::{Limits, Parts};
-use crate::head::{Accepted, Head, Plan};
+use crate::head::{Accepted, Head, Outcome, Plan};
 use crate::key::{Key, Revision};
 use crate::published::Published;
 use crate::stats::{Counters, Stats};
@@ -11,7 +11,7 @@ use crate::txn::{CommitError, Need, Rejected, Txn};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// The store without its handle.
 pub(crate) struct Core {
@@ -69,12 +69,32 @@ impl Core {
         self.enqueue((txn, Need::Essential), None)
     }
 
+    /// See [`Head::confirm`]. What is published takes no lock of the head.
+    pub(crate) fn confirm(&self, key: &Key, revision: Option<Revision>) -> Result<Option<oneshot::Receiver<Outcome>>, Rejected> {
+        if self.published.get(key).map(|entry| entry.revision) == revision {
+            return Ok(None);
+        }
+        let mut head = self.head();
+        let was_idle = head.queued().0 == 0;
+        let outcome = head.confirm((key, revision), &self.limits, &self.published)?;
+        if outcome.is_some() {
+            self.enqueued(head, was_idle);
+        }
+        Ok(outcome)
+    }
+
     fn enqueue(&self, txn: (Txn, Need), queue: Option<&Limits>) -> Result<Accepted, Rejected> {
         let plan = Plan::new(txn, &self.limits, &*self.clock, Revision(self.guess.load(Ordering::Relaxed)))?;
         let mut head = self.head();
         let was_idle = head.queued().0 == 0;
         let accepted = head.accept(plan, queue, &self.published)?;
         self.guess.store(head.next().0, Ordering::Relaxed);
+        self.enqueued(head, was_idle);
+        Ok(accepted)
+    }
+
+    /// Wakes the committer if it may have waited for this.
+    fn enqueued(&self, head: MutexGuard<'_, Head>, was_idle: bool) {
         if was_idle || head.probe {
             if self.waiting_since.load(Ordering::Relaxed) == 0 {
                 self.progressed(true);
@@ -82,7 +102,6 @@ impl Core {
             drop(head);
             self.work.notify_one();
         }
-        Ok(accepted)
     }
 
     /// The committer begins a batch, or found nothing to do. Called with the head locked.

@@ -20,6 +20,7 @@ const JOB_OVERHEAD: usize = 256;
 /// An accepted transaction on its way to the journal.
 pub(crate) struct Job {
     pub(crate) revision: Revision,
+    /// None in what only waits for those before it ([`Head::confirm`]).
     pub(crate) changes: Vec<Change>,
     pub(crate) bytes: usize,
     /// Its transaction makes the state larger.
@@ -140,6 +141,32 @@ impl Head {
             self.enqueue(jobs.last);
         }
         Ok(Accepted { revision: jobs.revision, entries: jobs.entries, outcome: jobs.outcome })
+    }
+
+    /// Whether a key's pending head is this (`None`: no value). What is not published yet is awaited with the receiver, in a place of its own in the queue:
+    /// it fails with what was computed on a batch that fails.
+    pub(crate) fn confirm(
+        &mut self,
+        (key, head): (&Key, Option<Revision>),
+        limits: &Limits,
+        published: &Published,
+    ) -> Result<Option<oneshot::Receiver<Outcome>>, Rejected> {
+        if self.pending(published, key).map(|entry| entry.revision) != head {
+            return Err(Rejected::Guard(key.clone()));
+        }
+        if !self.overlay.contains_key(key) {
+            return Ok(None);
+        }
+        // Also when the store is closing: the batch that it waits for is still on its way.
+        if self.queue.len() >= limits.queue_txns {
+            return Err(Rejected::Busy);
+        }
+        let (ticket, outcome) = oneshot::channel();
+        self.queue_bytes += JOB_OVERHEAD;
+        let guard = head.map_or(Guard::Absent(key.clone()), |revision| Guard::At(key.clone(), revision));
+        let (changes, guards) = (Vec::new(), vec![guard]);
+        self.queue.push_back(Job { revision: self.next, changes, bytes: JOB_OVERHEAD, grows: false, guards, joined: false, ticket });
+        Ok(Some(outcome))
     }
 
     /// What a transaction becomes in the queue; the queue is as it was.

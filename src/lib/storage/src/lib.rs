@@ -33,5 +33,5 @@ pub use key::{Key, KeyError, Prefix, Revision};
 pub use log::Most;
 pub use snapshot::{Mark, Snapshot};
 pub use stats::Stats;
-pub use store::{History, Store, Ticket, Turn};
+pub use store::{Confirmation, History, Store, Ticket, Turn};
 pub use txn::{CommitError, Committed, Event, Guard, Need, Put, Rejected, Txn, Write};

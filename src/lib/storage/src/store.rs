@@ -52,6 +52,22 @@ impl From<Accepted> for Ticket {
     }
 }
 
+/// Resolves when what an answer was computed on can be read by everybody, or was lost.
+pub struct Confirmation(Option<oneshot::Receiver<Outcome>>);
+
+impl Confirmation {
+    /// Waits; not at all for what is published.
+    ///
+    /// # Errors
+    /// [`CommitError::DiskFull`]: it did not happen, compute again. [`CommitError::Failed`].
+    pub async fn confirmed(self) -> Result<(), CommitError> {
+        match self.0 {
+            None => Ok(()),
+            Some(outcome) => outcome.await.unwrap_or_else(|_| Err(CommitError::Failed("the committer ended".to_owned()))),
+        }
+    }
+}
+
 /// The right to compute on a key's pending head: writers of one key take turns. A task holds one at a time, and waits for nobody meanwhile but for a thread
 /// to compute on.
 ///
@@ -71,6 +87,14 @@ impl Turn<'_> {
     /// The pending head of any key.
     pub fn pending(&self, key: &Key) -> Option<Arc<Entry>> {
         self.store.0.core.pending(key)
+    }
+
+    /// Ends the turn without a transaction; see [`Store::confirm`].
+    ///
+    /// # Errors
+    /// [`Rejected`].
+    pub fn confirm(self, key: &Key, head: Option<Revision>) -> Result<Confirmation, Rejected> {
+        self.store.confirm(key, head)
     }
 
     /// Enqueues a transaction and ends the turn; does not wait.
@@ -180,6 +204,14 @@ impl Store {
     /// [`Rejected`].
     pub fn submit_needed(&self, txn: Txn, need: Need) -> Result<Ticket, Rejected> {
         self.0.core.submit(txn, need).map(Ticket::from)
+    }
+
+    /// Confirms the pending head of a key (`None`: it has no value) for an answer that was computed on it and writes nothing. Free when it is published.
+    ///
+    /// # Errors
+    /// [`Rejected::Guard`]: it is not the head any more, compute again. [`Rejected::Busy`].
+    pub fn confirm(&self, key: &Key, head: Option<Revision>) -> Result<Confirmation, Rejected> {
+        self.0.core.confirm(key, head).map(Confirmation)
     }
 
     /// The published value of a key.

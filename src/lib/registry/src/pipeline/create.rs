@@ -141,7 +141,7 @@ impl Job<'_> {
         draft.object.remove(&["metadata", "resourceVersion"]);
         self.convert(&mut draft).await?;
         if self.options.dry_run {
-            return match self.registry.settled_head(&key).await {
+            return match self.registry.settled_head(&key).await? {
                 Some(head) => Err(self.taken(&draft, &head)),
                 None => self.finish_dry_run(&key, &draft, effects),
             };
@@ -151,7 +151,7 @@ impl Job<'_> {
             if let Some(written) = self.registry.commit(&draft.target, plan).await? {
                 return self.registry.written_in_version(&self.target.served, written).await;
             }
-            if let Some(head) = self.registry.settled_head(&key).await {
+            if let Some(head) = self.registry.settled_head(&key).await? {
                 return Err(self.taken(&draft, &head));
             }
             if attempt == ATTEMPTS {

@@ -116,7 +116,7 @@ impl Deletion<'_> {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name)?;
         for _ in 0..REMOTE_ATTEMPTS {
-            let head = self.registry.settled_head(&key).await;
+            let head = self.registry.settled_head(&key).await?;
             self.registry.leave_if_long(self.target, head.as_ref()).await;
             let (head, object) = self.read(head.as_ref())?;
             self.registry.admission().validate_remote(self.attributes(Some(&object)), None).await?;

@@ -7,15 +7,12 @@ use crate::context::Target;
 use crate::failure::{lost, rejected};
 use crate::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_storage::{Entry, Key, Need, Rejected, Revision, Ticket, Turn, Txn};
+use ferrokube_storage::{CommitError, Confirmation, Entry, Key, Need, Rejected, Ticket, Turn, Txn};
 use ferrokube_trace::{Seam, Span};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A write computes again so often when another key that it guards (a quota, a namespace) has changed.
 pub(super) const ATTEMPTS: usize = 32;
-/// A refusal that was computed on a head which is not durable yet waits this long for it.
-const SETTLE: Duration = Duration::from_secs(5);
 
 /// What a step on the pending head came to.
 pub(super) enum Plan<T> {
@@ -36,8 +33,10 @@ enum Answer<T> {
 /// How a turn ended.
 enum Ended<T> {
     Accepted(Ticket, Answer<T>),
-    /// Without a write, computed on this head.
-    Unwritten(Result<T, Failure>, Option<Arc<Entry>>),
+    /// Without a write; goes out when what it was computed on is confirmed.
+    Unwritten(Result<T, Failure>, Confirmation),
+    /// By the store, at once.
+    Refused(Failure),
     /// A guard on this key does not hold.
     Guard(Rejected),
 }
@@ -55,17 +54,18 @@ impl Registry {
             let turn = self.store().turn(&key).await.map_err(|error| rejected(&error))?;
             let head = turn.pending(&key);
             self.leave_if_long(target, head.as_ref()).await;
-            match self.one_turn(turn, head, |head| self.timed(target, || compute(&key, head))) {
+            match one_turn(turn, (&key, head), |head| self.timed(target, || compute(&key, head))) {
                 Ended::Accepted(ticket, answer) => return self.settled(target, ticket, answer).await,
-                Ended::Unwritten(result, head) => {
-                    self.settle(&key, head.as_ref()).await;
-                    return result;
-                }
+                Ended::Unwritten(result, confirmation) => match confirmed(confirmation).await? {
+                    true => return result,
+                    false => last = None,
+                },
+                Ended::Refused(failure) => return Err(failure),
                 Ended::Guard(error) => last = Some(error),
             }
             tokio::task::yield_now().await;
         }
-        Err(rejected(&last.expect("only a guard goes around the loop")))
+        Err(rejected(&last.unwrap_or(Rejected::Guard(key))))
     }
 
     /// Leaves the worker where a computation on a head may take long.
@@ -81,20 +81,6 @@ impl Registry {
     pub(super) fn timed<T>(&self, target: &Target, run: impl FnOnce() -> T) -> T {
         let definition = &target.served.definition;
         if definition.custom { self.offload().measured(&definition.plural, run) } else { run() }
-    }
-
-    fn one_turn<T>(&self, turn: Turn<'_>, head: Option<Arc<Entry>>, compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Plan<T>, Failure>) -> Ended<T> {
-        let (txn, need, answer) = match compute(head.as_ref()) {
-            Err(failure) => return Ended::Unwritten(Err(failure), head),
-            Ok(Plan::Done(answer)) => return Ended::Unwritten(Ok(answer), head),
-            Ok(Plan::Commit { txn, need, answer }) => (txn, need, Answer::Of(answer)),
-            Ok(Plan::CommitThen { txn, answer }) => (txn, Need::Essential, Answer::Known(answer)),
-        };
-        match turn.submit_needed(txn, need) {
-            Ok(ticket) => Ended::Accepted(ticket, answer),
-            Err(error @ Rejected::Guard(_)) => Ended::Guard(error),
-            Err(error) => Ended::Unwritten(Err(rejected(&error)), None),
-        }
     }
 
     async fn settled<T>(&self, target: &Target, ticket: Ticket, answer: Answer<T>) -> Result<T, Failure> {
@@ -123,29 +109,60 @@ impl Registry {
     }
 
     /// The head of a key once it is durable: the base of a write that works outside the turn.
-    pub(super) async fn settled_head(&self, key: &Key) -> Option<Arc<Entry>> {
-        let head = self.store().pending(key);
-        self.settle(key, head.as_ref()).await;
-        head
+    ///
+    /// # Errors
+    /// As the client sees it.
+    pub(super) async fn settled_head(&self, key: &Key) -> Result<Option<Arc<Entry>>, Failure> {
+        for _ in 0..ATTEMPTS {
+            let head = self.store().pending(key);
+            if self.confirm(key, head.as_ref()).await? {
+                return Ok(head);
+            }
+        }
+        Err(rejected(&Rejected::Guard(key.clone())))
     }
 
-    /// Waits until a head that an answer was computed on can be read by everybody: an answer must not tell of what may yet be lost.
-    pub(super) async fn settle(&self, key: &Key, head: Option<&Arc<Entry>>) {
-        let store = self.store();
-        let before = store.get(key).map(|entry| entry.revision);
-        let is_visible = || match head {
-            Some(head) => head.revision <= store.revision(),
-            None => before.is_none() || store.get(key).map(|entry| entry.revision) != before,
-        };
-        if is_visible() {
-            return;
+    /// Waits until a head can be read by everybody. False: it is not the head any more.
+    ///
+    /// # Errors
+    /// As the client sees it.
+    pub(super) async fn confirm(&self, key: &Key, head: Option<&Arc<Entry>>) -> Result<bool, Failure> {
+        match self.store().confirm(key, head.map(|head| head.revision)) {
+            Ok(confirmation) => confirmed(confirmation).await,
+            Err(Rejected::Guard(_)) => Ok(false),
+            Err(error) => Err(rejected(&error)),
         }
-        let published = async {
-            while !is_visible() {
-                store.wait_for(Revision(store.revision().0 + 1)).await;
-            }
-        };
-        // A batch that failed is never published: then the answer goes out after the wait.
-        let _ = tokio::time::timeout(SETTLE, published).await;
+    }
+}
+
+fn one_turn<T>(turn: Turn<'_>, (key, head): (&Key, Option<Arc<Entry>>), compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Plan<T>, Failure>) -> Ended<T> {
+    let (txn, need, answer) = match compute(head.as_ref()) {
+        Err(failure) => return unwritten(turn, key, head.as_ref(), Err(failure)),
+        Ok(Plan::Done(answer)) => return unwritten(turn, key, head.as_ref(), Ok(answer)),
+        Ok(Plan::Commit { txn, need, answer }) => (txn, need, Answer::Of(answer)),
+        Ok(Plan::CommitThen { txn, answer }) => (txn, Need::Essential, Answer::Known(answer)),
+    };
+    match turn.submit_needed(txn, need) {
+        Ok(ticket) => Ended::Accepted(ticket, answer),
+        Err(error @ Rejected::Guard(_)) => Ended::Guard(error),
+        Err(error) => Ended::Refused(rejected(&error)),
+    }
+}
+
+/// An answer without a write tells of a head that may yet be lost: it is confirmed before the turn ends.
+fn unwritten<T>(turn: Turn<'_>, key: &Key, head: Option<&Arc<Entry>>, result: Result<T, Failure>) -> Ended<T> {
+    match turn.confirm(key, head.map(|head| head.revision)) {
+        Ok(confirmation) => Ended::Unwritten(result, confirmation),
+        Err(error @ Rejected::Guard(_)) => Ended::Guard(error),
+        Err(error) => Ended::Refused(rejected(&error)),
+    }
+}
+
+/// False: it did not happen.
+async fn confirmed(confirmation: Confirmation) -> Result<bool, Failure> {
+    match confirmation.confirmed().await {
+        Ok(()) => Ok(true),
+        Err(CommitError::DiskFull) => Ok(false),
+        Err(error) => Err(lost(&error)),
     }
 }

@@ -62,10 +62,7 @@ impl Job<'_> {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name)?;
         match self.registry.store().pending(&key) {
-            Some(head) if head.revision.0 != given => {
-                self.registry.settle(&key, Some(&head)).await;
-                Err(modified(&self.target.served, name))
-            }
+            Some(head) if head.revision.0 != given && self.registry.confirm(&key, Some(&head)).await? => Err(modified(&self.target.served, name)),
             _ => Ok(()),
         }
     }
@@ -97,7 +94,7 @@ impl Job<'_> {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name)?;
         for _ in 0..REMOTE_ATTEMPTS {
-            let head = self.registry.settled_head(&key).await;
+            let head = self.registry.settled_head(&key).await?;
             self.registry.leave_if_long(self.target, head.as_ref()).await;
             let shown = match &head {
                 Some(head) => Some(self.registry.entry_in_version(&self.target.served, Arc::clone(head)).await?),

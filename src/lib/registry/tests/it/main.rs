@@ -5,6 +5,7 @@
 mod conversion;
 mod create;
 mod delete;
+mod durable;
 mod faults;
 mod lists;
 mod patch;

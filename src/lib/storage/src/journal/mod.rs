@@ -105,7 +105,8 @@ impl Journal {
 
     fn try_append(&mut self, batch: &[Job]) -> Result<(), AppendError> {
         if self.end.len >= self.place.limits.segment_bytes {
-            self.roll(batch[0].revision.0)?;
+            let first = batch.iter().flat_map(|job| &job.changes).next().map_or(self.end.revision + 1, |change| change.event.revision().0);
+            self.roll(first)?;
         }
         self.writer.begin();
         for change in batch.iter().flat_map(|job| &job.changes) {

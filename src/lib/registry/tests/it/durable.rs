@@ -1,0 +1,132 @@
+//! Answers that write nothing: they tell only of what is durable, and never wait in vain.
+
+use crate::support::*;
+use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_storage::testing::{Crash, Fault, SimDisk, hold, release};
+use ferrokube_storage::{Config, JournalLimits, Limits, Parts, Rewrites, Store};
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+fn on_disk(disk: &SimDisk, limits: Limits) -> Server {
+    let journal = JournalLimits { watermark_bytes: 0, ballast_bytes: 16 << 10, rewrites: Rewrites::Inline, ..JournalLimits::default() };
+    let parts = Parts { io: Arc::new(disk.clone()), journal, limits, ..Parts::default() };
+    Server::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap())
+}
+
+type Attempt<'a> = LocalBoxFuture<'a, Result<Document, Failure>>;
+
+fn label(server: &Server) -> Attempt<'_> {
+    server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"labels": {"x": "1"}}}))).boxed_local()
+}
+
+fn replace(server: &Server) -> Attempt<'_> {
+    let mut object = configmap("a", "0");
+    object["metadata"]["labels"] = json!({"x": "1"});
+    server.put(CONFIGMAPS, "a", object).boxed_local()
+}
+
+fn create(server: &Server) -> Attempt<'_> {
+    server.post(CONFIGMAPS, configmap("new", "1")).boxed_local()
+}
+
+/// A write that needs nothing written because of another one waits for that one; when it is refused, it is made after all.
+#[tokio::test]
+async fn fault_07_a_noop_on_a_refused_head_is_computed_again() {
+    let disk = SimDisk::default();
+    let server = on_disk(&disk, Limits::default());
+    server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
+    type Case = (&'static str, bool, for<'a> fn(&'a Server) -> Attempt<'a>);
+    let cases: [Case; 4] = [("a", false, label), ("a", false, replace), ("new", false, create), ("a", true, label)];
+    for (round, (name, remote, attempt)) in cases.into_iter().enumerate() {
+        let store = server.registry.store();
+        server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"labels": null, "annotations": null}}))).await.unwrap();
+        server.admission.remote.store(remote, Ordering::SeqCst);
+        hold(store);
+        let (mut first, mut second) = (attempt(&server), attempt(&server));
+        assert!(first.as_mut().now_or_never().is_none(), "{round}: it waits for the disk");
+        assert!(second.as_mut().now_or_never().is_none(), "{round}: so does what was computed on it");
+        disk.fail_next_write(".log", Fault::Enospc);
+        release(store);
+        assert_eq!(soon(first).await.unwrap_err().code, 507, "{round}");
+        soon(server.post(CONFIGMAPS, configmap(&format!("other-{round}"), "0"))).await.unwrap();
+        let answer = soon(second).await.unwrap_or_else(|failure| panic!("{round}: {failure:?}"));
+        assert_eq!(answer, server.get(CONFIGMAPS, name).await.unwrap(), "{round}: what was answered is there");
+        server.admission.remote.store(false, Ordering::SeqCst);
+    }
+}
+
+/// However long a sync takes, nobody is told of what it may lose.
+#[tokio::test]
+async fn fault_02_a_noop_waits_for_the_write_that_it_relies_on() {
+    let disk = SimDisk::default();
+    let server = on_disk(&disk, Limits::default());
+    server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
+    disk.hold_syncs();
+    let (mut first, mut second) = (label(&server), label(&server));
+    assert!(first.as_mut().now_or_never().is_none());
+    disk.wait_for_held_sync();
+    assert!(second.as_mut().now_or_never().is_none());
+    let mut outdated = server.put(CONFIGMAPS, "a", json!({"metadata": {"name": "a", "resourceVersion": "7"}})).boxed_local();
+    assert!(outdated.as_mut().now_or_never().is_none());
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::resume();
+    assert!(second.as_mut().now_or_never().is_none(), "the write it relies on is not durable yet");
+    assert!(outdated.as_mut().now_or_never().is_none());
+    let dropped = on_disk(&disk.crash(Crash::Dropped, 0), Limits::default());
+    assert_eq!(dropped.get(CONFIGMAPS, "a").await.unwrap().label("x"), None, "it could be lost");
+    disk.release_syncs();
+    let (first, second) = (soon(first).await.unwrap(), soon(second).await.unwrap());
+    assert_eq!(first, second);
+    refused(&soon(outdated).await, "Conflict", &[]);
+}
+
+/// A journal that fails takes with it what was computed on its end.
+#[tokio::test]
+async fn fault_02_a_noop_on_a_failed_write_fails() {
+    let disk = SimDisk::default();
+    let server = on_disk(&disk, Limits::default());
+    server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
+    let store = server.registry.store();
+    hold(store);
+    let (mut first, mut second) = (label(&server), label(&server));
+    assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
+    disk.fail_next_write(".log", Fault::Eio);
+    release(store);
+    assert_eq!((soon(first).await.unwrap_err().code, soon(second).await.unwrap_err().code), (500, 500));
+}
+
+/// What the store refuses is refused at once: there is nothing to wait for.
+#[tokio::test]
+async fn refusals_of_the_store_do_not_wait() {
+    let disk = SimDisk::default();
+    let server = on_disk(&disk, Limits { queue_txns: 1, ..Limits::default() });
+    for name in ["a", "b"] {
+        server.post(CONFIGMAPS, configmap(name, "0")).await.unwrap();
+    }
+    let store = server.registry.store();
+    hold(store);
+    let mut waiting = server.patch(CONFIGMAPS, "b", merge(json!({"data": {"k": "1"}}))).boxed_local();
+    assert!(waiting.as_mut().now_or_never().is_none());
+    refused(&label(&server).now_or_never().expect("told at once"), "TooManyRequests", &[]);
+    release(store);
+    soon(waiting).await.unwrap();
+    store.close().await;
+    refused(&label(&server).now_or_never().expect("told at once"), "ServiceUnavailable", &[]);
+}
+
+/// Without a write under way an answer that writes nothing asks nothing of the committer.
+#[tokio::test]
+async fn a_noop_on_what_is_published_costs_nothing() {
+    let server = Server::new();
+    server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
+    soon(label(&server)).await.unwrap();
+    hold(server.registry.store());
+    label(&server).now_or_never().expect("at once").unwrap();
+    refused(&server.delete(CONFIGMAPS, "none").now_or_never().expect("at once"), "NotFound", &[]);
+    assert_eq!(server.registry.store().stats().queue, 0);
+}
