@@ -10,7 +10,7 @@ use ferrokube_auth::authenticate::X509;
 use ferrokube_auth::{Authenticator, Credentials, system_clock};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::reload::{Loaded, TlsFiles};
-use ferrokube_serve::{BodyError, Handler, Limits, Peer, Request, Response, Server, ShutdownTrigger, Tls, full, read_body};
+use ferrokube_serve::{BodyError, Handler, Limits, Peer, Request, Response, Server, ShutdownTrigger, Tls, full, read_body_within};
 use ferrokube_trace::{TraceContext, extract, extract_initial, in_scope};
 use http::{HeaderMap, Method, StatusCode};
 use std::future::Future;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The role's flags.
 #[derive(Debug, Args)]
@@ -54,8 +54,12 @@ pub(crate) struct Flags {
 const MAX_BODY_BYTES: usize = 8 << 20;
 /// A body that takes longer comes too late for its API server.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// Bodies in memory at a time; further calls wait.
-const MAX_BODIES: usize = 32;
+/// Bodies that are being read at a time; further calls are refused.
+const MAX_BODIES: usize = 1_000;
+/// So much of each does not count towards [`MAX_BYTES`].
+const FREE_BYTES: usize = 16 << 10;
+/// Bytes of all that have arrived; calls for which there is no room are refused. What has not arrived takes nothing from others.
+const MAX_BYTES: usize = 64 << 20;
 /// How often the certificate files are looked at.
 const RELOAD: Duration = Duration::from_secs(2);
 
@@ -72,7 +76,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     if callers.is_none() && !flags.bind_address.is_loopback() {
         tracing::warn!(address = %flags.bind_address, "everybody who reaches this address may call: --client-ca-file asks callers for a certificate");
     }
-    let webhook = Webhook { on: gates.enabled(&LOG_TRACKING), callers, bodies: Semaphore::new(MAX_BODIES), counts: Counts::default() };
+    let webhook =
+        Webhook { on: gates.enabled(&LOG_TRACKING), callers, bodies: Semaphore::new(MAX_BODIES), bytes: Semaphore::new(MAX_BYTES), counts: Counts::default() };
     process::block_on(serve(flags, Arc::new(webhook), (files, tls, loaded)))
 }
 
@@ -106,7 +111,28 @@ struct Webhook {
     /// Who may call; nobody is asked without.
     callers: Option<Callers>,
     bodies: Semaphore,
+    bytes: Semaphore,
     counts: Counts,
+}
+
+/// What one body takes of the bytes.
+struct Room<'a> {
+    bytes: &'a Semaphore,
+    free: usize,
+    held: Option<SemaphorePermit<'a>>,
+}
+
+impl Room<'_> {
+    fn take(&mut self, bytes: usize) -> bool {
+        let counted = bytes.saturating_sub(self.free);
+        self.free -= bytes - counted;
+        let Ok(more) = self.bytes.try_acquire_many(u32::try_from(counted).unwrap_or(u32::MAX)) else { return false };
+        match &mut self.held {
+            Some(held) => held.merge(more),
+            none => *none = Some(more),
+        }
+        true
+    }
 }
 
 /// Who may call: holders of a certificate that the client CA verifies, if need be of these names.
@@ -152,14 +178,16 @@ impl Webhook {
     }
 
     async fn review(&self, request: Request) -> Response {
-        let _place = self.bodies.acquire().await;
+        let Ok(_reading) = self.bodies.try_acquire() else { return text(StatusCode::TOO_MANY_REQUESTS, format!("{}\n", BodyError::NoRoom)) };
+        let mut room = Room { bytes: &self.bytes, free: FREE_BYTES, held: None };
         let (head, body) = request.into_parts();
-        let body = match read_body(body, MAX_BODY_BYTES, BODY_TIME).await {
+        let body = match read_body_within(body, MAX_BODY_BYTES, BODY_TIME, |bytes| room.take(bytes)).await {
             Ok(body) => body,
             Err(error) => {
                 self.counts.unreadable.fetch_add(1, Ordering::Relaxed);
                 let status = match error {
                     BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                    BodyError::NoRoom => StatusCode::TOO_MANY_REQUESTS,
                     BodyError::Slow => StatusCode::REQUEST_TIMEOUT,
                     BodyError::Broken(_) => StatusCode::BAD_REQUEST,
                 };

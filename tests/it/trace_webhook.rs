@@ -11,7 +11,16 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const INITIAL: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -198,6 +207,31 @@ async fn with_a_client_ca_only_its_holders_may_call() {
         assert_eq!(refused.get("/healthz").await.unwrap().status, 200);
     }
     assert!(known.get("/metrics").await.unwrap().text.contains("outcome=\"stamped\"} 1"));
+}
+
+/// Begins a POST whose body does not come.
+async fn silent(webhook: &Webhook) -> TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(webhook.pair.chain_pem.as_bytes()).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions().unwrap();
+    let config = builder.with_root_certificates(roots).with_no_client_auth();
+    let socket = TcpStream::connect(webhook.url.trim_start_matches("https://")).await.unwrap();
+    let mut stream = TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), socket).await.unwrap();
+    stream.write_all(b"POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n{").await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn bodies_that_do_not_come_hold_up_nobody() {
+    let webhook = start(&[]);
+    let mut all = Vec::new();
+    // Far more at a time than reviews that are worked on; each would keep its place for ten seconds.
+    for _ in 0..400 {
+        all.push(silent(&webhook).await);
+    }
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let answer = tokio::time::timeout(BOUND, ask(&webhook.client(), &review("CREATE", &object, &Value::Null), &[])).await.unwrap();
+    assert_eq!(answer["response"]["allowed"], true);
 }
 
 #[test]

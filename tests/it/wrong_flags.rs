@@ -3,6 +3,7 @@
 use crate::FERROKUBE;
 use crate::apiserver::openssl;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -103,9 +104,14 @@ fn wrong_flags_are_found_before_anything_is_written() {
     let data = path.join("data");
     let both = ["all-in-one", "apiserver"].into_iter().flat_map(|role| SERVER.iter().map(move |row| (role, row)));
     let more = APISERVER.iter().map(|row| ("apiserver", row)).chain(ALL_IN_ONE.iter().map(|row| ("all-in-one", row)));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = format!("--bind-address=127.0.0.1 --secure-port={}", taken.local_addr().unwrap().port());
+    let port = (port.as_str(), "another process does");
+    let more = more.chain([("apiserver", &port), ("all-in-one", &port)]);
     for (role, (flags, words)) in both.chain(more) {
         // A port of its own: with what is accepted by mistake it would start.
-        let output = run(role, &format!("{flags} --data-dir={}", data.display()), path);
+        let port = if flags.contains("--secure-port") { "" } else { "--secure-port=0 " };
+        let output = run(role, &format!("{port}{flags} --data-dir={}", data.display()), path);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(matches!(output.status.code(), Some(1 | 2)) && said.contains(words), "{role} {flags}: {said}");
         assert!(!said.contains("token-of-alice"), "{said}");

@@ -32,9 +32,10 @@ pub(super) struct Listener {
     admin_lifetime: Duration,
 }
 
-/// Whether the address and the files of the flags can be used; what is made here is thrown away.
+/// Whether the address, the port and the files of the flags can be used, before anything is opened: a port in use should cost nothing. What is made here is
+/// thrown away.
 pub(super) fn check(flags: &ServerFlags, namesake: &NamesakeFlags) -> anyhow::Result<()> {
-    let address = SocketAddr::new(flags.bind_address, 0);
+    let address = SocketAddr::new(flags.bind_address, flags.secure_port);
     TcpListener::bind(address).map_err(|source| advise(ServerError::Bind { address, source }))?;
     let (files, policy) = (tls_files(namesake), flags.tls.policy());
     if files == TlsFiles::default() && flags.tls_sans.is_empty() && policy.suites.is_empty() {
@@ -59,7 +60,7 @@ fn tls_files(namesake: &NamesakeFlags) -> TlsFiles {
 }
 
 impl Listener {
-    /// Binds first of all: a port in use should cost nothing.
+    /// Binds, with the certificates of the flags or its own.
     pub(super) fn bind(plan: &Plan<'_>, pki: &Pki) -> anyhow::Result<Self> {
         let (flags, namesake) = (plan.flags, plan.namesake);
         let files = TlsFiles { client_ca_pem: pki.client_ca_pem().into(), ..tls_files(namesake) };

@@ -36,6 +36,7 @@ pub(crate) fn list(query: &Query) -> Result<ListOptions, Failure> {
         version_match: VersionMatch::parse(query.text("resourceVersionMatch")),
         given_match: query.text("resourceVersionMatch").to_owned(),
         initial_events: query.flag("sendInitialEvents"),
+        ..ListOptions::default()
     })
 }
 

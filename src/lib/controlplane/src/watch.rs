@@ -28,8 +28,8 @@ mod watchers;
 use cache::CACHED_EVENTS;
 pub(crate) use cache::EventCache;
 use frames::{Frames, LENT_BYTES};
-use watchers::Counted;
 pub(crate) use watchers::Watchers;
+use watchers::{Counted, Keeps};
 
 /// Small events are sent together up to this.
 const FRAME_BYTES: usize = 8 * 1024;
@@ -50,7 +50,8 @@ pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, targe
     let options = options::watch(&exchange.query, jitter())?;
     let include = if matches!(accepted.view, View::Table(_)) { Include::parse(exchange.query.text("includeObject"))? } else { Include::Metadata };
     check_name(target, &options)?;
-    let counted = shared.watchers.begin(exchange.user())?;
+    let keeps = Keeps { uri: &exchange.head.uri, users: [Some(&exchange.real_user), exchange.acting.as_ref()] };
+    let counted = shared.watchers.begin(exchange.user(), &keeps)?;
     let watch = shared.registry.watch(target, options).await?;
     // Boxed: the stream would have a place of its own beside its future, which has one for it, too.
     let stream = Box::new(Stream {

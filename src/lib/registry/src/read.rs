@@ -66,6 +66,8 @@ pub struct ListOptions {
     pub limit: u64,
     /// From an earlier page; opaque and authenticated.
     pub continue_token: String,
+    /// Whose list it is: how many states are held for its pages is bounded for each caller.
+    pub caller: u64,
     /// `resourceVersion`, as given.
     pub resource_version: String,
     /// How it is meant.

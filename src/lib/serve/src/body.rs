@@ -122,6 +122,9 @@ pub enum BodyError {
         /// The limit.
         limit_bytes: usize,
     },
+    /// There is no room for it among the others: 429.
+    #[error("too many requests, please try again later")]
+    NoRoom,
     /// It did not arrive in time: 408.
     #[error("the request body did not arrive in time")]
     Slow,
@@ -185,6 +188,17 @@ pub async fn read_body<B>(body: B, limit_bytes: usize, deadline: Duration) -> Re
 where
     B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
+    read_body_within(body, limit_bytes, deadline, |_| true).await
+}
+
+/// The same where `has_room` is given the length of each piece that has arrived, and says whether there is room for it.
+///
+/// # Errors
+/// [`BodyError`].
+pub async fn read_body_within<B>(body: B, limit_bytes: usize, deadline: Duration, has_room: impl FnMut(usize) -> bool) -> Result<Bytes, BodyError>
+where
+    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
     let hint = body.size_hint();
     if hint.lower() > limit_bytes as u64 {
         return Err(BodyError::TooLarge { limit_bytes });
@@ -192,10 +206,10 @@ where
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    tokio::time::timeout(deadline, collect(body, limit_bytes)).await.map_err(|_| BodyError::Slow)?
+    tokio::time::timeout(deadline, collect(body, limit_bytes, has_room)).await.map_err(|_| BodyError::Slow)?
 }
 
-async fn collect<B>(mut body: B, limit_bytes: usize) -> Result<Bytes, BodyError>
+async fn collect<B>(mut body: B, limit_bytes: usize, mut has_room: impl FnMut(usize) -> bool) -> Result<Bytes, BodyError>
 where
     B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
@@ -203,6 +217,9 @@ where
     let Some(first) = next(&mut body).await? else { return Ok(Bytes::new()) };
     if first.len() > limit_bytes {
         return Err(BodyError::TooLarge { limit_bytes });
+    }
+    if !has_room(first.len()) {
+        return Err(BodyError::NoRoom);
     }
     let Some(second) = next(&mut body).await? else { return Ok(first) };
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
@@ -213,6 +230,9 @@ where
     loop {
         if piece.len() > limit_bytes - whole.len() {
             return Err(BodyError::TooLarge { limit_bytes });
+        }
+        if !has_room(piece.len()) {
+            return Err(BodyError::NoRoom);
         }
         whole.extend_from_slice(&piece);
         match next(&mut body).await? {
@@ -289,6 +309,20 @@ mod tests {
         assert_eq!(read(vec!["", "ab", "", "c", "d"], 4).await.unwrap(), "abcd");
         for pieces in [vec!["abcde"], vec!["ab", "cde"], vec!["a", "b", "c", "de"]] {
             assert!(matches!(read(pieces, 4).await, Err(BodyError::TooLarge { limit_bytes: 4 })));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_for_which_there_is_no_room_is_not_kept() {
+        for (room, is_read) in [(3, true), (2, false), (0, false)] {
+            let mut left = room;
+            let has_room = |bytes: usize| {
+                let fits = bytes <= left;
+                left -= bytes.min(left);
+                fits
+            };
+            let read = read_body_within(body(vec!["a", "bc"]), 4, Duration::from_secs(5), has_room).await;
+            assert!(if is_read { read.unwrap() == "abc" } else { matches!(read, Err(BodyError::NoRoom)) }, "{room}");
         }
     }
 

@@ -25,7 +25,7 @@ mod socket;
 mod stall;
 pub mod tls;
 
-pub use body::{Body, BodyError, Chunk, WRITE_BYTES, boxed, chunks, empty, full, read_body, short_slices, stream};
+pub use body::{Body, BodyError, Chunk, WRITE_BYTES, boxed, chunks, empty, full, read_body, read_body_within, short_slices, stream};
 pub use held::{Held, Holdings};
 pub use peer::Peer;
 pub use server::{CloseConnection, Handler, Kept, Limits, Request, Response, Server, ServerError, Stats};

@@ -7,9 +7,10 @@ use ferrokube_apimachinery::{json, time};
 use ferrokube_registry::UserInfo;
 use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 
-/// Longest recorded `User-Agent` and request URI, in bytes.
-const MAX_USER_AGENT: usize = 1_024;
-const MAX_URI: usize = 8_192;
+/// Longest recorded `User-Agent`, in bytes.
+pub const MAX_USER_AGENT: usize = 1_024;
+/// Longest recorded request URI, in bytes.
+pub const MAX_URI: usize = 8_192;
 /// Longest recorded message of an outcome.
 const MAX_MESSAGE: usize = 4_096;
 
@@ -254,7 +255,7 @@ fn key(out: &mut Vec<u8>, name: &str) {
 }
 
 /// At most `max` bytes, cut at a character.
-pub(super) fn cut(text: &str, max: usize) -> &str {
+pub fn cut(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;
     }

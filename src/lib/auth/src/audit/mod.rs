@@ -17,7 +17,7 @@ mod sink;
 
 pub use event::{Event, Level, ObjectRef, Outcome, Payload, Stage, Stages, TraceIds};
 pub use ferrokube_trace::log::Rotation;
-pub use line::TRUNCATED;
+pub use line::{MAX_URI, MAX_USER_AGENT, TRUNCATED, cut};
 pub use log::{AuditError, AuditLog, Config, OnFailure, Stats};
 pub use policy::{Plan, Policy, PolicyError, Subject};
 pub use refusals::LEFT_OUT;

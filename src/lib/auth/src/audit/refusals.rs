@@ -12,6 +12,10 @@ pub const LEFT_OUT: &str = "audit.ferrokube.io/left-out";
 const OF_ONE: Allowance = Allowance { burst: 60, each: Duration::from_secs(1) };
 /// Of all callers: 1.7 million a day at most, about as many kilobytes.
 const OF_ALL: Allowance = Allowance { burst: 600, each: Duration::from_millis(50) };
+/// Of callers of whom nothing was recorded for long, when that of all is used up: twenty callers who knock for good hide nobody.
+const OF_FIRST: Allowance = Allowance { burst: 60, each: Duration::from_secs(10) };
+/// How long.
+const QUIET: Duration = Duration::from_secs(10 * 60);
 /// Most callers that are remembered; the counts of all start anew beyond it, and the allowance of all together holds still.
 const MAX_CALLERS: usize = 4_096;
 /// Longest part of a caller's name that tells it from others.
@@ -38,19 +42,26 @@ impl Bucket {
         self.full_at.saturating_duration_since(now) + allowance.each <= allowance.each * allowance.burst
     }
 
-    fn take(&mut self, allowance: &Allowance, now: Instant) {
-        self.full_at = self.full_at.max(now) + allowance.each;
+    /// Takes one, if there is any.
+    fn take(&mut self, allowance: &Allowance, now: Instant) -> bool {
+        let has_one = self.has(allowance, now);
+        if has_one {
+            self.full_at = self.full_at.max(now) + allowance.each;
+        }
+        has_one
     }
 }
 
 struct Caller {
     bucket: Bucket,
+    recorded: Option<Instant>,
     left_out: u64,
 }
 
 #[derive(Default)]
 struct State {
     all: Option<Bucket>,
+    first: Option<Bucket>,
     callers: HashMap<Box<str>, Caller>,
 }
 
@@ -67,16 +78,19 @@ impl Refusals {
             state.callers.clear();
         }
         if !state.callers.contains_key(name) {
-            state.callers.insert(name.into(), Caller { bucket: Bucket::new(now), left_out: 0 });
+            state.callers.insert(name.into(), Caller { bucket: Bucket::new(now), recorded: None, left_out: 0 });
         }
         let caller = state.callers.get_mut(name)?;
-        let all = state.all.get_or_insert_with(|| Bucket::new(now));
-        if !caller.bucket.has(&OF_ONE, now) || !all.has(&OF_ALL, now) {
+        let is_first = caller.recorded.is_none_or(|at| now.saturating_duration_since(at) >= QUIET);
+        let allowances = [(&mut state.all, &OF_ALL, true), (&mut state.first, &OF_FIRST, is_first)];
+        let has_one = caller.bucket.has(&OF_ONE, now)
+            && allowances.into_iter().any(|(bucket, allowance, is_open)| is_open && bucket.get_or_insert_with(|| Bucket::new(now)).take(allowance, now));
+        if !has_one {
             caller.left_out += 1;
             return None;
         }
         caller.bucket.take(&OF_ONE, now);
-        all.take(&OF_ALL, now);
+        caller.recorded = Some(now);
         Some(std::mem::take(&mut caller.left_out))
     }
 }
@@ -98,13 +112,31 @@ mod tests {
     }
 
     #[test]
+    fn callers_who_use_up_what_all_have_hide_nobody_who_was_quiet() {
+        let (refusals, begin) = (Refusals::default(), Instant::now());
+        let flood = |now| (0..20_u32).filter(|number| refusals.admit(&format!("account-{number}"), now).is_some()).count();
+        let mut now = begin;
+        for _ in 0..3_600 {
+            // A second's worth of each, spread over it.
+            for _ in 0..4 {
+                now += Duration::from_millis(250);
+                flood(now);
+            }
+        }
+        for (caller, at) in [("jane", now), ("joe", now), ("jane", now + QUIET)] {
+            while flood(at) > 0 {}
+            assert!(refusals.admit(caller, at).is_some(), "{caller}");
+        }
+    }
+
+    #[test]
     fn a_flood_of_many_is_bounded_and_so_is_what_is_remembered() {
         let (refusals, now) = (Refusals::default(), Instant::now());
         let recorded = (0..100_000).filter(|number| refusals.admit(&number.to_string(), now).is_some()).count();
-        assert_eq!(recorded, 600);
+        assert_eq!(recorded, 600 + 60);
         assert!(refusals.0.lock().expect("lock").callers.len() <= MAX_CALLERS);
         let day = (0..86_400).map(|second| now + Duration::from_secs(second));
         let recorded: usize = day.map(|at| (0..30).filter(|number| refusals.admit(&number.to_string(), at).is_some()).count()).sum();
-        assert!(recorded <= 20 * 86_400 + 600, "{recorded}");
+        assert!(recorded <= 20 * 86_400 + 600 + 86_400 / 10 + 60, "{recorded}");
     }
 }

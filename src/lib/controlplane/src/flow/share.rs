@@ -19,6 +19,13 @@ pub(crate) struct Caller {
     pub(super) is_anonymous: bool,
 }
 
+impl Caller {
+    /// Tells callers apart elsewhere.
+    pub(crate) fn number(self) -> u64 {
+        self.id
+    }
+}
+
 /// What is shared. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Share(Arc<Core>);

@@ -6,7 +6,7 @@ use crate::server::{CLIENT_CLOSED_REQUEST, Shared};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::Access;
-use ferrokube_auth::audit::{AuditError, Event, LEFT_OUT, Level, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds};
+use ferrokube_auth::audit::{AuditError, Event, LEFT_OUT, Level, MAX_URI, MAX_USER_AGENT, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds, cut};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
@@ -63,7 +63,8 @@ pub(crate) fn id_of(headers: &HeaderMap) -> HeaderValue {
         let bytes = value.as_bytes();
         !bytes.is_empty() && bytes.len() <= MAX_ID_BYTES && bytes.iter().all(u8::is_ascii_graphic)
     });
-    given.cloned().unwrap_or_else(|| {
+    // Copied: a slice of the head would keep all of it for as long as a watch runs.
+    given.and_then(|given| HeaderValue::from_bytes(given.as_bytes()).ok()).unwrap_or_else(|| {
         let mut buffer = uuid::Uuid::encode_buffer();
         // The trace ids' generator: no system call for each request.
         let random = ferrokube_trace::TraceId::random().bytes();
@@ -292,7 +293,7 @@ impl Ending {
             shared: Arc::clone(shared),
             plan,
             id: exchange.audit_id.clone(),
-            uri: exchange.head.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+            uri: exchange.head.uri.path_and_query().map_or("", |uri| cut(uri.as_str(), MAX_URI)).to_owned(),
             action: Arc::clone(&exchange.action),
             user: exchange.real_user.clone(),
             method: exchange.method,
@@ -301,7 +302,7 @@ impl Ending {
             trace: trace_ids(shared, exchange),
             impersonated: exchange.acting.clone(),
             constraint: exchange.constraint,
-            user_agent: exchange.header(http::header::USER_AGENT).to_owned(),
+            user_agent: cut(exchange.header(http::header::USER_AGENT), MAX_USER_AGENT).to_owned(),
             late,
         })
     }

@@ -8,13 +8,13 @@ use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::server::Shared;
 use crate::{audited, options};
-use ferrokube_registry::Target;
+use ferrokube_registry::{ListOptions, Target};
 use ferrokube_serve::Response;
 
 pub(crate) async fn delete_collection(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, offer(&target.served, Views::List))?;
     let include = include(exchange, accepted)?;
-    let select = options::list(&exchange.query)?;
+    let select = ListOptions { caller: exchange.class.caller.number(), ..options::list(&exchange.query)? };
     let options = delete_options(shared, exchange).await?;
     let mut page = shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
     convert(shared, target, &mut page, accepted).await?;

@@ -10,14 +10,14 @@ use crate::server::Shared;
 use crate::{audited, compress, options};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::offload::leave_worker;
-use ferrokube_registry::{ListPage, Target};
+use ferrokube_registry::{ListOptions, ListPage, Target};
 use ferrokube_serve::{Kept, Response};
 use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
 pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = chosen(exchange, offer(&target.served, Views::List))?;
-    let options = options::list(&exchange.query)?;
+    let options = ListOptions { caller: exchange.class.caller.number(), ..options::list(&exchange.query)? };
     let include = include(exchange, accepted)?;
     let mut page = shared.registry.list(target, &options).await?;
     accepted.fit(Views::List)?;

@@ -38,7 +38,7 @@ impl Registry {
         let scope = scope(&prefix, &selection);
         let start = self.start(&prefix, &scope, options).await?;
         let snapshot = start.snapshot.clone();
-        let mut page = self.page(start, (&prefix, &selection), &scope).await;
+        let mut page = self.page(start, (&prefix, &selection), (&scope, options.caller)).await;
         page.reading = self.parts.readers.begin(&snapshot, page.items.len());
         Ok(page)
     }
@@ -95,7 +95,7 @@ impl Registry {
         held.or_else(|| self.store().snapshot_at(prefix, revision).ok())
     }
 
-    async fn page(&self, start: Start, (prefix, selection): (&Prefix, &Selection), scope: &str) -> ListPage {
+    async fn page(&self, start: Start, (prefix, selection): (&Prefix, &Selection), (scope, caller): (&str, u64)) -> ListPage {
         let Start { snapshot, after, left, limit } = start;
         let mut page = ListPage { revision: snapshot.revision, items: Vec::new(), continue_token: String::new(), remaining: None, reading: None };
         let mut work = Work::default();
@@ -127,7 +127,7 @@ impl Registry {
                 page.remaining = Some(left.saturating_sub(page.items.len() as u64));
             }
             let place = if after.is_some() { Place::Later } else { Place::First };
-            self.parts.pages.hold(prefix, &snapshot, place);
+            self.parts.pages.hold(caller, (prefix, &snapshot), place);
             let after = last.key.rest().to_owned();
             page.continue_token = Token { revision: Some(snapshot.revision.0), after, left: page.remaining }.seal(&self.parts.token_key, scope);
         } else if after.is_some() {

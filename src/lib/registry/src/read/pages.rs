@@ -5,6 +5,7 @@
 //! may be.
 
 use ferrokube_storage::{Prefix, Revision, Snapshot, Store};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,10 +13,11 @@ use tokio::time::Instant;
 
 /// A list whose client asks for no further page for so long loses its state: upstream's distance between two compactions.
 const KEPT: Duration = Duration::from_secs(5 * 60);
-/// At most so many states; beyond, those go first whose clients only ever asked for one page, then those that were used longest ago.
+/// At most so many states. Beyond, one goes of the caller that has most: of its others first those that it only ever asked for one page, then the one that it
+/// used longest ago. Nobody's lists end because of somebody else's who has fewer.
 const MAX_STATES: usize = 128;
 /// Bytes that the states may hold and that are no longer present; or as many as are present, if that is more.
-const MAX_BYTES: u64 = 128 * 1024 * 1024;
+const MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// How often what is held too long, or has grown too large, is dropped.
 const TIDIED_EVERY: Duration = Duration::from_secs(2);
 
@@ -26,6 +28,8 @@ pub(crate) struct Pages {
 }
 
 struct Held {
+    /// Who began its first list.
+    caller: u64,
     prefix: Prefix,
     snapshot: Snapshot,
     /// How many lists are on their way through it.
@@ -55,11 +59,12 @@ impl Pages {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds the state of a list that has further pages.
-    pub(super) fn hold(&self, prefix: &Prefix, snapshot: &Snapshot, place: Place) {
+    /// Holds the state of a caller's list that has further pages.
+    pub(super) fn hold(&self, caller: u64, (prefix, snapshot): (&Prefix, &Snapshot), place: Place) {
         let mut held = self.lock();
         let known = held.iter().position(|held| held.is(prefix, snapshot.revision)).map(|at| held.remove(at));
-        let mut state = known.unwrap_or_else(|| Held { prefix: prefix.clone(), snapshot: snapshot.clone(), lists: 0, used: Instant::now(), continued: false });
+        let mut state =
+            known.unwrap_or_else(|| Held { caller, prefix: prefix.clone(), snapshot: snapshot.clone(), lists: 0, used: Instant::now(), continued: false });
         if place == Place::First || state.lists == 0 {
             state.lists += 1;
         }
@@ -68,8 +73,8 @@ impl Pages {
         held.push(state);
         let mut dropped = Vec::new();
         while held.len() > MAX_STATES {
-            let first = held.iter().position(|state| !state.continued).unwrap_or(0);
-            dropped.push(held.remove(first));
+            let least = least(&held);
+            dropped.push(held.remove(least));
         }
         drop(held);
         // Outside of the lock: freeing a large state takes its time.
@@ -110,6 +115,15 @@ impl Pages {
     }
 }
 
+/// Which of the states goes when there are too many; never the last one, which was used just now.
+fn least(held: &[Held]) -> usize {
+    let Some((_, others)) = held.split_last() else { return 0 };
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    held.iter().for_each(|state| *counts.entry(state.caller).or_default() += 1);
+    let least = others.iter().enumerate().min_by_key(|(at, state)| (Reverse(counts[&state.caller]), state.continued, *at));
+    least.map_or(0, |(at, _)| at)
+}
+
 /// What the states of each resource keep from being freed, at most: what was overwritten since the earliest of them, or all that they have.
 fn bytes(held: &[Held], store: &Store) -> HashMap<Prefix, u64> {
     let mut kept: HashMap<Prefix, (u64, u64)> = HashMap::new();
@@ -148,15 +162,15 @@ mod tests {
         let store = Store::open(Config::memory()).unwrap();
         let prefix = Prefix::new("configmaps").unwrap();
         let (pages, state) = (Pages::default(), store.snapshot(&prefix));
-        pages.hold(&prefix, &state, Place::First);
-        pages.hold(&prefix, &state, Place::Later);
-        pages.hold(&prefix, &state, Place::First);
+        pages.hold(1, (&prefix, &state), Place::First);
+        pages.hold(1, (&prefix, &state), Place::Later);
+        pages.hold(1, (&prefix, &state), Place::First);
         pages.release(&prefix, state.revision);
         assert!(pages.find(&prefix, state.revision).is_some(), "another list is on its way");
         pages.release(&prefix, state.revision);
         assert!(pages.find(&prefix, state.revision).is_none());
         pages.release(&prefix, state.revision);
-        pages.hold(&prefix, &state, Place::Later);
+        pages.hold(1, (&prefix, &state), Place::Later);
         tokio::time::advance(KEPT).await;
         pages.tidy(&store, MAX_BYTES);
         assert_eq!(count(&pages), 1);
@@ -170,16 +184,44 @@ mod tests {
         let store = Store::open(Config::memory()).unwrap();
         let pages = Pages::default();
         let under_way = Prefix::new("underway").unwrap();
-        pages.hold(&under_way, &store.snapshot(&under_way), Place::First);
+        pages.hold(1, (&under_way, &store.snapshot(&under_way)), Place::First);
         assert!(pages.find(&under_way, store.revision()).is_some());
         for number in 0..MAX_STATES + 3 {
             let prefix = Prefix::new(&format!("r{number}")).unwrap();
-            pages.hold(&prefix, &store.snapshot(&prefix), Place::First);
+            pages.hold(1, (&prefix, &store.snapshot(&prefix)), Place::First);
         }
         assert_eq!(count(&pages), MAX_STATES);
         let [first, last] = [0, MAX_STATES + 2].map(|number| Prefix::new(&format!("r{number}")).unwrap());
         assert!(pages.find(&under_way, store.revision()).is_some(), "a list that somebody goes on with outlives those that nobody does");
         assert!(pages.find(&first, store.revision()).is_none() && pages.find(&last, store.revision()).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_caller_with_many_lists_ends_nobody_elses() {
+        let store = Store::open(Config::memory()).unwrap();
+        let (pages, revision) = (Pages::default(), store.revision());
+        let list = |caller, number: usize| {
+            let prefix = Prefix::new(&format!("r{number}")).unwrap();
+            pages.hold(caller, (&prefix, &store.snapshot(&prefix)), Place::First);
+            prefix
+        };
+        let go_on = |prefix: &Prefix| {
+            let state = pages.find(prefix, revision);
+            if let Some(state) = &state {
+                pages.hold(9, (prefix, state), Place::Later);
+            }
+            state.is_some()
+        };
+        let mine = list(2, 1000);
+        let greedy: Vec<Prefix> = (0..MAX_STATES).map(|number| list(1, number)).collect();
+        assert_eq!(greedy.iter().filter(|prefix| go_on(prefix)).count(), MAX_STATES - 1);
+        let newcomer = list(3, 1001);
+        for prefix in [&mine, &newcomer] {
+            assert!(go_on(prefix));
+        }
+        let own = list(1, 1002);
+        assert!(go_on(&own), "its own newest is not the one that goes");
+        assert_eq!(count(&pages), MAX_STATES);
     }
 
     #[tokio::test]
@@ -196,10 +238,10 @@ mod tests {
             store.submit(Txn { guards: Vec::new(), writes: vec![Write::Put(put)] }).unwrap().committed().await.unwrap();
         };
         let pages = Pages::default();
-        pages.hold(&other, &store.snapshot(&other), Place::First);
+        pages.hold(1, (&other, &store.snapshot(&other)), Place::First);
         write("x".repeat(100_000)).await;
         for _ in 0..3 {
-            pages.hold(&busy, &store.snapshot(&busy), Place::First);
+            pages.hold(1, (&busy, &store.snapshot(&busy)), Place::First);
             write(String::new()).await;
         }
         let kept = bytes(&pages.lock(), &store).values().sum::<u64>();
