@@ -1,9 +1,14 @@
 //! PUT: versions, immutable metadata, subresources, creation by update, no-ops.
 
 use crate::support::*;
-use ferrokube_apimachinery::document::{Value, json};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::WriteOptions;
+use ferrokube_resource::{Definition, Hooks, Subresource, Verbs};
+use ferrokube_schema::apply::ResetFields;
+use ferrokube_schema::custom::{Loading, from_json_schema};
+use std::sync::Arc;
 
 fn with_meta(name: &str, field: &str, value: impl Into<Value>) -> Value {
     let mut object = configmap(name, "v");
@@ -133,3 +138,37 @@ async fn a_changed_definition_alone_makes_no_write() {
     assert!(version(&rewritten) > version(&first), "its selectable fields are stored now");
     assert_eq!(names(&server.list(CONFIGMAPS, &selecting("", "data.k=v")).await.unwrap()), ["a"]);
 }
+
+/// Of a custom object a write to the status changes the status, whatever else it brings: fields that no list of reset fields names, too.
+#[tokio::test]
+async fn a_write_to_a_custom_status_changes_nothing_else() {
+    let server = Server::new();
+    let mut definition = Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
+    let group = "status.example.com";
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let kind = GroupVersionKind::new(group, "v1", "Thing");
+    (definition.group, definition.kind, definition.plural) = (group.to_owned(), kind.kind.clone(), "things".to_owned());
+    (definition.custom, definition.hooks, definition.storage_prefix) = (true, Arc::new(Plain), Some(format!("{group}/things")));
+    definition.versions[0].schema = Arc::new(from_json_schema(&schema, &Loading::default()).unwrap());
+    definition.versions[0].reset = ResetFields { paths: vec!["status".to_owned()] };
+    let reset = ResetFields { paths: vec!["spec".to_owned()] };
+    definition.versions[0].subresources = vec![Subresource { name: "status", kind, verbs: Verbs::ALL, reset, columns: None }];
+    server.registry.catalog().put(Arc::new(definition));
+    let things = (group, "things");
+    let object = |value: &str| {
+        let metadata = json!({"name": "a", "labels": {"l": value}});
+        json!({"apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": metadata, "spec": value, "other": value, "status": value})
+    };
+    server.post(things, object("1")).await.unwrap();
+    let written = server.put(things, "a/status", object("2")).await.unwrap();
+    let fields = |object: &Document| ["spec", "other", "status"].map(|field| object.str(&[field]).map(str::to_owned));
+    assert_eq!((fields(&written), written.label("l")), ([Some("1"), Some("1"), Some("2")].map(|text| text.map(str::to_owned)), Some("1")));
+    let written = server.put(things, "a", object("3")).await.unwrap();
+    assert_eq!(fields(&written), [Some("3"), Some("3"), Some("2")].map(|text| text.map(str::to_owned)));
+}
+
+/// Of a kind without peculiarities.
+#[derive(Debug)]
+struct Plain;
+
+impl Hooks for Plain {}

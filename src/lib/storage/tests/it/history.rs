@@ -1,7 +1,7 @@
 //! How much history stays in memory: much while it is young, little when nothing happens; what left it is read from the journal.
 
 use crate::load::block_on;
-use ferrokube_storage::testing::{ManualClock, commit, create, delete, key, write};
+use ferrokube_storage::testing::{ManualClock, SimDisk, commit, create, delete, hold, key, release, write};
 use ferrokube_storage::{Config, Engine, JournalLimits, Limits, Most, Parts, Prefix, Revision, Store};
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,6 +153,33 @@ fn fault_21_a_storm_of_resumed_watches_reads_the_journal_once() {
         }
         let stats = store.stats();
         assert!((1..=3).contains(&stats.replays) && stats.replay_bytes > 0, "{stats:?}");
+        store.close().await;
+    });
+}
+
+/// One batch may hold more events than are read from the journal at a time.
+#[test]
+fn a_watch_through_a_batch_of_thousands_misses_nothing() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let config = Config { history_bytes: 1000, ..Config::embedded("/sim/storage") };
+        let store = Store::open_with(config, crate::load::parts(&disk)).unwrap();
+        hold(&store);
+        let tickets: Vec<_> = (0..5000).map(|number| store.submit(create(&key("configmaps", "ns", &format!("n{number}")), "v")).unwrap()).collect();
+        release(&store);
+        for ticket in tickets {
+            ticket.committed().await.unwrap();
+        }
+        assert_eq!(store.stats().batches, 1);
+        let mut cursor = store.watch(&Prefix::new("configmaps").unwrap(), Revision(0)).unwrap();
+        let mut seen = 0;
+        while cursor.bookmark().is_none() {
+            for event in cursor.next(1000).await.unwrap() {
+                seen += 1;
+                assert_eq!(event.revision(), Revision(seen));
+            }
+        }
+        assert_eq!(seen, 5000);
         store.close().await;
     });
 }

@@ -100,6 +100,49 @@ fn fault_08_a_zeroed_or_missing_end_of_what_was_acknowledged_is_refused() {
     assert!(matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { file, .. }) if file == log), "the last log is missing");
 }
 
+/// Fault 8: a batch that is taken out of the middle of a log is missed, though everything around it holds and nothing in it is built upon.
+#[test]
+fn fault_08_a_batch_that_is_taken_out_is_missed() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
+        let store = Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(&disk) }).unwrap();
+        for number in 0..5 {
+            commit(&store, create(&object(&format!("n{number}")), "v")).await.unwrap();
+        }
+        store.close().await;
+        let mut files = disk.files();
+        let log = files.get_mut(&last_log(&disk.files())).unwrap();
+        // A frame is a header of 48 bytes, which names the length of the rest, and ends at the next multiple of 8.
+        let length = |log: &[u8], at: usize| (48 + u32::from_le_bytes(log[at + 4..at + 8].try_into().unwrap()) as usize + 1).next_multiple_of(8);
+        let second = 48 + length(log, 48);
+        let third = second + length(log, second);
+        let rest = log.split_off(third);
+        log.truncate(second);
+        log.extend(rest);
+        assert!(matches!(open(&SimDisk::with_files(&files)), Err(OpenError::Damaged { .. })));
+    });
+}
+
+/// Fault 8: that a log was begun is known also where a power cut has taken the mark of what was acknowledged in it.
+#[test]
+fn fault_08_a_missing_log_is_refused_also_after_a_power_cut() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let journal = JournalLimits { segment_bytes: 1000, retain_bytes: 1 << 20, ..parts(&disk).journal };
+        let store = Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(&disk) }).unwrap();
+        for number in 0..12 {
+            commit(&store, create(&object(&format!("n{number}")), &"v".repeat(300))).await.unwrap();
+        }
+        let mut files = disk.crash(Crash::Dropped, 0).files();
+        store.close().await;
+        assert!(files.keys().filter(|path| path.extension().is_some_and(|kind| kind == "log")).count() > 2);
+        files.remove(&last_log(&files));
+        let refused = open(&SimDisk::with_files(&files)).err();
+        assert!(matches!(&refused, Some(OpenError::Damaged { what, .. }) if what.contains("missing")), "{refused:?}");
+    });
+}
+
 /// Fault 4: what stands in a value is never taken for a frame, so that no value makes a torn batch look damaged.
 #[test]
 fn fault_04_a_value_cannot_pass_for_a_frame() {
