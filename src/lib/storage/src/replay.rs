@@ -255,6 +255,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_block_is_not_for_those_who_are_before_it() {
+        let (replays, prefix) = (replays(10), Prefix::new("configmaps").unwrap());
+        assert_eq!(all(&replays, &prefix, Revision(30), Revision(60)).await, [40, 50, 60]);
+        assert_eq!(all(&replays, &prefix, Revision(5), Revision(60)).await, [10, 20, 30, 40, 50, 60]);
+        assert_eq!(all(&replays, &Prefix::new("secrets").unwrap(), Revision(50), Revision(60)).await, [60]);
+    }
+
+    #[tokio::test]
     async fn blocks_are_bounded_in_bytes_and_one_may_be_larger() {
         let replays = replays(3 << 20);
         for resource in 0..20 {

@@ -272,23 +272,25 @@ fn aggregation_needs_everything() {
 /// Something is published while the index takes in what came before.
 #[test]
 fn what_comes_while_the_index_is_refreshed_counts_for_the_next_request() {
-    struct Late(World, Option<Change>);
+    struct Late(World, Arc<Mutex<Option<Change>>>);
     impl Feed for Late {
         fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
             self.0.drain(apply);
-            if let Some(late) = self.1.take() {
+            if let Some(late) = self.1.lock().expect("lock").take() {
                 self.0.change(late);
             }
         }
     }
-    let world = World::default();
-    world.role("", "reader", json!([rule("get", "", "pods")]));
+    let (world, late) = (World::default(), Arc::default());
+    let (head, feed) = (world.clone(), Late(world.clone(), Arc::clone(&late)));
+    let rbac = Rbac::new(Box::new(feed), Box::new(move || head.0.1.load(Ordering::SeqCst)));
     let subject = json!({"kind": "User", "name": "alice"});
     let binding = json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": [subject]});
-    let late = Change::Put(Kind::ClusterRoleBinding, Arc::new(object(binding)));
-    let head = world.clone();
-    let rbac = Rbac::new(Box::new(Late(world, Some(late))), Box::new(move || head.0.1.load(Ordering::SeqCst)));
-    assert!(ask(&rbac, &user("alice", &[]), "get", "", "pods").is_allowed());
+    *late.lock().expect("lock") = Some(Change::Put(Kind::ClusterRoleBinding, Arc::new(object(binding))));
+    world.role("", "reader", json!([rule("get", "", "pods")]));
+    let allowed = || ask(&rbac, &user("alice", &[]), "get", "", "pods").is_allowed();
+    let _ = allowed();
+    assert!(late.lock().expect("lock").is_none() && allowed());
 }
 
 #[test]

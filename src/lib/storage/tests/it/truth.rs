@@ -342,6 +342,56 @@ fn fault_09_revisions_rise_whatever_the_wall_clock_says() {
     });
 }
 
+/// What is pending stays the head of its key when a write before it is published.
+#[test]
+fn a_published_write_does_not_hide_the_one_that_waits() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
+        let store = Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(&disk) }).unwrap();
+        disk.hold_syncs();
+        let first = store.submit(write(&object("a"), "1")).unwrap();
+        disk.wait_for_held_sync();
+        let second = store.submit(write(&object("a"), "2")).unwrap();
+        let (older, newer) = (first.entries()[0].revision, second.entries()[0].revision);
+        disk.let_one_sync();
+        first.committed().await.unwrap();
+        disk.wait_for_held_sync();
+        assert_eq!(store.pending(&object("a")).unwrap().revision, newer);
+        let outdated = Txn { guards: vec![Guard::At(object("a"), older)], ..write(&object("a"), "3") };
+        assert!(matches!(store.submit(outdated), Err(Rejected::Guard(_))), "it would undo the second");
+        disk.release_syncs();
+        second.committed().await.unwrap();
+        store.close().await;
+    });
+}
+
+/// An entry that is written again just when it is due stays.
+#[test]
+fn what_is_renewed_while_it_expires_is_kept() {
+    block_on(async {
+        let (disk, clock) = (SimDisk::default(), Arc::new(ManualClock::default()));
+        let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
+        let store = Store::open_with(Config::embedded(DIR), Parts { clock: clock.clone(), journal, ..parts(&disk) }).unwrap();
+        let short = key("events", "ns", "short");
+        let lasting = |seconds| Write::Put(Put { ttl: Some(Duration::from_secs(seconds)), ..put(&short, "v") });
+        commit(&store, Txn { guards: Vec::new(), writes: vec![lasting(10)] }).await.unwrap();
+        disk.hold_syncs();
+        let other = store.submit(write(&object("a"), "1")).unwrap();
+        disk.wait_for_held_sync();
+        clock.advance(Duration::from_secs(11));
+        // It waits while the committer finds the older one due.
+        let renewed = store.submit(Txn { guards: Vec::new(), writes: vec![lasting(1000)] }).unwrap();
+        disk.let_one_sync();
+        other.committed().await.unwrap();
+        disk.wait_for_held_sync();
+        disk.release_syncs();
+        renewed.committed().await.unwrap();
+        store.close().await;
+        assert!(store.get(&short).is_some());
+    });
+}
+
 /// Entries expire also while there is always something to write.
 #[test]
 fn fault_18_load_that_never_ends_does_not_keep_entries_alive() {
