@@ -2,24 +2,33 @@
 //!
 //! ```text
 //! version            format number
+//! reserve            space that is held back for a start
 //! lock               the number of the process that has the directory; the lock itself is on the directory
 //! store.made         there was a journal: without it the server does not start
 //! admin.kubeconfig   the administrator's
 //! pki/               CAs (of the server, of clients) and token keys
 //! store/             the journal
-//! audit.log          who did what; older ones beside it
+//! audit.log          who did what; older ones next to it, and .audit.log.reserve, which holds space back
 //! ferrokube.log      the log of an all-in-one; older ones beside it
 //! ```
 
 use anyhow::{Context, anyhow, bail};
 use ferrokube_serve::files::{self, Access};
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use std::fs::File;
-use std::io::{Read, Seek, Write};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The format that this executable writes.
 const FORMAT: u32 = 1;
+
+/// So much space is held back for what a start writes, while there is plenty.
+const RESERVE_BYTES: u64 = 256 << 10;
+/// So much of it is given up by a start without space: for a kubeconfig and the like.
+const START_BYTES: u64 = 64 << 10;
+/// With less free there is no plenty.
+const PLENTY_BYTES: u64 = 4 << 20;
 
 /// Written when the journal was made.
 const STATE_MADE: &str = "store.made";
@@ -43,8 +52,36 @@ impl DataDir {
         files::private_directory(&path).with_context(|| format!("cannot use the data directory {}", path.display()))?;
         let lock = lock(&path)?;
         let mut directory = Self { path, _lock: lock, lacks_format: false };
+        directory.make_room();
         directory.check_format()?;
         Ok(directory)
+    }
+
+    /// Without space a start goes on with what an earlier one has held back. Whatever fails here shows when something is written.
+    fn make_room(&self) {
+        let reserve = OpenOptions::new().write(true).open(self.join("reserve"));
+        if let (Ok(free), Ok(file)) = (self.free_bytes(), reserve)
+            && free < START_BYTES
+        {
+            let held = file.metadata().map_or(0, |metadata| metadata.len());
+            let _ = file.set_len(held.saturating_sub(START_BYTES));
+        }
+    }
+
+    /// Holds space back for the next start, if there is plenty.
+    pub(crate) fn hold_back(&self) {
+        if self.free_bytes().is_ok_and(|free| free >= PLENTY_BYTES) {
+            let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(self.join("reserve"));
+            let held = options.and_then(|file| Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, RESERVE_BYTES)?));
+            if let Err(error) = held {
+                tracing::debug!(%error, "no space is held back for a start");
+            }
+        }
+    }
+
+    fn free_bytes(&self) -> std::io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.path)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
     /// Where it is, without opening it.
@@ -136,8 +173,16 @@ fn lock(directory: &Path) -> anyhow::Result<[File; 2]> {
     let handle = rustix::fs::open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR).with_context(failed)?;
     let mut file = File::from(handle);
     take(&file)?;
-    file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id())).with_context(failed)?;
-    Ok([held, file])
+    // In place: on a full disk nothing that is given up may come back. It is for people; the lock holds without it.
+    let text = format!("{}\n", std::process::id());
+    match file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64)) {
+        Err(error) if !is_full(&error) => Err(error).with_context(failed),
+        _ => Ok([held, file]),
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod controllers;
 mod custom_controller;
 mod faults;
 mod foreign_ids;
+mod full_disk;
 mod garbage;
 mod hostile;
 mod kill9;

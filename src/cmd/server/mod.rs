@@ -104,6 +104,7 @@ async fn serve(plan: &Plan<'_>, companion: Option<&dyn Companion>, started: Inst
     if let Some(companion) = companion {
         companion.start(plan, &pki, &url, shutdown, &mut running.tasks)?;
     }
+    plan.directory.hold_back();
     report(&format!("ready in {} ms: {url} kubeconfig {}", started.elapsed().as_millis(), kubeconfig.display()));
     running.wait(&mut signals).await
 }

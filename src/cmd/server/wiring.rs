@@ -25,6 +25,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// So many bytes are held back for the audit log in the data directory.
+const AUDIT_RESERVE: u64 = 4 << 20;
+
 /// What is sent to `serviceaccounts/token`.
 const TOKEN_REQUEST: &str = "io.k8s.api.authentication.v1.TokenRequest";
 
@@ -173,6 +176,8 @@ fn bearer(plan: &Plan<'_>, store: &Store, service_accounts: &ServiceAccountToken
 fn open_audit(plan: &Plan<'_>) -> anyhow::Result<AuditLog> {
     let flags = &plan.flags.audit;
     let default = || (plan.flags.storage == Storage::Embedded).then(|| plan.directory.join("audit.log"));
+    // In our own directory it is ours to see that the log has space.
+    let reserve_bytes = if flags.audit_log_path.is_none() { AUDIT_RESERVE } else { 0 };
     let Some(path): Option<PathBuf> = flags.audit_log_path.clone().or_else(default) else { return Ok(AuditLog::disabled()) };
     let rotation = Rotation {
         max_bytes: flags.audit_log_maxsize.saturating_mul(1 << 20),
@@ -180,6 +185,7 @@ fn open_audit(plan: &Plan<'_>) -> anyhow::Result<AuditLog> {
         max_age: Duration::from_secs(u64::from(flags.audit_log_maxage) * 24 * 3600),
     };
     let on_failure = if flags.audit_log_mode == "blocking" { OnFailure::Drop } else { OnFailure::Refuse };
-    let config = audit::Config { policy: plan.inputs.audit_policy.clone(), rotation, on_failure, sync: flags.audit_log_sync, ..audit::Config::new(path) };
+    let config =
+        audit::Config { policy: plan.inputs.audit_policy.clone(), rotation, on_failure, sync: flags.audit_log_sync, reserve_bytes, ..audit::Config::new(path) };
     Ok(AuditLog::open(config)?)
 }

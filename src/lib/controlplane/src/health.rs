@@ -53,14 +53,16 @@ impl Health {
     pub(crate) fn names(&self, probe: &str) -> impl Iterator<Item = String> {
         let steps = self.steps.lock().expect("no panic while held");
         let hooks: Vec<String> = steps.iter().map(|(name, _)| format!("poststarthook/{name}")).collect();
-        let shutdown = (probe == "readyz").then(|| "shutdown".to_owned());
-        ["ping", "log", "storage"].map(str::to_owned).into_iter().chain(hooks).chain(shutdown)
+        let ready = if probe == "readyz" { &["disk-space", "audit", "shutdown"][..] } else { &[] };
+        ["ping", "log", "storage"].iter().map(|name| (*name).to_owned()).chain(hooks).chain(ready.iter().map(|name| (*name).to_owned()))
     }
 
     /// Runs one check; what is wrong is for people.
     fn check(&self, shared: &Shared, name: &str) -> Result<(), String> {
         match name {
             "storage" => storage(shared),
+            "disk-space" if !shared.registry.store().has_space() => Err("the disk is full: what makes the state larger is refused".to_owned()),
+            "audit" if !shared.audit.stats().healthy => Err("the audit log cannot be written".to_owned()),
             "shutdown" if self.stopping.load(Ordering::Acquire) => Err("the server is shutting down".to_owned()),
             _ => match name.strip_prefix("poststarthook/") {
                 Some(step) if self.steps.lock().expect("no panic while held").iter().any(|(name, done)| name == step && !done) => {

@@ -283,6 +283,19 @@ impl Store {
         self.0.core.failure()
     }
 
+    /// Whether there is space for what makes the state larger. While there is none, each call has it looked at again, for the next one. For readiness probes.
+    pub fn has_space(&self) -> bool {
+        let core = &self.0.core;
+        let mut head = core.head();
+        let is_full = head.full;
+        head.probe |= is_full;
+        drop(head);
+        if is_full {
+            core.work.notify_one();
+        }
+        !is_full
+    }
+
     /// Resolves with the reason when the journal has failed: the process must then end with an error.
     pub async fn failed(&self) -> String {
         self.0.core.failed().await

@@ -4,6 +4,7 @@ use super::event::Event;
 use super::line;
 use super::policy::{Plan, Policy, Subject};
 use super::refusals::Refusals;
+use super::reserve::Reserved;
 use super::sink::{Sink, Stdout};
 use ferrokube_trace::log::{Rotating, Rotation};
 use std::io;
@@ -49,6 +50,8 @@ pub struct Config {
     pub max_event_bytes: usize,
     /// Sync the file after each group of events and before its writes are acknowledged: they then survive power cuts, too.
     pub sync: bool,
+    /// So much space is held back next to the file for when the disk is full; 0: none.
+    pub reserve_bytes: u64,
 }
 
 impl Config {
@@ -62,6 +65,7 @@ impl Config {
             queue_bytes: 16 * 1024 * 1024,
             max_event_bytes: 512 * 1024,
             sync: false,
+            reserve_bytes: 0,
         }
     }
 }
@@ -173,7 +177,8 @@ impl AuditLog {
         let sink: Box<dyn Sink> = if config.path == Path::new("-") {
             Box::new(Stdout)
         } else {
-            Box::new(Rotating::open(&config.path, config.rotation, config.sync).map_err(failed(&config.path))?)
+            let lines = Rotating::open(&config.path, config.rotation, config.sync).map_err(failed(&config.path))?;
+            if config.reserve_bytes > 0 { Box::new(Reserved::new(lines, &config.path, config.reserve_bytes)) } else { Box::new(lines) }
         };
         let path = config.path.clone();
         Self::start(config, sink).map_err(failed(&path))
@@ -197,11 +202,11 @@ impl AuditLog {
         self.shared.policy.plan(subject)
     }
 
-    /// The plan of a request that ended with this status code, and how many like it were left out before. By the built-in policy every refusal (401, 403) is
-    /// worth a record, but no flood of them may push the rest out of the log: of those of one caller (a user, or an address without one) and of all together
+    /// The plan of a request that ended with this status code, and how many like it were left out before. By the built-in policy every refusal (401, 403, and
+    /// 507 of a full disk) is worth a record, but no flood of them may push the rest out of the log: of those of one caller (a user, or an address without one) and of all together
     /// only so many are recorded. A policy file is followed to the letter.
     pub fn conclude(&self, plan: Plan, code: u16, caller: &str) -> (Plan, u64) {
-        if !plan.refusals || !matches!(code, 401 | 403) {
+        if !plan.refusals || !matches!(code, 401 | 403 | 507) {
             return (plan, 0);
         }
         match self.shared.refusals.admit(caller, Instant::now()) {

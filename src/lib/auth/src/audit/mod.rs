@@ -13,6 +13,7 @@ mod line;
 mod log;
 mod policy;
 mod refusals;
+mod reserve;
 mod sink;
 
 pub use event::{Event, Level, ObjectRef, Outcome, Payload, Stage, Stages, TraceIds};

@@ -1,8 +1,8 @@
 //! Fault 7: a full disk is no dead end, whoever has filled it.
 
 use crate::load::{block_on, parts};
-use ferrokube_storage::testing::{Crash, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, settle, write};
-use ferrokube_storage::{CommitError, Committed, Config, JournalLimits, Parts, Rewrites, Store, Txn, Write};
+use ferrokube_storage::testing::{Crash, Model, SimDisk, check_present, check_store, commit, create, delete, hold, key, put, release, settle, text, write};
+use ferrokube_storage::{CommitError, Committed, Config, Guard, JournalLimits, Need, Parts, Rewrites, Store, Txn, Write};
 
 const DIR: &str = "/sim/storage";
 
@@ -98,4 +98,45 @@ fn fault_07_a_full_disk_can_be_emptied() {
         block_on(drained(Rewrites::Inline, len));
     }
     block_on(drained(Rewrites::Background, 700));
+}
+
+/// A put without space fails alone, with what was computed on it: the others of its batch happen.
+#[test]
+fn fault_07_a_put_without_space_fails_alone() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let store = open_with(&disk, Rewrites::Inline);
+        for name in ["a", "b", "quota"] {
+            commit(&store, create(&object(name), "some text")).await.unwrap();
+        }
+        hold(&store);
+        disk.set_capacity(Some(disk.used()));
+        let submit = |txn: Txn| store.submit(txn).unwrap();
+        let gone = submit(delete(&object("a")));
+        let large = submit(create(&object("large"), &"v".repeat(3000)));
+        let seen = store.pending(&object("large")).unwrap().revision;
+        let on_large = submit(Txn { guards: vec![Guard::At(object("large"), seen)], ..delete(&object("b")) });
+        let shorter = submit(write(&object("quota"), "less"));
+        let again = submit(write(&object("large"), "x"));
+        release(&store);
+        assert!(matches!(large.committed().await, Err(CommitError::DiskFull)));
+        assert!(matches!(on_large.committed().await, Err(CommitError::DiskFull)), "its guard was never true");
+        assert!(matches!(again.committed().await, Err(CommitError::DiskFull)), "it replaces what never was");
+        let (gone, shorter) = (gone.committed().await.unwrap(), shorter.committed().await.unwrap());
+        assert!(gone.revision < shorter.revision);
+        assert!(store.pending(&object("large")).is_none() && store.pending(&object("b")).is_some());
+        assert_eq!(text(&store.pending(&object("quota")).unwrap()), "less");
+        // What leads to a delete may grow a little, nothing else may grow at all.
+        let marked = |len| write(&object("b"), &"m".repeat(len));
+        assert!(matches!(commit(&store, marked(10)).await, Err(CommitError::DiskFull)));
+        store.submit_needed(marked(200), Need::Essential).unwrap().committed().await.unwrap();
+        assert!(matches!(store.submit_needed(marked(8000), Need::Essential).unwrap().committed().await, Err(CommitError::DiskFull)));
+        assert!(!store.has_space());
+        disk.set_capacity(None);
+        // A probe has it looked at, for the next one.
+        let _ = store.has_space();
+        settle(&store);
+        assert!(store.has_space());
+        store.close().await;
+    });
 }

@@ -97,6 +97,17 @@ impl Rotating {
         Ok(())
     }
 
+    /// Removes the oldest of the closed files; whether there was one. For when there is no space for a line.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove_oldest(&self) -> io::Result<bool> {
+        match self.closed()?.first() {
+            Some(oldest) => fs::remove_file(oldest).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     fn rotate(&mut self) -> io::Result<()> {
         let stamp = stamp((self.clock)());
         let (stem, extension) = names(&self.path);
@@ -132,14 +143,20 @@ impl Rotating {
         if self.sync { File::open(self.folder())?.sync_all() } else { Ok(()) }
     }
 
-    fn remove_old(&self) -> io::Result<()> {
+    /// The closed files, oldest first.
+    fn closed(&self) -> io::Result<Vec<PathBuf>> {
         let (stem, extension) = names(&self.path);
-        let folder = self.folder();
-        let mut old: Vec<PathBuf> = fs::read_dir(folder)?
+        let mut closed: Vec<PathBuf> = fs::read_dir(self.folder())?
             .filter_map(|entry| entry.ok().map(|entry| entry.path()))
             .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| is_backup(name, &stem, &extension)))
             .collect();
-        old.sort();
+        closed.sort();
+        Ok(closed)
+    }
+
+    fn remove_old(&self) -> io::Result<()> {
+        let (stem, extension) = names(&self.path);
+        let old = self.closed()?;
         let surplus = if self.rotation.max_backups == 0 { 0 } else { old.len().saturating_sub(self.rotation.max_backups) };
         // Names hold the time of the last line, and are in its order.
         let oldest = (self.clock)().checked_sub(self.rotation.max_age).filter(|_| !self.rotation.max_age.is_zero());
