@@ -106,6 +106,33 @@ def signing(random, _):
     return {"spec": {"request": CERTIFICATE_REQUEST, "signerName": signer, "usages": random.choice([["client auth"], ["digital signature", "client auth"], [], ["x"], ["server auth"]]), **({"expirationSeconds": random.choice([600, 3600, 1])} if random.random() < 0.5 else {})}}
 
 
+FORMATS = ["date-time", "date", "uuid", "byte", "ipv4", "ipv6", "cidr", "mac", "hostname", "email", "uri", "duration", "password", "hexcolor", "int-or-string", "unknown", "k8s-short-name", "bsonobjectid", "isbn", "creditcard"]
+OPERATORS = ["==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "&&", "||", "in"]
+METHODS = ["size()", "startsWith('a')", "contains('a')", "matches('^a+$')", "matches('(')", "all(x, x > 1)", "exists(x, x == 'a')", "map(x, x + 1)", "filter(x, x)", "split(',')", "lowerAscii()", "isSorted()", "foo()", "all(1, true)", "exists_one(x, x == 'a')"]
+NOISE = [" ", ")", "(", "]", "[", "'", "@", "=", "&", ".", ",", "?", ":", "!", "-", " x", "1"]
+
+
+def expression(random, depth=0):
+    """A CEL expression, which may have no type, and sometimes is none."""
+    kind = random.random()
+    if depth > 2 or kind < 0.3:
+        return random.choice(["self", "oldSelf", "self.a", "self.b", "self.a.b", "1", "1.5", "'a'", "true", "null", "[]", "[1, 2]", "[1, 'a']", "{'a': 1}", "self[0]", "self['a']", "undefined", "b'x'", "1u", "self.?a", "-1"])
+    if kind < 0.6:
+        made = f"{expression(random, depth + 1)} {random.choice(OPERATORS)} {expression(random, depth + 1)}"
+    elif kind < 0.75:
+        made = f"{expression(random, depth + 1)}.{random.choice(METHODS)}"
+    elif kind < 0.85:
+        made = f"{random.choice(['size', 'string', 'int', 'double', 'type', 'dyn', 'duration', 'timestamp', 'quantity', 'has', 'bool', 'f', '!', '-'])}({expression(random, depth + 1)})"
+    elif kind < 0.9:
+        made = f"{expression(random, depth + 1)} ? {expression(random, depth + 1)} : {expression(random, depth + 1)}"
+    else:
+        made = f"({expression(random, depth + 1)})"
+    if depth == 0 and random.random() < 0.2:
+        place = random.randrange(len(made) + 1)
+        made = made[:place] + random.choice(NOISE) + made[place + random.choice([0, 1]):]
+    return made
+
+
 def schema(random, depth=0):
     """A structural schema, more or less."""
     kind = random.choice(["string", "integer", "number", "boolean", "object", "array"] if depth < 3 else ["string", "integer"])
@@ -127,19 +154,22 @@ def schema(random, depth=0):
         if random.random() < 0.3:
             made["maxItems"] = random.choice([1, 3, 100])
     elif kind == "string":
-        for name, values in (("enum", [["a", "b"], ["a", "a"], []]), ("pattern", ["^[a-z]+$", "("]), ("maxLength", [1, 10]), ("minLength", [1, 5]), ("format", ["date-time", "date", "uuid", "byte", "ipv4", "int-or-string", "unknown"])):
+        for name, values in (("enum", [["a", "b"], ["a", "a"], []]), ("pattern", ["^[a-z]+$", "("]), ("maxLength", [1, 10]), ("minLength", [1, 5]), ("format", FORMATS)):
             if random.random() < 0.15:
                 made[name] = random.choice(values)
     elif kind in ("integer", "number"):
         for name, values in (("minimum", [0, 1, 1.5]), ("maximum", [10, 0]), ("multipleOf", [2, 0.1, 0]), ("exclusiveMinimum", [True]), ("format", ["int32", "int64", "float", "double"])):
             if random.random() < 0.15:
                 made[name] = random.choice(values)
+    if random.random() < 0.04:
+        made = random.choice([{"x-kubernetes-int-or-string": True}, {"x-kubernetes-preserve-unknown-fields": True}, {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}, {"type": "object", "x-kubernetes-embedded-resource": True}, {"type": "object", "x-kubernetes-map-type": random.choice(["atomic", "granular", "x"])}, {"type": "object", "additionalProperties": random.choice([True, False])}, {"type": "string", "uniqueItems": random.choice([True, False])}, {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}, {"type": "object", "minProperties": 1, "maxProperties": 0}, {"type": "array", "items": [{"type": "string"}]}, {"type": "x"}, {}])
     for name, values in (("nullable", [True]), ("description", ["d"]), ("default", ["a", 1, {}, [], None, True]), ("anyOf", [[{"minimum": 1}], [{"required": ["a"]}]]), ("not", [{"required": ["b"]}])):
         if random.random() < 0.07:
             made[name] = random.choice(values)
     if random.random() < 0.15:
         rule = random.choice(["self == self", "self.a > 1", "self.size() > 0", "has(self.a)", "self > 0", "oldSelf == self", "self.all(x, x > 0)", "1 +", "undefined", "self.a.b == 1", "size(self) < 10 && self.exists(x, x == 'a')"])
-        made["x-kubernetes-validations"] = [{"rule": rule, **random.choice([{}, {"message": "m"}, {"messageExpression": "'x' + string(self)"}, {"reason": "FieldValueForbidden"}, {"fieldPath": ".a"}])}]
+        rule = expression(random) if random.random() < 0.7 else rule
+        made["x-kubernetes-validations"] = [{"rule": rule, **random.choice([{}, {"message": "m"}, {"messageExpression": "'x' + string(self)"}, {"messageExpression": expression(random)}, {"message": " "}, {"message": "a\nb"}, {"reason": "x"}, {"fieldPath": "a"}, {"optionalOldSelf": True}, {"optionalOldSelf": False}, {"reason": "FieldValueForbidden"}, {"fieldPath": ".a"}])}]
     return made
 
 
@@ -209,6 +239,105 @@ THING = {
 }
 
 
+GIZMO = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "gizmos.diff.example.com"},
+    "spec": {
+        "group": "diff.example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo", "listKind": "GizmoList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {
+                                    **{name.replace("-", "_"): {"type": "string", "format": name} for name in FORMATS if name != "unknown"},
+                                    "int32": {"type": "integer", "format": "int32", "minimum": -5},
+                                    "half": {"type": "integer", "minimum": 1.5},
+                                    "step": {"type": "integer", "multipleOf": 3, "maximum": 9, "exclusiveMaximum": True},
+                                    "float": {"type": "number", "format": "float", "maximum": 1e6},
+                                    "double": {"type": "number", "format": "double", "multipleOf": 0.25, "minimum": -1},
+                                    "flag": {"type": "boolean", "default": False},
+                                    "word": {"type": "string", "minLength": 2, "maxLength": 4, "pattern": "^[a-z]+$"},
+                                    "codes": {"type": "integer", "enum": [1, 2, 3]},
+                                    "matrix": {"type": "array", "maxItems": 2, "items": {"type": "array", "minItems": 1, "items": {"type": "integer", "maximum": 5}}},
+                                    "map": {"type": "object", "minProperties": 1, "maxProperties": 2, "additionalProperties": {"type": "object", "required": ["v"], "properties": {"v": {"type": "integer"}, "w": {"type": "string", "default": "d"}}}},
+                                    "ports": {"type": "array", "maxItems": 9, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"], "items": {"type": "object", "required": ["port"], "properties": {"port": {"type": "integer"}, "protocol": {"type": "string", "default": "TCP"}, "name": {"type": "string", "maxLength": 5}}}},
+                                    "atomic": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"a": {"type": "string"}}},
+                                    "closed": {"type": "object", "additionalProperties": False},
+                                    "open": {"type": "object", "additionalProperties": True},
+                                    "mixed": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": {"type": "integer"}, "deep": {"type": "object", "properties": {"b": {"type": "string"}}}}},
+                                    "raw": {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True},
+                                    "either": {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": "^[0-9]+%?$"},
+                                    "union": {"type": "object", "properties": {"kind": {"type": "string"}, "a": {"type": "integer"}, "b": {"type": "string"}}, "anyOf": [{"required": ["a"], "properties": {"kind": {"enum": ["A"]}}}, {"required": ["b"], "properties": {"kind": {"enum": ["B"]}}}]},
+                                    "both": {"type": "string", "allOf": [{"minLength": 2}, {"maxLength": 3}, {"pattern": "^x"}]},
+                                    "not": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "not": {"required": ["a", "b"]}},
+                                    "nested": {"type": "object", "default": {"x": "dx"}, "properties": {"x": {"type": "string", "default": "dx2"}, "y": {"type": "array", "items": {"type": "object", "properties": {"z": {"type": "integer", "default": 5}}}}}},
+                                    "null": {"type": "object", "nullable": True, "properties": {"a": {"type": "string", "nullable": True, "enum": ["a", None]}}},
+                                    "any": {"x-kubernetes-preserve-unknown-fields": True},
+                                    "once": {"type": "string", "maxLength": 9, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "once is immutable", "reason": "FieldValueForbidden"}]},
+                                    "even": {"type": "integer", "x-kubernetes-validations": [{"rule": "self % 2 == 0", "messageExpression": "'not even: %d'.format([self])"}, {"rule": "10 / self > 0"}]},
+                                    "dup": {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self != 'dup'", "reason": "FieldValueDuplicate"}]},
+                                    "need": {"type": "object", "properties": {"a": {"type": "string"}}, "x-kubernetes-validations": [{"rule": "has(self.a)", "reason": "FieldValueRequired", "fieldPath": ".a", "message": "a is needed"}]},
+                                    "grow": {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 5}, "x-kubernetes-validations": [{"rule": "oldSelf.all(x, x in self)", "message": "only grows"}, {"rule": "!oldSelf.hasValue() || self.size() >= oldSelf.value().size()", "optionalOldSelf": True}]},
+                                    "key": {"type": "object", "maxProperties": 3, "additionalProperties": {"type": "integer"}, "x-kubernetes-validations": [{"rule": "self['k'] > 0"}, {"rule": "self.all(k, k.size() < 3)"}]},
+                                },
+                            },
+                            "status": {"type": "object", "properties": {"count": {"type": "integer", "minimum": 0}, "phase": {"type": "string", "enum": ["A", "B"]}}},
+                        },
+                        "x-kubernetes-validations": [{"rule": "!has(self.spec) || !has(self.spec.word) || self.spec.word != self.metadata.name"}],
+                    }
+                },
+                "subresources": {"status": {}},
+            }
+        ],
+    },
+}
+TEXTS = ["", "a", "ab", "abcd", "abcde", "x", "xy", "2024-01-02T03:04:05Z", "2024-01-02", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", "YQ==", "10.0.0.1", "::1", "10.0.0.0/8", "aa:bb:cc:dd:ee:ff", "a.example.com", "a@b.c", "http://a/b", "1h", "2 days", "#fff", "50%", "507f1f77bcf86cd799439011", "0321751043", "4111111111111111", "A_b", "dup", "k", "\u00e9"]
+NUMBERS = [0, 1, 2, 3, 4, 6, 9, 12, -1, -6, 1.5, 0.3, 0.25, 2**31, 2**53 + 1, 2**63, 1e300, 1e30, 1e6, 2e6, 3.0]
+
+
+def fitting(random, node, depth=0):
+    """A value of a custom schema, or of something else."""
+    if random.random() < 0.06:
+        return random.choice([None, True, 1, 1.5, "a", [], {}, ["a"], {"a": 1}, [None]])
+    if "enum" in node and random.random() < 0.8:
+        return random.choice(node["enum"])
+    kind = node.get("type") or ("mixed" if "x-kubernetes-int-or-string" in node else "any")
+    if kind == "object":
+        parts = {name: fitting(random, part, depth + 1) for name, part in node.get("properties", {}).items() if random.random() < (0.12 if depth == 0 else 0.6)}
+        if "additionalProperties" in node or random.random() < 0.04:
+            inner = node.get("additionalProperties")
+            inner = inner if isinstance(inner, dict) else {"type": random.choice(["string", "integer"])}
+            parts.update({random.choice(["k", "v", "key", "a.b"]): fitting(random, inner, depth + 1) for _ in range(random.choice([0, 1, 1, 2, 3]))})
+        if node.get("x-kubernetes-embedded-resource"):
+            parts = {"apiVersion": random.choice(["v1", "a/b/c", "", 1]), "kind": random.choice(["K", "a_b", ""]), "metadata": random.choice([{"name": "a"}, {"name": "a/b"}, {"labels": {"-": "x"}}, {}, {"bogus": 1}]), "x": 1}
+            for name in list(parts):
+                if random.random() < 0.2:
+                    del parts[name]
+        return parts
+    if kind == "array":
+        return [fitting(random, node.get("items", {}), depth + 1) for _ in range(random.choice([0, 1, 1, 2, 3]))]
+    if kind in ("integer", "number"):
+        return random.choice(NUMBERS)
+    if kind == "boolean":
+        return random.choice([True, False])
+    return random.choice(TEXTS) if kind == "string" or random.random() < 0.6 else random.choice(NUMBERS)
+
+
+def gizmo(random, _):
+    root = GIZMO["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return {"spec": fitting(random, root["spec"]), **({"status": fitting(random, root["status"], 1)} if random.random() < 0.2 else {})}
+
+
 def thing(random, _):
     values = {
         "color": ["red", "blue", "green"], "size": [1, 5, 7, 11, 1.5], "ratio": [0.5, 0.3, 1], "replicas": [0, 1, 2**31], "when": ["2024-01-02T03:04:05Z", "x"],
@@ -252,6 +381,7 @@ KINDS = [
     Kind("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False, signing, status=True, subresources=("approval",)),
     Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, definition, status=True, verbs="definitions"),
     Kind("diff.example.com", "v1", "things", "Thing", True, thing, status=True, subresources=("scale",), strategic=False),
+    Kind("diff.example.com", "v1", "gizmos", "Gizmo", True, gizmo, status=True, strategic=False),
     Kind(AUTHORIZATION, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False, review, verbs="review"),
     Kind(AUTHORIZATION, "v1", "subjectaccessreviews", "SubjectAccessReview", False, subject_review, verbs="review"),
     Kind(AUTHORIZATION, "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview", True, subject_review, verbs="review"),

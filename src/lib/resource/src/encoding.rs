@@ -55,6 +55,12 @@ fn is_empty(schema: &Schema, value: &Value) -> bool {
 }
 
 fn normalize_value(schema: &Schema, value: &mut Value) {
+    if let Some(node) = schema.inside.as_deref() {
+        return match value {
+            Value::Array(items) => items.iter_mut().for_each(|value| normalize_element(node, value)),
+            other => normalize_value(node, other),
+        };
+    }
     match value {
         Value::Object(map) => match &schema.additional {
             Some(values) => map.values_mut().for_each(|value| normalize_element(values, value)),

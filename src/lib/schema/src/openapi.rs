@@ -59,8 +59,18 @@ impl<'a> Renderer<'a> {
     /// A node in place, whether it has a name or not.
     fn body(&mut self, schema: &'a Schema, depth: usize) -> Map {
         let mut out = Map::new();
+        let is_open = self.dialect == Dialect::V2 && !schema.native && (schema.preserve_unknown || schema.nullable);
+        // Readers of version 2 refuse unknown fields wherever any are declared.
+        if is_open && schema.preserve_unknown && schema.name.is_some() {
+            out.insert("type".to_owned(), Value::from("object"));
+            return out;
+        }
         if let Some(description) = &schema.description {
             out.insert("description".to_owned(), Value::from(&**description));
+        }
+        if is_open {
+            self.open(schema, depth, &mut out);
+            return out;
         }
         self.kind(schema, &mut out);
         if depth > MAX_WALK {
@@ -80,13 +90,34 @@ impl<'a> Renderer<'a> {
         out
     }
 
+    /// What may be null, or have unknown fields, has no type in version 2, and nothing in it is declared.
+    fn open(&mut self, schema: &'a Schema, depth: usize, out: &mut Map) {
+        if schema.kind == Kind::IntOrString || (!schema.nullable && !matches!(schema.kind, Kind::Object | Kind::Array)) {
+            self.kind(schema, out);
+        } else if let Some(format) = &schema.format {
+            out.insert("format".to_owned(), Value::from(&**format));
+        }
+        if let Some(values) = schema.additional.as_deref().filter(|_| depth <= MAX_WALK) {
+            let values = self.element(values, depth + 1);
+            out.insert("additionalProperties".to_owned(), values);
+        }
+        self.required(schema, out);
+        self.values(schema, out);
+        extensions(schema, out);
+    }
+
     fn fields(&mut self, schema: &'a Schema, depth: usize, out: &mut Map) {
         if !schema.properties.is_empty() {
             let properties: Map =
                 schema.properties.iter().map(|(name, property)| (name.to_string(), Value::Object(self.property(name, property, depth + 1)))).collect();
             out.insert("properties".to_owned(), Value::Object(properties));
         }
-        let declared = schema.properties.iter().filter(|(_, property)| property.required).map(|(name, _)| name);
+        self.required(schema, out);
+    }
+
+    fn required(&self, schema: &Schema, out: &mut Map) {
+        let may_be_null = |node: &Schema| self.dialect == Dialect::V2 && !node.native && node.nullable;
+        let declared = schema.properties.iter().filter(|(_, property)| property.required && !may_be_null(&property.schema)).map(|(name, _)| name);
         let others = schema.checks.iter().flat_map(|checks| &checks.required);
         let required: Vec<Value> = declared.chain(others).map(|name| Value::from(&**name)).collect();
         if !required.is_empty() {
@@ -253,6 +284,24 @@ mod tests {
         let mut out = Map::new();
         components_v3(&schema(definition), &mut out);
         out
+    }
+
+    #[test]
+    fn what_is_open_has_no_fields_in_version_2() {
+        use crate::custom::{Loading, from_json_schema};
+        let of = |given: Value| {
+            let schema = from_json_schema(&given, &Loading { path: "", name: Some("com.example.v1.Thing".into()), ..Loading::default() }).expect("structural");
+            let mut out = Map::new();
+            definitions_v2(&schema, &mut out);
+            out.remove("com.example.v1.Thing").expect("itself")
+        };
+        assert_eq!(of(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": {"type": "object"}}})), json!({"type": "object"}));
+        let spec = json!({"type": "object", "required": ["n"], "properties": {
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}},
+            "n": {"type": "array", "nullable": true, "items": {"type": "string"}},
+        }});
+        let rendered = of(json!({"type": "object", "properties": {"spec": spec}}));
+        assert_eq!(rendered["properties"]["spec"], json!({"type": "object", "properties": {"free": {"x-kubernetes-preserve-unknown-fields": true}, "n": {}}}));
     }
 
     #[test]

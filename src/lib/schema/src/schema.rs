@@ -91,6 +91,8 @@ pub struct Schema {
     pub additional: Option<Node>,
     /// Items of an array.
     pub items: Option<Node>,
+    /// What is inside of a native value without a type, be it an object or a list of such: for decoding and encoding only.
+    pub inside: Option<Node>,
     /// How a list merges under apply.
     pub list_type: ListType,
     /// How an object merges under apply.

@@ -219,6 +219,9 @@ fn build(index: &Arc<Index>, definition: &Definition) -> Schema {
     let mut schema = Schema { name: Some(definition.name.into()), native: true, kind: Kind::Object, ..Schema::default() };
     let short = definition.name.rsplit('.').next().unwrap_or(definition.name);
     schema.description = index.describe(short, "").map(Arc::from);
+    let inside = definition.name.strip_suffix("OrArray").or_else(|| definition.name.strip_suffix("OrBool"));
+    let inside = inside.filter(|_| short.starts_with("JSONSchemaPropsOr")).and_then(|name| index.find(name));
+    schema.inside = inside.map(|at| Node::lazy(Reference { index: index.clone(), at, overrides: None }));
     for line in definition.rows.lines() {
         let row = Row::of(line);
         match row.field() {

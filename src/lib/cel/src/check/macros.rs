@@ -95,7 +95,7 @@ impl Checker {
         let answer = self.answer(shape, &range.answer, &body.answer, (&key, &item, most));
         // What makes a new list puts each item in a list of its own, and adds that.
         let appended = match shape.kind {
-            LoopKind::Filter => 13,
+            LoopKind::Filter => 12,
             LoopKind::List => 12,
             _ => 1,
         };

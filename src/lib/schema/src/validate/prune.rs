@@ -36,6 +36,9 @@ impl Walk {
         if path.depth() > MAX_WALK {
             return;
         }
+        if let Some(node) = schema.inside.as_deref() {
+            return self.unnamed(node, value, path);
+        }
         match value {
             Value::Object(map) => self.fields(schema, map, path),
             Value::Array(items) => {
@@ -49,6 +52,15 @@ impl Walk {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// What is read by a decoder of its own is not told of: its unknown fields go without a name.
+    fn unnamed(&mut self, node: &Schema, value: &mut Value, path: &Path<'_>) {
+        let mut walk = Self { unknown: Vec::new(), drops_nulls: self.drops_nulls };
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| walk.value(node, item, path)),
+            other => walk.value(node, other, path),
         }
     }
 
@@ -108,7 +120,8 @@ fn is_needed(schema: &Schema) -> bool {
 
 /// Scalars have nothing to prune: most maps and lists need no walk.
 fn may_prune(schema: &Schema) -> bool {
-    matches!(schema.kind, Kind::Object | Kind::Array) || (schema.kind == Kind::Any && (!schema.properties.is_empty() || is_hollow(schema)))
+    matches!(schema.kind, Kind::Object | Kind::Array)
+        || (schema.kind == Kind::Any && (!schema.properties.is_empty() || schema.inside.is_some() || is_hollow(schema)))
 }
 
 /// What `additionalProperties: true` gives its values: they may be anything, and nothing in them is known.
@@ -180,6 +193,20 @@ mod tests {
         let mut object = document(json!({"e": {"kind": "K", "apiVersion": "v1", "metadata": given}}));
         assert_eq!(prune(&schema, &mut object), ["e.metadata.bogus"]);
         assert_eq!(object.get(&["e", "metadata"]), Some(&json!({"name": "a", "labels": {"k": ""}})));
+    }
+
+    #[test]
+    fn schemas_below_items_lose_their_unknown_fields_silently() {
+        let validation = crate::testing::schema("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceValidation");
+        let below = json!({"type": "object", "readOnly": true, "properties": {"a": {"bogus": 1}}});
+        let given = json!({"openAPIV3Schema": {"type": "array", "bogus": 1, "items": below, "additionalProperties": below}});
+        let mut object = document(given);
+        assert_eq!(prune(&validation, &mut object), ["openAPIV3Schema.bogus"]);
+        let left = json!({"type": "object", "properties": {"a": {}}});
+        assert_eq!(object.into_value(), json!({"openAPIV3Schema": {"type": "array", "items": left, "additionalProperties": left}}));
+        for wrong in [json!({"items": {"minLength": "x"}}), json!({"items": [{"type": 1}]}), json!({"additionalProperties": {"properties": []}}), json!({"additionalProperties": "x"})] {
+            assert!(crate::validate::check_types(&validation, &json!({"openAPIV3Schema": wrong})).is_err(), "{wrong}");
+        }
     }
 
     #[test]

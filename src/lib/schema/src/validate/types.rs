@@ -123,7 +123,8 @@ fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked {
         return said("exceeded max depth".to_owned());
     }
     match (schema.kind, value) {
-        (Kind::Any, _) | (_, Value::Null) => Ok(()),
+        (_, Value::Null) => Ok(()),
+        (Kind::Any, _) => schema.inside.as_deref().map_or(Ok(()), |node| inside(schema, node, value, path)),
         (Kind::Object, Value::Object(map)) => object(schema, map, path),
         (Kind::Array, Value::Array(items)) => {
             let Some(node) = schema.items.as_deref() else {
@@ -142,6 +143,18 @@ fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked {
         (Kind::IntOrString, value) => wrong(path, type_name(value).to_owned(), Some("int32")),
         (Kind::String, value) if schema.format.as_deref() == Some("date-time") => wrong(path, type_name(value).to_owned(), Some("string")),
         (_, value) => wrong(path, type_name(value).to_owned(), None),
+    }
+}
+
+/// A JSON schema, a list of them, or a bool: what has no type here is one of those.
+fn inside(schema: &Schema, node: &Schema, value: &Value, path: &Path<'_>) -> Checked {
+    let is_flag = schema.short_name().ends_with("OrBool");
+    match value {
+        Value::Object(_) => check(node, value, path),
+        Value::Array(items) if !is_flag => items.iter().enumerate().try_for_each(|(index, item)| check(node, item, &path.index(index))),
+        Value::Bool(_) => Ok(()),
+        _ if is_flag => said("boolean or JSON schema expected".to_owned()),
+        _ => Ok(()),
     }
 }
 
