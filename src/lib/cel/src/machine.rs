@@ -153,9 +153,14 @@ impl<'a, 'm> Machine<'a, 'm> {
             Value::Optional(None) => Ok(Value::Optional(None)),
             Value::Optional(Some(inner)) => Ok(Value::optional(at(&inner, &index)?)),
             operand if optional => Ok(Value::optional(at(&operand, &index)?)),
-            operand => at(&operand, &index)?.ok_or_else(|| match operand {
-                Value::List(_) => "index out of bounds".into(),
-                _ => "no such key".into(),
+            operand => at(&operand, &index)?.ok_or_else(|| {
+                let what = if matches!(operand, Value::List(_)) { "index out of bounds" } else { "no such key" };
+                Failure::Failed(match &index {
+                    Value::String(text) => format!("{what}: {}", &**text),
+                    Value::Int(number) => format!("{what}: {number}"),
+                    Value::Uint(number) => format!("{what}: {number}"),
+                    _ => what.to_owned(),
+                })
             }),
         }
     }

@@ -295,7 +295,10 @@ mod tests {
             definitions_v2(&schema, &mut out);
             out.remove("com.example.v1.Thing").expect("itself")
         };
-        assert_eq!(of(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": {"type": "object"}}})), json!({"type": "object"}));
+        assert_eq!(
+            of(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": {"type": "object"}}})),
+            json!({"type": "object"})
+        );
         let spec = json!({"type": "object", "required": ["n"], "properties": {
             "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}},
             "n": {"type": "array", "nullable": true, "items": {"type": "string"}},

@@ -189,7 +189,7 @@ fn stored_versions(object: &Document) -> Vec<FieldError> {
     const FIELD: &str = "status.storedVersions";
     let stored = object.list(&["status", "storedVersions"]);
     if stored.is_empty() {
-        return vec![FieldError::invalid(FIELD, &[][..] as &[&str], "must have at least one stored version")];
+        return vec![FieldError::invalid(FIELD, None::<&Value>, "must have at least one stored version")];
     }
     let mut errors = Vec::new();
     let listed = versions(object);

@@ -245,6 +245,14 @@ fn is_cidr(text: &str) -> bool {
 }
 
 fn is_mac(text: &str) -> bool {
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if matches!(text.len(), 12 | 16 | 40) && is_hex(text) {
+        return true;
+    }
+    if text.contains('.') {
+        let parts: Vec<&str> = text.split('.').collect();
+        return matches!(parts.len(), 3 | 4 | 10) && parts.iter().all(|part| part.len() == 4 && is_hex(part));
+    }
     let separator = if text.contains('-') { '-' } else { ':' };
     let parts: Vec<&str> = text.split(separator).collect();
     matches!(parts.len(), 6 | 8 | 20) && parts.iter().all(|part| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit()))

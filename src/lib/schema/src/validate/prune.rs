@@ -43,8 +43,8 @@ impl Walk {
             Value::Object(map) => self.fields(schema, map, path),
             Value::Array(items) => {
                 // Items of what is not known are not known either.
-                let known = schema.items.as_deref().or_else(|| is_hollow(schema).then_some(schema));
-                let Some(node) = known.filter(|node| may_prune(node)) else {
+                let known = schema.items.as_deref().or_else(|| (is_hollow(schema) || is_scalar(schema)).then_some(schema));
+                let Some(node) = known.filter(|node| may_prune(node) || is_scalar(node)) else {
                     return;
                 };
                 for (index, item) in items.iter_mut().enumerate() {
@@ -69,7 +69,7 @@ impl Walk {
             if self.drops_nulls && is_needed(node) && map.values().any(Value::is_null) {
                 map.retain(|_, child| !child.is_null());
             }
-            if may_prune(node) {
+            if may_prune(node) || map.values().any(|child| is_misplaced(node, child)) {
                 map.iter_mut().for_each(|(name, child)| self.value(node, child, &path.field(name)));
             }
             return;
@@ -78,7 +78,7 @@ impl Walk {
         let type_meta = path.depth() == 0 || schema.embedded;
         map.retain(|name, child| {
             if let Some(node) = schema.child(name) {
-                if may_prune(node) {
+                if may_prune(node) || is_misplaced(node, child) {
                     self.value(node, child, &path.field(name));
                 }
                 if schema.embedded && name == "metadata" && self.drops_nulls {
@@ -116,6 +116,15 @@ fn normalize_metadata(metadata: &mut Value) {
 /// Whether null is no value of a custom object's field, and nothing takes its place.
 fn is_needed(schema: &Schema) -> bool {
     !schema.native && !schema.nullable && schema.default.is_none()
+}
+
+fn is_scalar(schema: &Schema) -> bool {
+    !schema.native && matches!(schema.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean | Kind::IntOrString)
+}
+
+/// Whether a custom object has an object or a list where a scalar should be: nothing in it is known.
+fn is_misplaced(schema: &Schema, value: &Value) -> bool {
+    matches!(value, Value::Object(_) | Value::Array(_)) && is_scalar(schema)
 }
 
 /// Scalars have nothing to prune: most maps and lists need no walk.
@@ -196,6 +205,17 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_known_of_an_object_in_place_of_a_scalar() {
+        let scalar = || Property::new(Schema { kind: Kind::String, ..Schema::default() }, false);
+        let map = Schema { kind: Kind::Object, additional: Some(Schema { kind: Kind::Integer, ..Schema::default() }.into()), ..Schema::default() };
+        let properties = [("a".into(), scalar()), ("l".into(), scalar()), ("m".into(), Property::new(map, false))];
+        let schema = Schema { kind: Kind::Object, properties: properties.into(), ..Schema::default() };
+        let mut object = document(json!({"a": {"x": 1}, "l": [{"y": 1}, 2], "m": {"k": {"z": 1}, "n": 1}}));
+        assert_eq!(prune(&schema, &mut object), ["a.x", "l[0].y", "m.k.z"]);
+        assert_eq!(object.into_value(), json!({"a": {}, "l": [{}, 2], "m": {"k": {}, "n": 1}}));
+    }
+
+    #[test]
     fn schemas_below_items_lose_their_unknown_fields_silently() {
         let validation = crate::testing::schema("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceValidation");
         let below = json!({"type": "object", "readOnly": true, "properties": {"a": {"bogus": 1}}});
@@ -204,7 +224,12 @@ mod tests {
         assert_eq!(prune(&validation, &mut object), ["openAPIV3Schema.bogus"]);
         let left = json!({"type": "object", "properties": {"a": {}}});
         assert_eq!(object.into_value(), json!({"openAPIV3Schema": {"type": "array", "items": left, "additionalProperties": left}}));
-        for wrong in [json!({"items": {"minLength": "x"}}), json!({"items": [{"type": 1}]}), json!({"additionalProperties": {"properties": []}}), json!({"additionalProperties": "x"})] {
+        for wrong in [
+            json!({"items": {"minLength": "x"}}),
+            json!({"items": [{"type": 1}]}),
+            json!({"additionalProperties": {"properties": []}}),
+            json!({"additionalProperties": "x"}),
+        ] {
             assert!(crate::validate::check_types(&validation, &json!({"openAPIV3Schema": wrong})).is_err(), "{wrong}");
         }
     }

@@ -201,7 +201,8 @@ impl<'a> Sink<'a> {
             return;
         }
         self.kind(schema, value, path);
-        if !schema.allows(value) {
+        // Null is no value of an enumeration, also where it is listed.
+        if !schema.allows(value) || (value.is_null() && !schema.enumeration.is_empty()) {
             let allowed = schema.enumeration.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
             self.push(FieldError::not_supported(self.field(path), value, allowed));
         }
