@@ -136,6 +136,7 @@ mod tests {
         let large = maybe(answer(200_000)).await;
         assert_eq!(large.headers()[CONTENT_ENCODING], "gzip");
         assert_eq!(large.headers()[VARY], "Accept-Encoding");
+        assert_eq!(large.body().size_hint().exact(), None, "it is compressed while it is sent, and not at all when nobody reads it");
         let bytes = large.into_body().collect().await.unwrap().to_bytes();
         let mut plain = Vec::new();
         std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut plain).unwrap();
