@@ -57,6 +57,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 struct Outcome {
     name: &'static str,
     latencies: Latencies,
+    manifests: Latencies,
     /// Highest resident memory of the server, in MiB.
     peak_mib: u64,
     /// What the attacker saw.
@@ -93,7 +94,7 @@ async fn run(options: &Options, attackers: &tokio::runtime::Handle) -> anyhow::R
     let seconds = Duration::from_secs(options.seconds);
     victim.measure(Duration::from_secs(2)).await;
     let quiet = measured("quiet", &stage, &victim, seconds).await;
-    let quiet_p99 = quiet.latencies.percentile(0.99);
+    let quiet_p99 = [&quiet.latencies, &quiet.manifests].map(|latencies| latencies.percentile(0.99));
     let mut outcomes = vec![quiet];
     let chosen = |attack: &&Attack| options.only.is_empty() || options.only.iter().any(|name| name == attack.name);
     for attack in attacks::ALL.iter().filter(chosen) {
@@ -123,22 +124,26 @@ async fn run(options: &Options, attackers: &tokio::runtime::Handle) -> anyhow::R
 
 async fn measured(name: &'static str, stage: &Stage, victim: &Victim, seconds: Duration) -> Outcome {
     let watch = stage.watch_memory();
-    let latencies = victim.measure(seconds).await;
-    Outcome { name, latencies, peak_mib: watch.peak_mib(), seen: String::new() }
+    let (latencies, manifests) = victim.measure(seconds).await;
+    Outcome { name, latencies, manifests, peak_mib: watch.peak_mib(), seen: String::new() }
 }
 
-fn print_row(outcome: &Outcome, quiet_p99: f64) {
+fn print_row(outcome: &Outcome, quiet_p99: [f64; 2]) {
     eprintln!("  {}", row(outcome, quiet_p99));
 }
 
-fn row(outcome: &Outcome, quiet_p99: f64) -> String {
-    let Outcome { name, latencies, peak_mib, seen } = outcome;
-    let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
-    format!("| {name} | {p50:.1} | {p99:.1} | {:.1} | {} of {} | {peak_mib} | {seen} |", p99 / quiet_p99, latencies.errors, latencies.count())
+fn row(outcome: &Outcome, quiet_p99: [f64; 2]) -> String {
+    let Outcome { name, latencies, manifests, peak_mib, seen } = outcome;
+    let [small, large] = [(latencies, quiet_p99[0]), (manifests, quiet_p99[1])].map(|(latencies, quiet)| {
+        let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
+        format!("{p50:.1} | {p99:.1} | {:.1} | {} of {}", p99 / quiet, latencies.errors, latencies.count())
+    });
+    format!("| {name} | {small} | {large} | {peak_mib} | {seen} |")
 }
 
-fn table(outcomes: &[Outcome], quiet_p99: f64) -> String {
-    let mut text = "| attack | p50 ms | p99 ms | p99 / quiet | errors | peak RSS MiB | attacker saw |\n|---|---|---|---|---|---|---|\n".to_owned();
+fn table(outcomes: &[Outcome], quiet_p99: [f64; 2]) -> String {
+    let measured = "p50 ms | p99 ms | p99 / quiet | errors";
+    let mut text = format!("| attack | {measured} | manifests: {measured} | peak RSS MiB | attacker saw |\n{}|\n", "|---".repeat(11));
     for outcome in outcomes {
         text.push_str(&row(outcome, quiet_p99));
         text.push('\n');

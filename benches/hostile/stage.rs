@@ -18,6 +18,10 @@ pub(crate) const TENANT: &str = "tenant-token";
 /// Token of an attacker who may also make CustomResourceDefinitions.
 pub(crate) const AUTHOR: &str = "author-token";
 
+/// Tokens of eight attackers with the rights of [`TENANT`]: what is shared by callers is contended.
+pub(crate) const TENANTS: [&str; 8] =
+    ["tenant0-token", "tenant1-token", "tenant2-token", "tenant3-token", "tenant4-token", "tenant5-token", "tenant6-token", "tenant7-token"];
+
 /// The running server.
 pub(crate) struct Stage {
     cluster: Cluster,
@@ -37,7 +41,9 @@ impl Stage {
         let directory = tempfile::tempdir()?;
         let tokens = directory.path().join("tokens");
         let mut file = std::fs::File::options().create_new(true).write(true).mode(0o600).open(&tokens)?;
-        let lines = [VICTIM, TENANT, AUTHOR].map(|token| format!("{token},{0},{0}\n", token.trim_end_matches("-token")));
+        let line = |token: &str, group: &str| format!("{token},{0},{0},{group}\n", token.trim_end_matches("-token"));
+        let mut lines = vec![line(VICTIM, "victim"), line(TENANT, "tenant"), line(AUTHOR, "author")];
+        lines.extend(TENANTS.map(|token| line(token, "tenant")));
         std::io::Write::write_all(&mut file, lines.concat().as_bytes())?;
         let cluster = Launch::new(binary).flag(format!("--token-auth-file={}", tokens.display())).start()?;
         let admin = cluster.admin()?;
@@ -71,14 +77,14 @@ impl Stage {
         let read = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
         let define = json!([{"apiGroups": ["apiextensions.k8s.io"], "resources": ["*"], "verbs": ["*"]}]);
         for namespace in ["victim", "tenant"] {
-            let subjects = json!([{"kind": "User", "name": namespace, "apiGroup": "rbac.authorization.k8s.io"}]);
+            let subjects = json!([{"kind": "Group", "name": namespace, "apiGroup": "rbac.authorization.k8s.io"}]);
             let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"});
             self.make(&format!("{rbac}/namespaces/{namespace}/roles"), json!({"metadata": {"name": "all"}, "rules": all})).await?;
             let binding = json!({"metadata": {"name": "all"}, "subjects": subjects, "roleRef": reference});
             self.make(&format!("{rbac}/namespaces/{namespace}/rolebindings"), binding).await?;
         }
         for (user, rules) in [("tenant", read), ("author", define)] {
-            let subjects = json!([{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]);
+            let subjects = json!([{"kind": "Group", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]);
             let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user});
             self.make(&format!("{rbac}/clusterroles"), json!({"metadata": {"name": user}, "rules": rules})).await?;
             self.make(&format!("{rbac}/clusterrolebindings"), json!({"metadata": {"name": user}, "subjects": subjects, "roleRef": reference})).await?;

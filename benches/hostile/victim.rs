@@ -1,7 +1,13 @@
-//! The user who did nothing: creates at a steady, low rate.
+//! The user who did nothing: creates at a steady, low rate, of small objects over HTTP/1.1 and of manifests over HTTP/2. Manifests are large enough to need what
+//! all bodies share.
 
 use crate::stage::{Stage, VICTIM};
 use crate::wire::{Protocol, Wire};
+use anyhow::Context;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +17,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 const CONNECTIONS: usize = 4;
 /// From one create to the next on a connection.
 const PACE: Duration = Duration::from_millis(20);
+/// The same of manifests, on a connection of their own each.
+const MANIFEST_PACE: Duration = Duration::from_millis(50);
+const MANIFEST_CONNECTIONS: usize = 2;
+/// Manifests are of these lengths, in turn.
+const MANIFEST_BYTES: [usize; 3] = [20_000, 40_000, 64_000];
+const PATH: &str = "/api/v1/namespaces/victim/configmaps";
 /// A create that takes longer is an error.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -29,6 +41,16 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
+    fn of(parts: Vec<Self>) -> Self {
+        let mut all = Self::default();
+        for part in parts {
+            all.sorted.extend(part.sorted);
+            all.errors += part.errors;
+        }
+        all.sorted.sort_unstable();
+        all
+    }
+
     /// All creates.
     pub(crate) fn count(&self) -> usize {
         self.sorted.len()
@@ -46,28 +68,27 @@ impl Victim {
         Self { stage: Arc::clone(stage), number: Cell::new(0) }
     }
 
-    /// Creates for this long.
-    pub(crate) async fn measure(&self, time: Duration) -> Latencies {
+    /// Creates for this long: small objects, and manifests.
+    pub(crate) async fn measure(&self, time: Duration) -> (Latencies, Latencies) {
         let end = Instant::now() + time;
-        let parts = futures::future::join_all((0..CONNECTIONS).map(|_| self.create_until(end))).await;
-        let mut all = Latencies::default();
-        for part in parts {
-            all.sorted.extend(part.sorted);
-            all.errors += part.errors;
-        }
-        all.sorted.sort_unstable();
-        all
+        let small = futures::future::join_all((0..CONNECTIONS).map(|_| self.create_until(end, PACE, async |kept: &mut Option<Wire>| self.create(kept).await)));
+        let manifests = futures::future::join_all(
+            (0..MANIFEST_CONNECTIONS)
+                .map(|_| self.create_until(end, MANIFEST_PACE, async |kept: &mut Option<SendRequest<Full<Bytes>>>| self.create_manifest(kept).await)),
+        );
+        let (small, manifests) = tokio::join!(small, manifests);
+        (Latencies::of(small), Latencies::of(manifests))
     }
 
-    async fn create_until(&self, end: Instant) -> Latencies {
+    async fn create_until<C>(&self, end: Instant, pace: Duration, create: impl AsyncFn(&mut Option<C>) -> anyhow::Result<()>) -> Latencies {
         let mut latencies = Latencies::default();
         let mut wire = None;
-        let mut ticks = tokio::time::interval(PACE);
+        let mut ticks = tokio::time::interval(pace);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while Instant::now() < end {
             ticks.tick().await;
             let begun = Instant::now();
-            let created = tokio::time::timeout(PATIENCE, self.create(&mut wire)).await;
+            let created = tokio::time::timeout(PATIENCE, create(&mut wire)).await;
             latencies.sorted.push(begun.elapsed());
             match created {
                 Ok(Ok(())) => {}
@@ -87,6 +108,33 @@ impl Victim {
         latencies
     }
 
+    async fn create_manifest(&self, kept: &mut Option<SendRequest<Full<Bytes>>>) -> anyhow::Result<()> {
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => {
+                let io = TokioIo::new(Wire::connect(&self.stage, Protocol::Http2).await?.stream);
+                let (connection, driver) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
+                tokio::spawn(driver);
+                connection
+            }
+        };
+        let number = self.number.get() + 1;
+        self.number.set(number);
+        let lines = "a line of a file: 40 bytes, more or less\\n".repeat(MANIFEST_BYTES[number as usize % 3] / 42);
+        let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"m{number}"}},"data":{{"file":"{lines}"}}}}"#);
+        let request = http::Request::post(format!("https://{}{PATH}", self.stage.authority))
+            .header("authorization", format!("Bearer {VICTIM}"))
+            .header("content-type", "application/json")
+            .body(Full::from(body))?;
+        connection.ready().await?;
+        let response = connection.send_request(request).await?;
+        let status = response.status();
+        let text = response.into_body().collect().await.context("no answer")?.to_bytes();
+        anyhow::ensure!(status == 201, "{status}: {}", String::from_utf8_lossy(&text[..text.len().min(200)]));
+        *kept = Some(connection);
+        Ok(())
+    }
+
     async fn create(&self, kept: &mut Option<Wire>) -> anyhow::Result<()> {
         let mut wire = match kept.take() {
             Some(wire) => wire,
@@ -95,7 +143,7 @@ impl Victim {
         self.number.set(self.number.get() + 1);
         let body =
             format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"c{}"}},"data":{{"text":"{}"}}}}"#, self.number.get(), "x".repeat(1000));
-        let (status, text) = wire.post("/api/v1/namespaces/victim/configmaps", VICTIM, "application/json", body.as_bytes()).await?;
+        let (status, text) = wire.post(PATH, VICTIM, "application/json", body.as_bytes()).await?;
         anyhow::ensure!(status == 201, "{status}: {}", &text[..text.len().min(200)]);
         *kept = Some(wire);
         Ok(())

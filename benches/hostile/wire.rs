@@ -140,7 +140,7 @@ impl Wire {
     }
 }
 
-/// Appends a header field that enters no table; lengths of up to 127 + 127 bytes.
+/// Appends a header field that enters no table.
 pub(crate) fn push_field(block: &mut Vec<u8>, name: &str, value: &str) {
     block.push(0);
     for text in [name, value] {

@@ -1,7 +1,7 @@
 //! Bodies that cost more than their bytes.
 
 use super::{Tally, at_once};
-use crate::stage::{Stage, TENANT};
+use crate::stage::{Stage, TENANT, TENANTS};
 use crate::wire::{Protocol, Wire};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,13 @@ const BAGS: &str = "/apis/hostile.example.com/v1/namespaces/tenant/bags";
 const JSON: &str = "application/json";
 
 /// One request on a connection of its own.
-async fn send(stage: &Stage, tally: &Tally, (method, path, content_type): (&str, &str, &str), body: &[u8]) {
-    let answer = async { Wire::connect(stage, Protocol::Http1).await?.send(method, path, TENANT, content_type, body).await }.await;
+async fn send(stage: &Stage, tally: &Tally, request: (&str, &str, &str), body: &[u8]) {
+    send_as(stage, tally, request, (TENANT, body)).await;
+}
+
+/// The same of any caller.
+pub(super) async fn send_as(stage: &Stage, tally: &Tally, (method, path, content_type): (&str, &str, &str), (token, body): (&str, &[u8])) {
+    let answer = async { Wire::connect(stage, Protocol::Http1).await?.send(method, path, token, content_type, body).await }.await;
     tally.answer(&answer);
 }
 
@@ -22,7 +27,29 @@ pub(super) async fn yaml(stage: Arc<Stage>, tally: Arc<Tally>) {
     at_once(4, |_| send(&stage, &tally, ("POST", CONFIG_MAPS, "application/yaml"), body.as_bytes())).await;
 }
 
-fn one_key_maps(bytes: usize) -> String {
+/// A collection that a reader looks through to its end before it gives the first item.
+pub(super) async fn yaml_flow(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let body = format!("# x\n[{}]", "a,".repeat(1_450_000));
+    at_once(8, |index| send_as(&stage, &tally, ("POST", CONFIG_MAPS, "application/yaml"), (TENANTS[index % 8], body.as_bytes()))).await;
+}
+
+/// What decides about every request is read anew after each write.
+pub(super) async fn roles(stage: Arc<Stage>, tally: Arc<Tally>) {
+    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant/roles";
+    let number = AtomicU64::new(0);
+    at_once(2, |index| {
+        let names: Vec<_> = (0..90_000).map(|name| format!("\"object-{name:05}\"")).collect();
+        let rule = format!(r#"{{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"],"resourceNames":[{}]}}"#, names.join(","));
+        let number = number.fetch_add(1, Ordering::Relaxed);
+        let meta = format!(r#"{{"name":"large{index}","annotations":{{"n":"{number}"}}}}"#);
+        let body = format!(r#"{{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{meta},"rules":[{rule}]}}"#);
+        let (stage, tally) = (&stage, &tally);
+        async move { send(stage, tally, ("PUT", &format!("{ROLES}/large{index}"), JSON), body.as_bytes()).await }
+    })
+    .await;
+}
+
+pub(super) fn one_key_maps(bytes: usize) -> String {
     format!("[{}]", vec!["{\"\":0}"; bytes / 7].join(","))
 }
 

@@ -6,7 +6,7 @@ use crate::wire::{Protocol, Wire};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A header that comes a byte at a time.
 pub(super) async fn slow_heads(stage: Arc<Stage>, tally: Arc<Tally>) {
@@ -18,6 +18,22 @@ pub(super) async fn slow_heads(stage: Arc<Stage>, tally: Arc<Tally>) {
         while wire.stream.write_all(b"x").await.is_ok() && wire.stream.flush().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
+        tally.count("cut");
+    })
+    .await;
+}
+
+/// Heads that are nearly as long as is free of charge, and have no end.
+pub(super) async fn half_heads(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let head = format!("GET /api HTTP/1.1\r\nhost: x\r\nx-long: {}", "x".repeat(63 * 1024));
+    at_once(1000, |_| async {
+        let Ok(mut wire) = Wire::connect(&stage, Protocol::Http1).await else { return tally.count("refused") };
+        if wire.stream.write_all(head.as_bytes()).await.is_err() || wire.stream.flush().await.is_err() {
+            return tally.count("cut");
+        }
+        tally.count("half a head");
+        let mut byte = [0];
+        while matches!(wire.stream.read(&mut byte).await, Ok(1..)) {}
         tally.count("cut");
     })
     .await;

@@ -1,10 +1,14 @@
 //! CustomResourceDefinitions that cost much to check and to serve.
 
+use super::bodies::{one_key_maps, send_as};
+use super::readers::read_as;
 use super::{Tally, at_once};
-use crate::stage::{AUTHOR, Stage};
+use crate::stage::{AUTHOR, Stage, TENANTS};
 use crate::wire::{Protocol, Wire};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -64,4 +68,59 @@ pub(super) async fn bombs(stage: Arc<Stage>, tally: Arc<Tally>) {
         }
     })
     .await;
+}
+
+/// A document that changes before it was made for the last who asked.
+pub(super) async fn openapi(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let reading = at_once(100, |index| {
+        let (stage, tally) = (&stage, &tally);
+        async move { read_as(stage, tally, ("/openapi/v2", TENANTS[index % 8], "accept-encoding: gzip\r\n")).await }
+    });
+    let changing = at_once(1, |_| async {
+        let body = definition("changes", json!({"type": "object"}));
+        send_as(&stage, &tally, ("POST", DEFINITIONS, "application/json"), (AUTHOR, body.as_bytes())).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        send_as(&stage, &tally, ("DELETE", &format!("{DEFINITIONS}/changes.bombs.example.com"), "application/json"), (AUTHOR, b"")).await;
+    });
+    tokio::join!(reading, changing);
+}
+
+/// Large objects wait for somebody who takes connections and never says a word.
+pub(super) async fn hung_webhook(stage: Arc<Stage>, tally: Arc<Tally>) {
+    const THINGS: &str = "/apis/hung.example.com/v1/namespaces/tenant/things";
+    let Ok(listener) = TcpListener::bind("127.0.0.1:0").await else { return tally.count("no listener") };
+    let Ok(address) = listener.local_addr() else { return tally.count("no listener") };
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let version = |name: &str| json!({"name": name, "served": true, "storage": name == "v1", "schema": schema});
+    let names = json!({"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"});
+    let client = json!({"url": format!("https://{address}/"), "caBundle": ""});
+    let webhook = json!({"clientConfig": client, "conversionReviewVersions": ["v1"]});
+    let conversion = json!({"strategy": "Webhook", "webhook": webhook});
+    let spec =
+        json!({"group": "hung.example.com", "scope": "Namespaced", "names": names, "versions": [version("v1"), version("v2")], "conversion": conversion});
+    let body = json!({"metadata": {"name": "things.hung.example.com"}, "spec": spec}).to_string();
+    send_as(&stage, &tally, ("POST", DEFINITIONS, "application/json"), (AUTHOR, body.as_bytes())).await;
+    let (maps, text) = (one_key_maps(400_000), "x".repeat(900_000));
+    let thing = |version: &str, index: usize| {
+        format!(r#"{{"apiVersion":"hung.example.com/{version}","kind":"Thing","metadata":{{"name":"t{index}"}},"spec":{maps},"text":"{text}"}}"#)
+    };
+    for index in 0..8 {
+        send_as(&stage, &tally, ("POST", THINGS, "application/json"), (TENANTS[index], thing("v1", index).as_bytes())).await;
+    }
+    let taking = async {
+        let mut taken = Vec::new();
+        while let Ok((socket, _)) = listener.accept().await {
+            taken.push(socket);
+        }
+    };
+    let waiting = at_once(50, |index| {
+        let (stage, tally, token) = (&stage, &tally, TENANTS[index % 8]);
+        let body = if index % 2 == 0 { String::new() } else { thing("v2", index % 8) };
+        async move {
+            let path = format!("/apis/hung.example.com/v2/namespaces/tenant/things/t{}", index % 8);
+            let method = if body.is_empty() { "GET" } else { "PUT" };
+            send_as(stage, tally, (method, &path, "application/json"), (token, body.as_bytes())).await;
+        }
+    });
+    tokio::join!(taking, waiting);
 }

@@ -1,7 +1,7 @@
 //! HTTP/2 that no client library would send.
 
 use super::{Tally, at_once};
-use crate::stage::{Stage, TENANT};
+use crate::stage::{Stage, TENANT, TENANTS};
 use crate::wire::{Protocol, Wire, frame, push_field, push_frame};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +75,27 @@ pub(super) async fn silent_bodies(stage: Arc<Stage>, tally: Arc<Tally>) {
             bytes
         });
         pour(wire, &tally, || streams.next(), Duration::ZERO).await;
+    })
+    .await;
+}
+
+/// Bodies that begin, of eight callers, and do not go on.
+pub(super) async fn half_bodies(stage: Arc<Stage>, tally: Arc<Tally>) {
+    at_once(8, |index| {
+        let (stage, tally) = (&stage, &tally);
+        async move {
+            let Some((wire, _)) = open(stage, tally).await else { return };
+            let mut block = wire.header_block("POST", CONFIG_MAPS, TENANTS[index % 8]);
+            push_field(&mut block, "content-type", "application/json");
+            push_field(&mut block, "content-length", "3000000");
+            let mut streams = (0..8).map(|index| {
+                let mut bytes = Vec::new();
+                push_frame(&mut bytes, frame::HEADERS, frame::END_HEADERS, 2 * index + 1, &block);
+                push_frame(&mut bytes, frame::DATA, 0, 2 * index + 1, &[b' '; 9 * 1024]);
+                bytes
+            });
+            pour(wire, tally, || streams.next(), Duration::ZERO).await;
+        }
     })
     .await;
 }

@@ -59,6 +59,35 @@ pub(crate) const ALL: &[Attack] = &[
     },
     Attack { name: "stalled-watches", what: "2,000 watchers who stop reading, and 50 MB of events", run: |s, t| Box::pin(readers::stalled_watches(s, t)) },
     Attack { name: "definition-bomb", what: "definitions with 1 MB of schema, costly rules and patterns", run: |s, t| Box::pin(definitions::bombs(s, t)) },
+    Attack { name: "half-bodies", what: "9 KiB each of 8 bodies of 3 MB, of 8 callers, and no more", run: |s, t| Box::pin(frames::half_bodies(s, t)) },
+    Attack { name: "half-heads", what: "1,000 heads of 63 KiB without an end, nobody's", run: |s, t| Box::pin(connections::half_heads(s, t)) },
+    Attack {
+        name: "stalled-objects",
+        what: "an object of 15.9 KB on 40 x 250 streams of HTTP/2 with a window of nothing",
+        run: |s, t| Box::pin(readers::stalled_objects(s, t)),
+    },
+    Attack { name: "yaml-flow", what: "2.9 MB of YAML in flow style, of 8 callers", run: |s, t| Box::pin(bodies::yaml_flow(s, t)) },
+    Attack { name: "role-rewrite", what: "a role of 1.4 MB written again and again", run: |s, t| Box::pin(bodies::roles(s, t)) },
+    Attack { name: "gzip-flood", what: "one object of 1.4 MB, compressed for 200 readers of 8 callers", run: |s, t| Box::pin(readers::gzip(s, t)) },
+    Attack {
+        name: "openapi-flood",
+        what: "OpenAPI compressed for 100 readers of 8 callers, while definitions change",
+        run: |s, t| Box::pin(definitions::openapi(s, t)),
+    },
+    Attack {
+        name: "hung-webhook",
+        what: "50 reads and writes of 1.3 MB, much of it maps, of 8 callers, behind a conversion webhook that hangs",
+        run: |s, t| Box::pin(definitions::hung_webhook(s, t)),
+    },
+    Attack {
+        name: "two-at-once",
+        what: "half-bodies and gzip-flood",
+        run: |s, t| {
+            Box::pin(async move {
+                futures::future::join(frames::half_bodies(Arc::clone(&s), Arc::clone(&t)), readers::gzip(s, t)).await;
+            })
+        },
+    },
     Attack { name: "hot-object", what: "64 writers of one large object", run: |s, t| Box::pin(bodies::hot_object(s, t)) },
 ];
 

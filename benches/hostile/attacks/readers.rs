@@ -1,7 +1,7 @@
 //! Reads that cost much, and readers who stop reading.
 
 use super::{Tally, at_once};
-use crate::stage::{Stage, TENANT};
+use crate::stage::{Stage, TENANT, TENANTS};
 use crate::wire::{Protocol, Wire, frame, push_frame};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -23,8 +23,13 @@ pub(super) async fn lists(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 async fn read(stage: &Stage, tally: &Tally, path: &str) {
+    read_as(stage, tally, (path, TENANT, "")).await;
+}
+
+/// Reads an answer to its end, with further header lines.
+pub(super) async fn read_as(stage: &Stage, tally: &Tally, (path, token, headers): (&str, &str, &str)) {
     let Ok(mut wire) = Wire::connect(stage, Protocol::Http1).await else { return tally.count("refused") };
-    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TENANT}\r\nconnection: close\r\n\r\n");
+    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{headers}connection: close\r\n\r\n");
     if wire.stream.write_all(head.as_bytes()).await.is_err() {
         return tally.count("cut");
     }
@@ -89,6 +94,36 @@ pub(super) async fn stalled_watches(stage: Arc<Stage>, tally: Arc<Tally>) {
     tokio::join!(watching, writing);
 }
 
+/// Answers just too short to be sent in parts, of which no byte may be sent.
+pub(super) async fn stalled_objects(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let path = keep(&stage, &tally, "stalled", 15_600).await;
+    at_once(40, |index| {
+        let (stage, tally, path) = (&stage, &tally, &path);
+        async move { requests(stage, tally, (path, TENANTS[index % 8], 250), &[(4, 0)]).await }
+    })
+    .await;
+}
+
+/// One large object for many who take it compressed.
+pub(super) async fn gzip(stage: Arc<Stage>, tally: Arc<Tally>) {
+    let path = keep(&stage, &tally, "zipped", 1_400_000).await;
+    at_once(200, |index| {
+        let (stage, tally, path) = (&stage, &tally, &path);
+        async move { read_as(stage, tally, (path, TENANTS[index % 8], "accept-encoding: gzip\r\n")).await }
+    })
+    .await;
+}
+
+/// Stores an object of so many bytes; gives its path.
+async fn keep(stage: &Stage, tally: &Tally, name: &str, bytes: usize) -> String {
+    const PATH: &str = "/apis/hostile.example.com/v1/namespaces/tenant/bags";
+    let text: String = (0..bytes / 8).map(|number| format!("{number:08x}")).collect();
+    let body = format!(r#"{{"apiVersion":"hostile.example.com/v1","kind":"Bag","metadata":{{"name":"{name}"}},"text":"{text}"}}"#);
+    let stored = async { Wire::connect(stage, Protocol::Http1).await?.post(PATH, TENANT, "application/json", body.as_bytes()).await };
+    tally.answer(&stored.await);
+    format!("{PATH}/{name}")
+}
+
 /// Lists that may not send a byte.
 pub(super) async fn window_zero(stage: Arc<Stage>, tally: Arc<Tally>) {
     at_once(20, |_| streams(&stage, &tally, LIST, &[(4, 0)])).await;
@@ -96,17 +131,22 @@ pub(super) async fn window_zero(stage: Arc<Stage>, tally: Arc<Tally>) {
 
 /// 100 requests on a connection that is never read.
 async fn streams(stage: &Stage, tally: &Tally, path: &str, settings: &[(u16, u32)]) {
+    requests(stage, tally, (path, TENANT, 100), settings).await;
+}
+
+/// So many requests on a connection that is never read.
+async fn requests(stage: &Stage, tally: &Tally, (path, token, number): (&str, &str, u32), settings: &[(u16, u32)]) {
     let Ok(mut wire) = Wire::connect(stage, Protocol::Http2).await else { return tally.count("refused") };
     if wire.preface(settings).await.is_err() {
         return tally.count("cut");
     }
-    let block = wire.header_block("GET", path, TENANT);
+    let block = wire.header_block("GET", path, token);
     let mut bytes = Vec::new();
-    for index in 0..100 {
+    for index in 0..number {
         push_frame(&mut bytes, frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 2 * index + 1, &block);
     }
     match wire.stream.write_all(&bytes).await {
-        Ok(()) => tally.count("100 streams"),
+        Ok(()) => tally.count(format!("{number} streams")),
         Err(_) => return tally.count("cut"),
     }
     std::future::pending::<()>().await;
