@@ -104,8 +104,8 @@ pub(super) async fn hung_webhook(stage: Arc<Stage>, tally: Arc<Tally>) {
     let thing = |version: &str, index: usize| {
         format!(r#"{{"apiVersion":"hung.example.com/{version}","kind":"Thing","metadata":{{"name":"t{index}"}},"spec":{maps},"text":"{text}"}}"#)
     };
-    for index in 0..8 {
-        send_as(&stage, &tally, ("POST", THINGS, "application/json"), (TENANTS[index], thing("v1", index).as_bytes())).await;
+    for (index, token) in TENANTS.iter().enumerate() {
+        send_as(&stage, &tally, ("POST", THINGS, "application/json"), (token, thing("v1", index).as_bytes())).await;
     }
     let taking = async {
         let mut taken = Vec::new();

@@ -3,7 +3,7 @@
 use crate::encode::pieces::{HEADER, Sum};
 use crate::encode::stream::{Fill, Offloaded};
 use bytes::{BufMut, Bytes};
-use ferrokube_serve::{Chunk, Response};
+use ferrokube_serve::{Chunk, Held, Holdings, Response};
 use flate2::FlushCompress;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, VARY};
 use http::{HeaderMap, HeaderValue};
@@ -22,8 +22,8 @@ pub(crate) fn accepts(header: &str) -> bool {
     })
 }
 
-/// Compresses an answer that is large and has a known length (a watch has none).
-pub(crate) async fn maybe(response: Response) -> Response {
+/// Compresses an answer that is large and has a known length (a watch has none), while it is sent. Until then it is counted as what its client holds.
+pub(crate) async fn maybe(response: Response, holdings: Option<&Holdings>) -> Response {
     let large = response.body().size_hint().exact().is_some_and(|bytes| bytes >= MIN_BYTES as u64);
     if !large || !response.status().is_success() || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
@@ -40,24 +40,28 @@ pub(crate) async fn maybe(response: Response) -> Response {
         }
     }
     mark(&mut head.headers);
-    Response::from_parts(head, Offloaded::new(Zipping::new(Vec::new(), Frames(frames))).boxed_unsync())
+    let held = holdings.map(|holdings| holdings.hold(frames.iter().map(Bytes::len).sum()));
+    Response::from_parts(head, Offloaded::new(Zipping::new(Vec::new(), Frames { frames, _held: held })).boxed_unsync())
 }
 
 /// What is there already.
-struct Frames(VecDeque<Bytes>);
+struct Frames {
+    frames: VecDeque<Bytes>,
+    _held: Option<Held>,
+}
 
 impl Fill for Frames {
     fn fill(&mut self) -> Option<Chunk> {
-        let mut first = self.0.pop_front()?;
+        let mut first = self.frames.pop_front()?;
         if first.len() > PIECE_BYTES {
             let rest = first.split_off(PIECE_BYTES);
-            self.0.push_front(rest);
+            self.frames.push_front(rest);
         }
         Some(first.into())
     }
 
     fn is_done(&self) -> bool {
-        self.0.is_empty()
+        self.frames.is_empty()
     }
 }
 
@@ -131,13 +135,16 @@ mod tests {
     #[tokio::test]
     async fn only_large_answers_are_compressed() {
         let answer = |length: usize| Response::new(crate::body::full(vec![b'x'; length]));
-        let small = maybe(answer(1000)).await;
+        let holdings = Holdings::default();
+        let small = maybe(answer(1000), Some(&holdings)).await;
         assert!(!small.headers().contains_key(CONTENT_ENCODING));
-        let large = maybe(answer(200_000)).await;
+        let large = maybe(answer(200_000), Some(&holdings)).await;
+        assert_eq!(holdings.bytes(), 200_000);
         assert_eq!(large.headers()[CONTENT_ENCODING], "gzip");
         assert_eq!(large.headers()[VARY], "Accept-Encoding");
         assert_eq!(large.body().size_hint().exact(), None, "it is compressed while it is sent, and not at all when nobody reads it");
         let bytes = large.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(holdings.bytes(), 0);
         let mut plain = Vec::new();
         std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut plain).unwrap();
         assert_eq!(plain.len(), 200_000);
