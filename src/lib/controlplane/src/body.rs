@@ -1,7 +1,7 @@
 //! Bodies: request bodies read within bounds, response bodies made of frames.
 
 use crate::exchange::Exchange;
-use crate::flow::{Caller, Flow, Grant, SMALL, Size};
+use crate::flow::{self, Caller, Class, Flow, Grant, Loan, SMALL};
 use crate::negotiate::Form;
 use crate::server::Shared;
 use bytes::{Buf, Bytes, BytesMut};
@@ -50,13 +50,14 @@ const DRAINED_BYTES: usize = 4 * 1024 * 1024;
 /// # Errors
 /// As [`Intake::read`]; 413 when it would become too large a tree, 429 while others have all the room that there is.
 pub(crate) async fn take(shared: &Shared, exchange: &mut Exchange, form: Form) -> Result<Bytes, Failure> {
-    let caller = exchange.class.caller;
     let mut bytes = Bytes::new();
     if let Some(body) = exchange.take_body() {
-        let intake = Intake { flow: &shared.flow, caller, limit: shared.limits.body_bytes };
-        bytes = intake.read(body, &mut exchange.room.body).await?;
+        let intake = Intake { flow: &shared.flow, class: exchange.class, limit: shared.limits.body_bytes };
+        let (read, held) = intake.read(body).await?;
+        flow::has_body(held);
+        bytes = read;
         if bytes.len() > SMALL {
-            exchange.room.tree = Some(shared.flow.tree(caller, bound(form, &bytes)).await?);
+            shared.flow.tree(exchange.class, bound(form, &bytes)).await?;
         }
     }
     shared.flow.sit(exchange.class).await?;
@@ -75,40 +76,42 @@ fn bound(form: Form, body: &[u8]) -> usize {
 /// What bounds the bodies of one caller.
 pub(crate) struct Intake<'a> {
     pub(crate) flow: &'a Flow,
-    pub(crate) caller: Caller,
+    pub(crate) class: Class,
     /// Bytes of one body.
     pub(crate) limit: usize,
 }
 
 impl Intake<'_> {
-    /// Reads a body.
+    /// Reads a body, with what it holds.
     ///
     /// # Errors
-    /// 413 beyond the limit, 429 when there is no room, 500 when the connection breaks or its framing is wrong.
-    pub(crate) async fn read(&self, body: Body, held: &mut Option<Grant>) -> Result<Bytes, Failure> {
-        let mut reading = pin!(self.collect(body, held));
+    /// 413 beyond the limit, 429 when there is no room or others need it more, 500 when the connection breaks or its framing is wrong.
+    pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, Option<Grant>), Failure> {
+        let mut reading = pin!(self.collect(body));
         // Most bodies are there already.
         if let Poll::Ready(read) = futures::poll!(reading.as_mut()) {
             return read;
         }
-        let _slow = self.flow.slow_body(self.caller)?;
+        let _slow = self.flow.slow_body(self.class.caller)?;
         reading.await
     }
 
-    async fn collect(&self, mut body: Body, held: &mut Option<Grant>) -> Result<Bytes, Failure> {
+    async fn collect(&self, mut body: Body) -> Result<(Bytes, Option<Grant>), Failure> {
+        let mut held = None;
         let hint = body.size_hint();
         let announced = hint.exact().and_then(|bytes| usize::try_from(bytes).ok());
         if hint.lower() > self.limit as u64 {
-            return Err(self.refuse(body, held).await);
+            return Err(self.refuse(body).await);
         }
         let mut first = Bytes::new();
         let mut rest = BytesMut::new();
-        while let Some(data) = next(&mut body).await? {
+        while let Some(data) = arriving(&mut body, &mut held).await? {
             let arrived = first.len().max(rest.len()) + data.len();
             if arrived > self.limit {
-                return Err(self.refuse(body, held).await);
+                drop(held);
+                return Err(self.refuse(body).await);
             }
-            self.flow.body(self.caller, held, &Size { arrived, announced, limit: self.limit }).await?;
+            self.flow.body(self.class, &mut held, arrived).await?;
             if first.is_empty() {
                 first = data;
                 continue;
@@ -120,16 +123,26 @@ impl Intake<'_> {
             rest.extend_from_slice(&data);
         }
         let bytes = if rest.is_empty() { first } else { rest.freeze() };
-        if let Some(held) = held {
+        let mut held = held.map(Loan::keep);
+        if let Some(held) = &mut held {
             held.shrink(bytes.len());
         }
-        Ok(bytes)
+        Ok((bytes, held))
     }
 
-    async fn refuse(&self, body: Body, held: &mut Option<Grant>) -> Failure {
-        *held = None;
+    async fn refuse(&self, body: Body) -> Failure {
         drain(body, DRAINED_BYTES).await;
         Failure::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {}", self.limit))
+    }
+}
+
+/// The next bytes of a body, unless others need more what it holds.
+async fn arriving(body: &mut Body, held: &mut Option<Loan>) -> Result<Option<Bytes>, Failure> {
+    let Some(loan) = held else { return next(body).await };
+    tokio::select! {
+        biased;
+        data = next(body) => data,
+        () = loan.called_back() => Err(flow::too_many()),
     }
 }
 
@@ -178,7 +191,7 @@ mod tests {
     #[test]
     fn a_body_is_read_up_to_its_limit() {
         let flow = Flow::new(&Limits::default());
-        let read = |body: Body, limit| run(async { Intake { flow: &flow, caller: Caller::default(), limit }.read(body, &mut None).await });
+        let read = |body: Body, limit| run(async { Intake { flow: &flow, class: Class::default(), limit }.read(body).await.map(|(bytes, _)| bytes) });
         let pieces = || frames([Bytes::from_static(b"ab"), Bytes::from_static(b""), Bytes::from_static(b"cd"), Bytes::from_static(b"e")]);
         assert_eq!(read(pieces(), 5).unwrap(), "abcde");
         assert_eq!(read(pieces(), 4).unwrap_err().code, 413);

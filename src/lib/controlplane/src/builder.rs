@@ -47,6 +47,8 @@ pub struct Limits {
     pub bodies_bytes: usize,
     /// Bytes of the trees that are made of them, by estimate.
     pub trees_bytes: usize,
+    /// Bytes of everything that waits for webhooks.
+    pub away_bytes: usize,
     /// How long a request that is not a watch may take.
     pub request: Duration,
 }
@@ -58,8 +60,9 @@ impl Default for Limits {
             readonly_inflight: 400,
             mutating_inflight: 200,
             slow_bodies: 1_000,
-            bodies_bytes: 24 << 20,
+            bodies_bytes: 16 << 20,
             trees_bytes: 48 << 20,
+            away_bytes: 24 << 20,
             request: Duration::from_secs(60),
         }
     }
@@ -177,7 +180,7 @@ impl Builder {
             impersonation: ferrokube_auth::ImpersonationModes::default(),
             audit: self.audit,
             encoder: Encoder::new(self.messages),
-            flow: Flow::new(&self.limits),
+            flow: Arc::new(Flow::new(&self.limits)),
             limits: self.limits,
             routes: Routes::new(self.routes),
             observer: self.observer,

@@ -10,7 +10,7 @@ use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::json::{DecodeError, Decoded};
 use ferrokube_apimachinery::protobuf::{Messages, ProtobufError};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
-use ferrokube_apimachinery::{go, json, yaml};
+use ferrokube_apimachinery::{go, heap, json, yaml};
 use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, unrecognized};
 use http::header::CONTENT_TYPE;
 
@@ -149,6 +149,15 @@ pub(crate) fn patch_kind(exchange: &Exchange, served: &Served) -> Result<PatchKi
                 false => Failure::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Details::default()),
             })
         }
+    }
+}
+
+/// What a patch takes.
+pub(crate) fn patch_bytes(patch: &Patch) -> usize {
+    match patch {
+        Patch::Json(operations, _) => heap::bytes(operations),
+        Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply(body) => body.document.heap_bytes(),
+        Patch::Unreadable(_) => 0,
     }
 }
 

@@ -1,7 +1,7 @@
 //! One request on its way through the chain: what is known so far.
 
 use crate::action::{Action, ResourceAction};
-use crate::flow::{Class, Room};
+use crate::flow::Class;
 use crate::links::admit::Authorized;
 use crate::links::audit::Audit;
 use crate::query::Query;
@@ -76,8 +76,6 @@ pub(crate) struct Exchange {
     pub(crate) context: Option<RequestContext>,
     /// What flow control makes of it.
     pub(crate) class: Class,
-    /// What it holds of the bytes that all requests share.
-    pub(crate) room: Room,
     /// What is audited.
     pub(crate) audit: Audit,
     /// How many links were entered: their `leave` runs, last first.
@@ -107,7 +105,6 @@ impl Exchange {
             constraint: "",
             context: None,
             class: Class::default(),
-            room: Room::default(),
             audit: Audit::default(),
             entered: 0,
         }

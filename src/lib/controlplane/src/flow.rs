@@ -1,23 +1,29 @@
 //! Flow control: who may have a part of what requests share, and how much of it.
 //!
 //! - A *seat* is held while a request is worked on: from when its body is there until its answer is. Reads and writes have pools of their own.
-//! - *Bytes* are held for what has arrived of bodies, and for the trees that are made of them.
+//! - *Bytes* are held for what has arrived of bodies, for the trees that are made of them, and for what waits for webhooks.
 //! - *Slow bodies* and bodies that are read to be dropped are counted.
+//!
+//! A request that waits for somebody else holds nothing that those need who work: of a body what has arrived, and for a webhook a part of [`Flow::away`], where
+//! each webhook is one caller. Both are lent, and called back when others have less; masters have a reserve of bytes besides.
 //!
 //! [`Flow::classify`] is the seam for priority and fairness: it alone says who is exempt, and who counts as one caller.
 
+mod away;
 mod share;
 
 use crate::builder::Limits;
+pub(crate) use away::{Away, AwayError};
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::UserInfo;
 use ferrokube_serve::Peer;
 use share::Full;
-pub(crate) use share::{Caller, Grant, Share};
+pub(crate) use share::{Caller, Grant, Loan, Share};
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// So long a request waits for a seat or for bytes.
@@ -28,8 +34,10 @@ const DRAINS: usize = 256;
 pub(crate) const SMALL: usize = 8 * 1024;
 /// So much is had past those who wait for more.
 const CRUMB: usize = 1 << 20;
-/// What is taken first for a body that does not say how long it is.
+/// Bodies are lent room in such steps, as they arrive.
 const STEP: usize = 64 * 1024;
+/// Bytes of masters' bodies and trees, beyond what all share.
+const RESERVE: (usize, usize) = (3 << 20, heap::LARGEST);
 
 /// Everything that requests share.
 #[derive(Debug)]
@@ -38,8 +46,10 @@ pub(crate) struct Flow {
     writes: Share,
     slow_bodies: Share,
     drains: Share,
-    bodies: Share,
-    trees: Share,
+    bodies: [Share; 2],
+    trees: [Share; 2],
+    /// What waits for webhooks: a caller is a webhook.
+    away: Share,
     hash: RandomState,
 }
 
@@ -48,6 +58,8 @@ pub(crate) struct Flow {
 pub(crate) struct Class {
     /// For whom bytes are counted, of everybody.
     pub(crate) caller: Caller,
+    /// Whether it may have of the reserve.
+    pub(crate) is_master: bool,
     /// Which seats it needs.
     pub(crate) seats: Seats,
 }
@@ -76,8 +88,23 @@ pub(crate) struct Subject<'a> {
 }
 
 tokio::task_local! {
-    /// The seat of the request that this task works on.
-    static SEAT: RefCell<Option<Grant>>;
+    /// What the request that this task works on holds.
+    static REQUEST: Request;
+}
+
+struct Request {
+    flow: Arc<Flow>,
+    holds: RefCell<Holds>,
+}
+
+/// What a request holds of what all share.
+#[derive(Debug, Default)]
+struct Holds {
+    seat: Option<Grant>,
+    body: Option<Grant>,
+    tree: Option<Grant>,
+    /// The same once it has waited for a webhook.
+    away: Vec<Grant>,
 }
 
 impl Flow {
@@ -89,8 +116,9 @@ impl Flow {
             writes: seats(limits.mutating_inflight),
             slow_bodies: Share::new(limits.slow_bodies, (0, 0)),
             drains: Share::new(DRAINS, (0, 0)),
-            bodies: bytes(limits.bodies_bytes),
-            trees: bytes(limits.trees_bytes),
+            bodies: [bytes(limits.bodies_bytes.max(STEP)), bytes(RESERVE.0)],
+            trees: [bytes(limits.trees_bytes), bytes(RESERVE.1)],
+            away: Share::with_crumbs(limits.away_bytes, (16, 4096), CRUMB),
             hash: RandomState::new(),
         }
     }
@@ -99,10 +127,12 @@ impl Flow {
     pub(crate) fn classify(&self, subject: &Subject<'_>) -> Class {
         let id = match subject.peer {
             Some(peer) if subject.is_anonymous => self.hash.hash_one(network(peer.address.ip())),
-            _ => self.hash.hash_one(&subject.user.name),
+            _ => self.hash.hash_one(caller(subject.user)),
         };
-        let is_exempt = subject.path.is_some_and(is_probe) || subject.user.groups.iter().any(|group| group == MASTERS);
-        Class { caller: Caller { id, is_anonymous: subject.is_anonymous }, seats: if is_exempt { Seats::None } else { subject.seats } }
+        let is_master = subject.user.groups.iter().any(|group| group == MASTERS);
+        let is_exempt = is_master || subject.path.is_some_and(is_probe);
+        let caller = Caller { id, is_anonymous: subject.is_anonymous };
+        Class { caller, is_master, seats: if is_exempt { Seats::None } else { subject.seats } }
     }
 
     fn seats(&self, seats: Seats) -> Option<&Share> {
@@ -125,11 +155,11 @@ impl Flow {
     /// Takes a seat for the request of this task, unless it has one or needs none.
     pub(crate) async fn sit(&self, class: Class) -> Result<(), Failure> {
         let Some(share) = self.seats(class.seats) else { return Ok(()) };
-        if SEAT.try_with(|seat| seat.borrow().is_some()).unwrap_or(true) {
+        if holds(|holds| holds.seat.is_some()).unwrap_or(true) {
             return Ok(());
         }
         let grant = share.take(class.caller, 1, PATIENCE).await.ok_or_else(too_many)?;
-        SEAT.with(|seat| seat.replace(Some(grant)));
+        holds(|holds| holds.seat = Some(grant));
         Ok(())
     }
 
@@ -143,34 +173,44 @@ impl Flow {
         self.drains.try_take(caller, 1)
     }
 
-    /// Makes room for a body of which so much has arrived. All of it is taken at once: bodies that wait for each other's rest would never come.
-    pub(crate) async fn body(&self, caller: Caller, held: &mut Option<Grant>, size: &Size) -> Result<(), Failure> {
-        let wanted = match size.announced {
-            _ if size.arrived <= SMALL => return Ok(()),
-            Some(announced) => announced.max(size.arrived),
-            None if size.arrived <= STEP => STEP,
-            None => size.limit,
-        };
-        let more = wanted.saturating_sub(held.as_ref().map_or(0, Grant::amount));
-        match held {
-            _ if more == 0 => Ok(()),
-            Some(grant) => grant.grow(more, PATIENCE).await.map_err(|Full| too_many()),
-            none => {
-                *none = Some(self.bodies.take(caller, more, PATIENCE).await.ok_or_else(too_many)?);
-                Ok(())
-            }
+    /// Makes room for what has arrived of a body, step by step: one that wants much at once would hold up all who wait for little.
+    pub(crate) async fn body(&self, class: Class, held: &mut Option<Loan>, arrived: usize) -> Result<(), Failure> {
+        if arrived <= SMALL {
+            return Ok(());
         }
+        let [all, reserve] = &self.bodies;
+        while held.as_ref().map_or(0, Loan::amount) < arrived {
+            if let Some(loan) = held {
+                loan.grow(STEP, PATIENCE).await.map_err(|Full| too_many())?;
+                continue;
+            }
+            let first = match all.try_take(class.caller, STEP) {
+                Some(grant) => Some(grant.into_loan()),
+                None if class.is_master => reserve.lend(class.caller, STEP, PATIENCE).await,
+                None => all.lend(class.caller, STEP, PATIENCE).await,
+            };
+            *held = Some(first.ok_or_else(too_many)?);
+        }
+        Ok(())
     }
 
-    /// Makes room for a tree.
+    /// Makes room for the tree of a body, which the request of this task then holds.
     ///
     /// # Errors
     /// 413: it can never be had. 429 while others have it.
-    pub(crate) async fn tree(&self, caller: Caller, bytes: usize) -> Result<Grant, Failure> {
-        if bytes > heap::LARGEST.min(self.trees.limit()) {
+    pub(crate) async fn tree(&self, class: Class, bytes: usize) -> Result<(), Failure> {
+        let [all, reserve] = &self.trees;
+        if bytes > heap::LARGEST.min(all.limit()) {
             return Err(too_large());
         }
-        self.trees.take(caller, bytes, PATIENCE).await.ok_or_else(too_many)
+        let grant = match all.try_take(class.caller, bytes) {
+            None if class.is_master => reserve.take(class.caller, bytes, PATIENCE).await,
+            None => all.take(class.caller, bytes, PATIENCE).await,
+            granted => granted,
+        };
+        let grant = grant.ok_or_else(too_many)?;
+        holds(|holds| holds.tree = Some(grant));
+        Ok(())
     }
 
     /// Seats that are taken, and requests that wait for one: reads, writes.
@@ -178,40 +218,61 @@ impl Flow {
         [self.reads.usage(), self.writes.usage()]
     }
 
-    /// Bytes that are taken: of bodies, of trees.
-    pub(crate) fn bytes(&self) -> [usize; 2] {
-        [&self.bodies, &self.trees].map(|share| share.usage().0)
+    /// Bytes that are taken: of bodies, of trees, of what waits for webhooks.
+    pub(crate) fn bytes(&self) -> [usize; 3] {
+        let of = |shares: &[Share]| shares.iter().map(|share| share.usage().0).sum();
+        [of(&self.bodies), of(&self.trees), self.away.usage().0]
     }
 }
 
-/// How long a body is, as far as that is known.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
-    pub(crate) arrived: usize,
-    pub(crate) announced: Option<usize>,
-    pub(crate) limit: usize,
+/// Runs a request with room for what it holds.
+pub(crate) async fn seated<T>(flow: &Arc<Flow>, request: impl Future<Output = T>) -> T {
+    REQUEST.scope(Request { flow: Arc::clone(flow), holds: RefCell::default() }, request).await
 }
 
-/// What a request holds of the bytes that all share.
-#[derive(Debug, Default)]
-pub(crate) struct Room {
-    pub(crate) body: Option<Grant>,
-    pub(crate) tree: Option<Grant>,
+/// Of the request of this task; `None` outside of requests.
+fn holds<T>(run: impl FnOnce(&mut Holds) -> T) -> Option<T> {
+    REQUEST.try_with(|request| run(&mut request.holds.borrow_mut())).ok()
 }
 
-/// Runs a request with room for its seat.
-pub(crate) async fn seated<T>(request: impl Future<Output = T>) -> T {
-    SEAT.scope(RefCell::new(None), request).await
+/// The request of this task has its body.
+pub(crate) fn has_body(body: Option<Grant>) {
+    holds(|holds| holds.body = body);
 }
 
-/// Leaves the seat: the request is answered, or waits for somebody else.
+/// The body was read, into a tree of so many bytes.
+pub(crate) fn has_read(bytes: impl FnOnce() -> usize) {
+    holds(|holds| {
+        if let Some(tree) = &mut holds.tree {
+            tree.shrink(bytes());
+        }
+    });
+}
+
+/// Leaves the seat: the request waits for somebody else.
 pub(crate) fn stand_up() {
-    let seat = SEAT.try_with(|seat| seat.borrow_mut().take());
+    let seat = holds(|holds| holds.seat.take());
     drop(seat);
+}
+
+/// Gives everything back: the request is answered.
+pub(crate) fn let_go() {
+    let held = holds(std::mem::take);
+    drop(held);
 }
 
 /// The group that may do everything.
 const MASTERS: &str = "system:masters";
+
+/// Who counts as one caller. Who writes in a namespace makes as many service accounts there as they like; those of the system are made by nobody else.
+pub(crate) fn caller(user: &UserInfo) -> &str {
+    const ACCOUNTS: &str = "system:serviceaccount:";
+    let namespace = user.name.strip_prefix(ACCOUNTS).and_then(|rest| rest.split_once(':'));
+    match namespace {
+        Some((namespace, _)) if namespace != "kube-system" => &user.name[..ACCOUNTS.len() + namespace.len()],
+        _ => &user.name,
+    }
+}
 
 fn is_probe(path: &str) -> bool {
     ["/healthz", "/livez", "/readyz"].iter().any(|probe| path.strip_prefix(probe).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
@@ -230,7 +291,7 @@ pub(crate) fn too_large() -> Failure {
     Failure::new(Reason::RequestEntityTooLarge, "Request entity too large: it holds too many values")
 }
 
-fn too_many() -> Failure {
+pub(crate) fn too_many() -> Failure {
     let details = Details { retry_after_seconds: 1, ..Details::default() };
     Failure::new(Reason::TooManyRequests, "too many requests, please try again later").with_details(details)
 }
@@ -266,6 +327,10 @@ mod tests {
         let named = |name: &str| flow.classify(&subject(&user(name, ""), None, None)).caller;
         assert_eq!(named("a"), named("a"));
         assert_ne!(named("a"), named("b"));
+        let account = |name: &str| named(&format!("system:serviceaccount:{name}"));
+        assert_eq!(account("one:a"), account("one:b"), "who writes in a namespace makes accounts there at will");
+        assert_ne!(account("one:a"), account("two:a"));
+        assert_ne!(account("kube-system:a"), account("kube-system:b"));
     }
 
     #[test]
@@ -288,7 +353,7 @@ mod tests {
         let class = Class { seats: Seats::Writes, ..Class::default() };
         flow.sit(class).await.unwrap();
         assert_eq!(flow.inflight()[1].0, 0, "outside of requests there are no seats");
-        seated(async {
+        seated(&flow, async {
             flow.sit(class).await.unwrap();
             flow.sit(class).await.unwrap();
             assert_eq!(flow.inflight()[1].0, 1);

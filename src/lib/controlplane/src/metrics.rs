@@ -318,7 +318,7 @@ impl Metrics {
             self.inflight.get_or_create(&KindLabel { request_kind }).set(seated.try_into().unwrap_or(i64::MAX));
             self.in_queue.get_or_create(&KindLabel { request_kind }).set(waiting.try_into().unwrap_or(i64::MAX));
         }
-        for (of, bytes) in ["bodies", "trees"].into_iter().zip(shared.flow.bytes()) {
+        for (of, bytes) in ["bodies", "trees", "webhooks"].into_iter().zip(shared.flow.bytes()) {
             self.request_bytes.get_or_create(&OfLabel { of }).set(bytes.try_into().unwrap_or(i64::MAX));
         }
         let stats = shared.registry.store().stats();

@@ -6,7 +6,7 @@ use crate::discovery::Discovery;
 use crate::encode::Encoder;
 use crate::encode::pieces::Pieces;
 use crate::exchange::{Exchange, Stop};
-use crate::flow::{self, Flow, Room};
+use crate::flow::{self, Flow};
 use crate::health::Health;
 use crate::links::admit::ANONYMOUS;
 use crate::links::headers::AUDIT_ID;
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) routes: Routes,
     pub(crate) observer: Option<Arc<dyn Observer>>,
-    pub(crate) flow: Flow,
+    pub(crate) flow: Arc<Flow>,
     pub(crate) metrics: Metrics,
     pub(crate) discovery: Discovery,
     pub(crate) openapi: OpenApi,
@@ -67,7 +67,7 @@ pub(crate) struct Server(pub(crate) Arc<Shared>);
 impl Shared {
     /// Answers one request; nothing that its handling does can end the server.
     pub(crate) async fn answer(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
-        flow::seated(self.answer_seated(head, body)).await
+        flow::seated(&self.flow, self.answer_seated(head, body)).await
     }
 
     async fn answer_seated(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
@@ -87,8 +87,7 @@ impl Shared {
             response = self.unrecorded(exchange);
         }
         // Nothing that others need is held while a body is dropped.
-        flow::stand_up();
-        exchange.room = Room::default();
+        flow::let_go();
         crate::body::discard(exchange.take_body(), &self.flow, exchange.class.caller).await;
         let unknown = exchange.real_user.name == ANONYMOUS || response.status() == StatusCode::UNAUTHORIZED;
         if unknown && exchange.head.version == Version::HTTP_2 {

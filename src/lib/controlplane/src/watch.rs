@@ -2,6 +2,7 @@
 
 use crate::encode::table::Include;
 use crate::exchange::{Exchange, Stop};
+use crate::flow;
 use crate::handler::accepted;
 use crate::links::audit::Ending;
 use crate::metrics::WatchGauge;
@@ -51,7 +52,7 @@ pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, targe
     let include = if matches!(accepted.view, View::Table(_)) { Include::parse(exchange.query.text("includeObject"))? } else { Include::Metadata };
     check_name(target, &options)?;
     let keeps = Keeps { uri: &exchange.head.uri, users: [Some(&exchange.real_user), exchange.acting.as_ref()] };
-    let counted = shared.watchers.begin(exchange.user(), &keeps)?;
+    let counted = shared.watchers.begin(&exchange.real_user, &keeps)?;
     let watch = shared.registry.watch(target, options).await?;
     // Boxed: the stream would have a place of its own beside its future, which has one for it, too.
     let stream = Box::new(Stream {
@@ -111,7 +112,7 @@ impl Stream {
             let mut items = self.watch.next().await?;
             if self.frames.are_converted() {
                 // Boxed: few watches need it, and each would have a place for it.
-                items = self.shared.registry.offload().run(Box::pin(self.in_version(items))).await;
+                items = self.shared.registry.offload().run(Box::pin(flow::seated(&self.shared.flow, self.in_version(items)))).await;
             }
             self.waiting = items.into();
         }

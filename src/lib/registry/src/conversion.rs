@@ -5,12 +5,14 @@ use crate::catalog::Served;
 use crate::context::Target;
 use crate::offload::{INLINE_BYTES, leave_worker};
 use crate::pipeline::{Deleted, Object, Registry, Written};
+use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_resource::conversion::Converter;
+use ferrokube_resource::conversion::{Conversion, Converter};
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Sidecar};
+use std::any::Any;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,6 +23,9 @@ const KEPT_BYTES: usize = 32 << 20;
 
 /// Objects are converted together up to so many bytes, or one at a time.
 const BATCH_BYTES: usize = 2 << 20;
+
+/// And up to so many.
+const BATCH_OBJECTS: usize = 500;
 
 /// What was converted lately.
 #[derive(Default)]
@@ -183,7 +188,7 @@ impl Registry {
                             claims.fail(failure);
                         }
                     })?;
-                    for ((place, object), name) in batch.iter().zip(converted).zip(&claims.names[done..]) {
+                    for ((place, object), name) in batch.iter().zip(converted.objects).zip(&claims.names[done..]) {
                         entries[*place] = Arc::new(entry_of(served, &entries[*place], object));
                         self.parts.converted.put(name.clone(), &entries[*place]);
                     }
@@ -195,10 +200,9 @@ impl Registry {
                 return Ok(entries);
             }
             // What this call was to do is done: it holds up nobody while it waits for others.
-            converter.wait_idle();
             for mut flight in underway {
                 // An error: it has ended.
-                let _ = flight.changed().await;
+                converter.wait(Box::pin(async { _ = flight.changed().await })).await?;
                 if let Some(failure) = flight.borrow().clone() {
                     return Err(failure);
                 }
@@ -206,12 +210,8 @@ impl Registry {
         }
     }
 
-    async fn convert(&self, served: &Served, converter: &dyn Converter, entries: &[Arc<Entry>], places: &[usize]) -> Result<Vec<Document>, Failure> {
-        let read = |place: &usize| match json::read(&entries[*place].bytes) {
-            Ok(decoded) => Ok(decoded.document),
-            Err(error) => Err(Failure::internal(format!("a stored object cannot be read: {error}"))),
-        };
-        let objects = places.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    async fn convert(&self, served: &Served, converter: &dyn Converter, entries: &[Arc<Entry>], places: &[usize]) -> Result<Conversion, Failure> {
+        let objects = places.iter().map(|place| entries[*place].bytes.clone()).collect();
         converter.convert(served.definition.gvk(served.version).api_version(), objects).await
     }
 
@@ -251,15 +251,14 @@ impl Registry {
         })
     }
 
-    /// An object as it is stored, where somebody else converts it; `None`: the codec does.
-    pub(crate) async fn stored_form(&self, served: &Served, object: &Document) -> Result<Option<Document>, Failure> {
-        let Some(converter) = served.converter().filter(|_| served.version != served.definition.storage_version) else { return Ok(None) };
+    /// An object, given as JSON, as it is stored, which somebody else knows.
+    pub(crate) async fn stored_form(&self, served: &Served, converter: &dyn Converter, object: Bytes) -> Result<StoredForm, Failure> {
         let stored = served.stored();
-        let mut converted = converter.convert(stored.definition.gvk(stored.version).api_version(), vec![object.clone()]).await?;
-        let mut object = converted.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))?;
+        let mut converted = converter.convert(stored.definition.gvk(stored.version).api_version(), vec![object]).await?;
+        let mut object = converted.objects.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))?;
         tidy(&stored, &mut object);
         validate::default(&stored.version().schema, &mut object);
-        Ok(Some(object))
+        Ok(StoredForm { object, _room: converted.room })
     }
 
     /// Whether a write of a target waits for somebody else to convert the object.
@@ -268,10 +267,16 @@ impl Registry {
     }
 }
 
-/// How many of these entries are converted together: their trees are in memory meanwhile.
+/// An object as somebody else converted it, to be stored.
+pub(crate) struct StoredForm {
+    pub(crate) object: Document,
+    _room: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// How many of these entries are converted together: their trees are in memory afterwards.
 fn batch(entries: &[Arc<Entry>], places: &[usize]) -> usize {
     let mut bytes = 0;
-    let fit = places.iter().take_while(|place| {
+    let fit = places.iter().take(BATCH_OBJECTS).take_while(|place| {
         bytes += entries[**place].bytes.len();
         bytes <= BATCH_BYTES
     });

@@ -1,21 +1,46 @@
 //! Conversion between versions by somebody else: a webhook.
 
+use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 
-/// The converted objects, in the order of those that were given.
-pub type Converted<'a> = Pin<Box<dyn Future<Output = Result<Vec<Document>, Failure>> + Send + 'a>>;
+/// What was converted.
+#[derive(Debug, Default)]
+pub struct Conversion {
+    /// In the order of the objects that were given.
+    pub objects: Vec<Document>,
+    /// What they take of a budget: kept as long as they are.
+    pub room: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// The converted objects.
+pub type Converted<'a> = Pin<Box<dyn Future<Output = Result<Conversion, Failure>> + Send + 'a>>;
+
+/// The end of a wait.
+pub type Waited<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
 /// Converts objects of one resource. Slow, and may fail: it is never called in a key's turn.
+///
+/// Callers hold nothing but bytes while they wait: they read what they need anew.
 pub trait Converter: Send + Sync + std::fmt::Debug {
-    /// The objects in another `apiVersion` (`example.com/v1`). Metadata other than labels and annotations are as they were, whatever the other side says.
+    /// The objects, given as JSON, in another `apiVersion` (`example.com/v1`). Metadata other than labels and annotations are as they were, whatever the other
+    /// side says.
     ///
     /// # Errors
-    /// 500: the other side cannot be reached, fails, or answers what is no conversion of the objects.
-    fn convert(&self, api_version: String, objects: Vec<Document>) -> Converted<'_>;
+    /// 500: the other side cannot be reached, fails, or answers what is no conversion of the objects. 429: too many wait for it.
+    fn convert(&self, api_version: String, objects: Vec<Bytes>) -> Converted<'_>;
 
-    /// Called by a request that is about to wait for a conversion that another one has begun: it lets go of what others could use meanwhile.
-    fn wait_idle(&self) {}
+    /// Waits for a conversion that another request has begun; the caller lets go of what others could use meanwhile.
+    ///
+    /// # Errors
+    /// 429: too many wait for it.
+    fn wait<'a>(&'a self, other: Pin<Box<dyn Future<Output = ()> + Send + 'a>>) -> Waited<'a> {
+        Box::pin(async move {
+            other.await;
+            Ok(())
+        })
+    }
 }

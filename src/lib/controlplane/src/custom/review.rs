@@ -1,25 +1,42 @@
 //! `ConversionReview`: what a conversion webhook is asked, and whether its answer is a conversion of what it was given.
 
-use ferrokube_apimachinery::document::{Document, Map, Text, Value, json};
-use ferrokube_apimachinery::name;
+use bytes::Bytes;
+use ferrokube_apimachinery::document::{Document, Map, Text, Value};
+use ferrokube_apimachinery::{json, name};
 
 /// One call.
 pub(super) struct Request<'a> {
     pub(super) uid: String,
     pub(super) api_version: &'a str,
-    pub(super) objects: &'a [Document],
+    /// JSON.
+    pub(super) objects: &'a [Bytes],
     /// `v1` or `v1beta1`, which differ in nothing else.
     pub(super) review_version: &'a str,
 }
 
 impl Request<'_> {
-    pub(super) fn review(&self) -> Value {
-        let objects: Vec<Value> = self.objects.iter().map(|object| Value::Object(object.fields().clone())).collect();
-        json!({
-            "kind": "ConversionReview",
-            "apiVersion": format!("{}/{}", super::GROUP, self.review_version),
-            "request": {"uid": self.uid, "desiredAPIVersion": self.api_version, "objects": objects},
-        })
+    /// As it is sent: the objects as they are, without a tree.
+    pub(super) fn review(&self) -> Vec<u8> {
+        let text = |text: &str| json::to_vec(&Value::from(text));
+        let head = [
+            br#"{"kind":"ConversionReview","apiVersion":"#,
+            &*text(&format!("{}/{}", super::GROUP, self.review_version)),
+            br#","request":{"uid":"#,
+            &*text(&self.uid),
+            br#","desiredAPIVersion":"#,
+            &*text(self.api_version),
+            br#","objects":["#,
+        ];
+        let mut review = Vec::with_capacity(self.objects.iter().map(|object| object.len() + 1).sum::<usize>() + 256);
+        head.iter().for_each(|part| review.extend_from_slice(part));
+        for (index, object) in self.objects.iter().enumerate() {
+            if index > 0 {
+                review.push(b',');
+            }
+            review.extend_from_slice(object);
+        }
+        review.extend_from_slice(b"]}}");
+        review
     }
 }
 
@@ -43,7 +60,11 @@ pub(super) fn read(request: &Request<'_>, mut answer: Document) -> Result<Vec<Do
         return Err(format!("it was given {} objects and returned {}", request.objects.len(), converted.len()));
     }
     let pairs = request.objects.iter().zip(converted).enumerate();
-    pairs.map(|(index, (given, object))| one(request.api_version, given, object).map_err(|why| format!("convertedObjects[{index}]: {why}"))).collect()
+    let convert = |(index, (given, object)): (usize, (&Bytes, Value))| {
+        let given = json::read(given).map_err(|_| "a stored object cannot be read".to_owned())?.document;
+        one(request.api_version, &given, object).map_err(|why| format!("convertedObjects[{index}]: {why}"))
+    };
+    pairs.map(convert).collect()
 }
 
 /// One object: it may differ in everything but who it is.
@@ -89,6 +110,7 @@ fn metadata(given: &Document, mut theirs: Map) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrokube_apimachinery::document::json;
 
     fn document(value: Value) -> Document {
         Document::from_value(value).expect("an object")
@@ -98,8 +120,11 @@ mod tests {
         let given = document(
             json!({"kind": "T", "apiVersion": "e/v1", "metadata": {"name": "n", "namespace": "s", "uid": "u", "labels": {"a": "b"}, "finalizers": ["e/x"], "resourceVersion": "5"}, "spec": {"secret": "x"}}),
         );
+        let given = Bytes::from(super::json::to_vec(&given.into_value()));
         let request = Request { uid: "1".to_owned(), api_version: "e/v2", objects: std::slice::from_ref(&given), review_version: "v1" };
-        let mut object = request.review()["request"]["objects"][0].clone();
+        let review = super::json::read_value(&request.review()).expect("JSON");
+        assert_eq!((&review["kind"], &review["request"]["desiredAPIVersion"]), (&json!("ConversionReview"), &json!("e/v2")));
+        let mut object = review["request"]["objects"][0].clone();
         object["apiVersion"] = json!("e/v2");
         let mut answer = json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "response": {"uid": "1", "result": {"status": "Success"}, "convertedObjects": [object]}});
         change(&mut answer);

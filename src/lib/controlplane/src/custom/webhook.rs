@@ -4,17 +4,21 @@
 //! hurts the objects of its own definition, and only where they are shown or written in another version than the stored one.
 
 use super::review::{self, Request};
-use crate::flow;
+use crate::flow::{self, Away, AwayError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_apimachinery::{heap, json};
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
-use ferrokube_resource::conversion::{Converted, Converter};
+use ferrokube_resource::conversion::{Conversion, Converted, Converter, Waited};
 use ferrokube_trace::{Kind, Seam, Span, TraceContext, inject};
 use http::header::CONTENT_TYPE;
 use reqwest::{Certificate, Client};
+use std::any::Any;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::Pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -27,14 +31,17 @@ const CONNECT: Duration = Duration::from_secs(10);
 const CALLS: usize = 8;
 /// So many wait; others are refused.
 const WAITING: usize = 256;
-/// A call is about at most so many objects.
-const BATCH: usize = 500;
+/// What a call takes beside its objects, and a wait for the call of another request.
+const CALL_BYTES: usize = 16 * 1024;
+const WAIT_BYTES: usize = 1024;
 /// An answer has at most so many bytes beside four times those of the request.
 const ANSWER_BYTES: usize = 4 << 20;
 
 /// The webhook of one definition.
 #[derive(Debug)]
 pub(super) struct Webhook {
+    /// Stands for its definition, as whatever that becomes.
+    number: u64,
     /// Where it is; or why it cannot be called.
     url: Result<String, String>,
     /// PEM, in base64; empty: the system's roots.
@@ -57,7 +64,10 @@ impl Webhook {
             return None;
         }
         let config = conversion.get("webhook").and_then(|webhook| webhook.get("clientConfig")).unwrap_or(&Value::Null);
+        let mut hasher = DefaultHasher::new();
+        definition.name().hash(&mut hasher);
         Some(Self {
+            number: hasher.finish(),
             url: url(config),
             ca_bundle: super::text(config, "caBundle").to_owned(),
             kind: definition.str(&["spec", "names", "kind"]).unwrap_or_default().to_owned(),
@@ -72,19 +82,43 @@ impl Webhook {
         self.client.get_or_init(|| client(&self.ca_bundle)).as_ref().map_err(Clone::clone)
     }
 
-    async fn convert_all(&self, api_version: &str, mut objects: Vec<Document>) -> Result<Vec<Document>, Failure> {
+    async fn convert_all(&self, api_version: &str, objects: &[Bytes]) -> Result<Conversion, Failure> {
         let Ok(_place) = self.places.try_acquire() else { return Err(self.too_many(api_version)) };
-        // A request that waits for somebody else's server holds up nobody here.
-        flow::stand_up();
-        let mut out = Vec::with_capacity(objects.len());
-        while !objects.is_empty() {
-            let rest = objects.split_off(objects.len().min(BATCH));
-            let request = Request { uid: uuid::Uuid::new_v4().to_string(), api_version, objects: &objects, review_version: self.review_version };
-            let answer = self.call(&request).await.and_then(|answer| review::read(&request, answer));
-            out.extend(answer.map_err(|why| Failure::internal(format!("conversion webhook for {api_version}, Kind={} failed: {why}", self.kind)))?);
-            objects = rest;
+        // The objects, and their copy in the request. A request that waits for somebody else's server holds up nobody here.
+        let bytes = CALL_BYTES + 2 * objects.iter().map(Bytes::len).sum::<usize>();
+        let mut away = Away::begin(self.number, bytes).await.map_err(|why| self.no_room(api_version, why))?;
+        let request = Request { uid: uuid::Uuid::new_v4().to_string(), api_version, objects, review_version: self.review_version };
+        let failed = |why: String| Failure::internal(format!("conversion webhook for {api_version}, Kind={} failed: {why}", self.kind));
+        let answer = self.call(&request, &mut away).await.map_err(|why| match why {
+            CallError::Failed(why) => failed(why),
+            CallError::NoRoom => self.too_many(api_version),
+        })?;
+        let room = match away.end(heap::json_bound(&answer)).await {
+            Err(AwayError::TooLarge) => return Err(failed("its answer holds too many values".to_owned())),
+            room => room.map_err(|why| self.no_room(api_version, why))?,
+        };
+        if answer.len() > INLINE_BYTES {
+            // For the rest of the request: what is made of the answer is as long.
+            leave_worker().await;
         }
-        Ok(out)
+        let read = json::read(&answer).map(|decoded| decoded.document).map_err(|_| "its answer is no JSON object".to_owned());
+        drop(answer);
+        let objects = read.and_then(|answer| review::read(&request, answer)).map_err(failed)?;
+        Ok(Conversion { objects, room: room.map(|room| Box::new(room) as Box<dyn Any + Send + Sync>) })
+    }
+
+    async fn wait_for(&self, other: impl Future<Output = ()>) -> Result<(), Failure> {
+        let no_room = |why| self.no_room("other versions", why);
+        let mut away = Away::begin(self.number, WAIT_BYTES).await.map_err(no_room)?;
+        unless_called_back(&mut away, other).await.map_err(no_room)?;
+        away.end(0).await.map(drop).map_err(no_room)
+    }
+
+    fn no_room(&self, api_version: &str, why: AwayError) -> Failure {
+        match why {
+            AwayError::Full => self.too_many(api_version),
+            AwayError::TooLarge => flow::too_large(),
+        }
     }
 
     fn too_many(&self, api_version: &str) -> Failure {
@@ -94,19 +128,19 @@ impl Webhook {
     }
 
     /// The call is an action of its own in the same trace.
-    async fn call(&self, request: &Request<'_>) -> Result<Document, String> {
+    async fn call(&self, request: &Request<'_>, away: &mut Away) -> Result<Vec<u8>, CallError> {
         let (context, mut span) = Span::part(Kind::Client, &Seam { name: "convert", resource: &self.kind, namespace: "", object: "" });
-        let answer = self.exchange(request, context).await;
+        let answer = self.exchange(request, context, away).await;
         if answer.is_err() {
             span.fail();
         }
         answer
     }
 
-    async fn exchange(&self, request: &Request<'_>, context: Option<TraceContext>) -> Result<Document, String> {
-        let _permit = self.calls.acquire().await.map_err(|_| "the server is going down".to_owned())?;
+    async fn exchange(&self, request: &Request<'_>, context: Option<TraceContext>, away: &mut Away) -> Result<Vec<u8>, CallError> {
+        let _permit = unless_called_back(away, self.calls.acquire()).await?.map_err(|_| "the server is going down".to_owned())?;
         let url = self.url.as_deref().map_err(Clone::clone)?;
-        let body = json::to_vec(&request.review());
+        let body = request.review();
         let limit = ANSWER_BYTES + 4 * body.len();
         let mut call = self.client()?.post(url).header(CONTENT_TYPE, "application/json").body(body);
         if let Some(context) = context {
@@ -114,34 +148,63 @@ impl Webhook {
             inject(&context, &mut headers);
             call = call.headers(headers);
         }
-        let mut response = call.send().await.map_err(|error| describe(&error))?;
+        let mut response = unless_called_back(away, call.send()).await?.map_err(|error| describe(&error))?;
         let status = response.status();
         if status != http::StatusCode::OK {
             // What a stranger writes is neither shown nor logged.
-            return Err(format!("it answered with status {}", status.as_u16()));
+            return Err(format!("it answered with status {}", status.as_u16()).into());
         }
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| describe(&error))? {
+        while let Some(chunk) = unless_called_back(away, response.chunk()).await?.map_err(|error| describe(&error))? {
             if bytes.len() + chunk.len() > limit {
-                return Err(format!("its answer is longer than {limit} bytes"));
+                return Err(format!("its answer is longer than {limit} bytes").into());
+            }
+            if bytes.len() + chunk.len() > bytes.capacity() {
+                let more = (bytes.capacity()).max(chunk.len()).max(CALL_BYTES);
+                away.grow(more).await?;
+                bytes.reserve_exact(more);
             }
             bytes.extend_from_slice(&chunk);
         }
-        if bytes.len() > INLINE_BYTES {
-            // For the rest of the request: what is made of the answer is as long.
-            leave_worker().await;
-        }
-        json::read(&bytes).map(|decoded| decoded.document).map_err(|_| "its answer is no JSON object".to_owned())
+        Ok(bytes)
+    }
+}
+
+/// Why a call has no answer.
+enum CallError {
+    /// For people.
+    Failed(String),
+    /// Others need its room more.
+    NoRoom,
+}
+
+impl From<String> for CallError {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl From<AwayError> for CallError {
+    fn from(_: AwayError) -> Self {
+        Self::NoRoom
+    }
+}
+
+async fn unless_called_back<T>(away: &mut Away, work: impl Future<Output = T>) -> Result<T, AwayError> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        () = away.called_back() => Err(AwayError::Full),
     }
 }
 
 impl Converter for Webhook {
-    fn convert(&self, api_version: String, objects: Vec<Document>) -> Converted<'_> {
-        Box::pin(async move { self.convert_all(&api_version, objects).await })
+    fn convert(&self, api_version: String, objects: Vec<Bytes>) -> Converted<'_> {
+        Box::pin(async move { self.convert_all(&api_version, &objects).await })
     }
 
-    fn wait_idle(&self) {
-        flow::stand_up();
+    fn wait<'a>(&'a self, other: Pin<Box<dyn Future<Output = ()> + Send + 'a>>) -> Waited<'a> {
+        Box::pin(self.wait_for(other))
     }
 }
 
@@ -193,6 +256,7 @@ mod tests {
     use crate::flow::{Class, Flow, Seats};
     use ferrokube_apimachinery::document::json;
     use futures::FutureExt;
+    use std::sync::Arc;
 
     /// A webhook all of whose calls are under way and never end.
     fn hung() -> Webhook {
@@ -203,13 +267,13 @@ mod tests {
         webhook
     }
 
-    fn object() -> Vec<Document> {
-        vec![Document::new()]
+    fn object() -> Vec<Bytes> {
+        vec![Bytes::from_static(b"{}")]
     }
 
     #[tokio::test]
     async fn a_request_that_waits_for_a_webhook_has_no_seat() {
-        let flow = Flow::new(&Limits { readonly_inflight: 2, ..Limits::default() });
+        let flow = Arc::new(Flow::new(&Limits { readonly_inflight: 2, ..Limits::default() }));
         let class = Class { seats: Seats::Reads, ..Class::default() };
         let webhook = hung();
         let mut requests: Vec<_> = (0..20)
@@ -218,17 +282,69 @@ mod tests {
                     flow.sit(class).await.expect("a seat is free");
                     webhook.convert("e/v2".to_owned(), object()).await
                 };
-                Box::pin(flow::seated(request))
+                Box::pin(flow::seated(&flow, request))
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
         assert_eq!(flow.inflight()[0], (0, 0));
-        let follower = flow::seated(async {
+        let follower = flow::seated(&flow, async {
             flow.sit(class).await.expect("a seat is free");
-            webhook.wait_idle();
+            assert!(webhook.wait(Box::pin(std::future::pending())).now_or_never().is_none());
             flow.inflight()[0]
         });
         assert_eq!(follower.await, (0, 0), "nor does one that waits for another's call");
+    }
+
+    fn class(id: &str, flow: &Flow) -> Class {
+        let user = ferrokube_registry::UserInfo { name: id.to_owned(), ..Default::default() };
+        flow.classify(&crate::flow::Subject { user: &user, peer: None, is_anonymous: false, path: None, seats: Seats::Writes })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_a_webhook_takes_nothing_of_those_who_work() {
+        let flow = Arc::new(Flow::new(&Limits::default()));
+        let webhook = hung();
+        let writer = |number: usize| {
+            let (flow, webhook) = (&flow, &webhook);
+            async move {
+                flow.tree(class(&format!("writer-{number}"), flow), 20 << 20).await.expect("room for its tree");
+                flow::has_read(|| 9 << 20);
+                webhook.convert("e/v2".to_owned(), vec![vec![b' '; 1 << 20].into()]).await.map(drop)
+            }
+        };
+        let mut writers: Vec<_> = (0..2).map(|number| Box::pin(flow::seated(&flow, writer(number)))).collect();
+        assert!(writers.iter_mut().all(|writer| writer.as_mut().now_or_never().is_none()));
+        let [_, trees, away] = flow.bytes();
+        assert!(trees <= 9 << 20 && away >= 11 << 20, "{trees} {away}");
+        flow::seated(&flow, async { flow.tree(class("other", &flow), 20 << 20).now_or_never().expect("room at once").unwrap() }).await;
+        // One finds no room to wait in, and is told so in time; then all is given back.
+        assert_eq!(writers.pop().expect("two").await.expect_err("there is no room").code, 429);
+        drop(writers);
+        assert_eq!(flow.bytes(), [0, 0, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_one_webhook_is_bounded_and_called_back_for_another() {
+        let flow = Arc::new(Flow::new(&Limits::default()));
+        let (webhook, other) = (hung(), Webhook { number: 7, ..hung() });
+        let object = |_| vec![vec![b' '; 1_400_000].into()];
+        let begin = |webhook, count: usize| -> Vec<_> {
+            let webhook: &Webhook = webhook;
+            (0..count).map(|number| Box::pin(flow::seated(&flow, webhook.convert("e/v2".to_owned(), object(number))))).collect()
+        };
+        let mut many = begin(&webhook, 50);
+        let refused = many.iter_mut().filter_map(|one| one.as_mut().now_or_never()).count();
+        let [.., away] = flow.bytes();
+        assert!(away <= 12 << 20, "{away}");
+        assert!(refused >= 25, "few wait for room: {refused}");
+        let mut more: Vec<_> = (0..6).flat_map(|number| begin(&other, 1).into_iter().map(move |one| (number, one))).collect();
+        for (_, one) in &mut more {
+            let _ = one.as_mut().now_or_never();
+        }
+        let called_back = many.iter_mut().take(4).filter_map(|one| one.as_mut().now_or_never()).filter_map(Result::err).count();
+        assert!(called_back > 0, "the other webhook has a part");
+        let [.., away] = flow.bytes();
+        assert!(away <= 24 << 20, "{away}");
     }
 
     #[tokio::test]

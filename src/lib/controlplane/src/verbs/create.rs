@@ -6,7 +6,7 @@ use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::options::{self, WriteKind};
 use crate::server::Shared;
-use crate::{audited, decode};
+use crate::{audited, decode, flow};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::Level;
@@ -19,6 +19,7 @@ pub(crate) async fn create(shared: &Shared, exchange: &mut Exchange, target: &Ta
     let bytes = read_body(shared, exchange, form).await?;
     let options = options::write(&exchange.query, WriteKind::Create)?;
     let body = decode::object(shared, target, form, &bytes)?;
+    flow::has_read(|| body.document.heap_bytes());
     if target.name.is_none() && exchange.audit.wants(Level::Metadata) {
         exchange.audit.name = body.document.name().into();
     }

@@ -7,7 +7,7 @@ use crate::handler::accepted;
 use crate::negotiate::{Form, Views};
 use crate::options::{self, WriteKind};
 use crate::server::Shared;
-use crate::{audited, decode};
+use crate::{audited, decode, flow};
 use ferrokube_registry::{Patch, Target, WriteOptions};
 use ferrokube_serve::Response;
 
@@ -21,6 +21,7 @@ pub(crate) async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Tar
         options.forbid_create = forbid_create(shared, exchange);
     }
     let patch = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default())?;
+    flow::has_read(|| decode::patch_bytes(&patch));
     match &patch {
         Patch::Apply(body) => audited::request(exchange, form, bytes, &body.document),
         _ => exchange.audit.request = Some(bytes),

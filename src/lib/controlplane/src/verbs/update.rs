@@ -7,7 +7,7 @@ use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::options::{self, WriteKind};
 use crate::server::Shared;
-use crate::{audited, decode};
+use crate::{audited, decode, flow};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::{Access, Decision};
 use ferrokube_registry::Target;
@@ -22,6 +22,7 @@ pub(crate) async fn update(shared: &Shared, exchange: &mut Exchange, target: &Ta
         options.forbid_create = forbid_create(shared, exchange);
     }
     let body = decode::object(shared, target, form, &bytes)?;
+    flow::has_read(|| body.document.heap_bytes());
     audited::request(exchange, form, bytes, &body.document);
     let written = shared.registry.update(exchange.context(), target, body, &options).await?;
     respond_written(shared, exchange, target, &written, accepted).await

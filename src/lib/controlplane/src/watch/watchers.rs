@@ -3,6 +3,7 @@
 //! A watch holds little, but ten thousand times little is much. The bound is far above what any controller needs; components of the cluster have more,
 //! and `system:masters` are not counted.
 
+use crate::flow::caller;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::UserInfo;
 use http::Uri;
@@ -64,7 +65,7 @@ impl Watchers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a watch of a user.
+    /// Counts a watch of who authenticated: nobody can have more by impersonating others, or by making accounts.
     ///
     /// # Errors
     /// 429 when the user has as many as may be.
@@ -72,7 +73,8 @@ impl Watchers {
         let Some(most) = bound(user) else { return Ok(Counted { of: self.clone(), user: None, weight: 0 }) };
         let weight = keeps.weight();
         let mut watches = self.lock();
-        let name = watches.get_key_value(user.name.as_str()).map_or_else(|| user.name.as_str().into(), |(name, _)| Arc::clone(name));
+        let name = caller(user);
+        let name = watches.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         let count = watches.entry(Arc::clone(&name)).or_default();
         if *count + weight > most {
             if *count == 0 {

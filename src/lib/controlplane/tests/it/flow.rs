@@ -4,9 +4,14 @@ use crate::support::{Answer, CONFIGMAPS, Server};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::json;
 use ferrokube_controlplane::Limits;
-use ferrokube_serve::{Body, Peer};
+use ferrokube_serve::{Body, Chunk, Peer};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -141,7 +146,7 @@ async fn a_caller_has_so_many_slow_bodies_and_others_have_theirs() {
     assert_eq!(begun.ended(), [429; 16]);
     let mut other = Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer-two", silent())).await;
     assert_eq!(other.ended(), [0_u16; 0]);
-    assert_eq!(create(&server, "writer", "a").await.code, 201, "a body that is there is not slow");
+    assert_eq!(read_large(&server, "writer").await, 400, "a body that is there is not slow");
 }
 
 /// A body that becomes far more than it is.
@@ -154,32 +159,95 @@ fn inflating(bytes: usize) -> Bytes {
     body.into()
 }
 
-/// The bytes that requests hold: of bodies, of trees.
-async fn held(server: &Server) -> [usize; 2] {
+/// The bytes that requests hold: of bodies, of trees, of what waits for webhooks.
+async fn held(server: &Server) -> [usize; 3] {
     let metrics = server.get("/metrics").await.text();
-    ["bodies", "trees"].map(|of| {
+    ["bodies", "trees", "webhooks"].map(|of| {
         let name = format!("ferrokube_request_bytes{{of=\"{of}\"}} ");
         let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("a gauge");
         line.parse().unwrap()
     })
 }
 
+/// A body that says how long it is, and stops before.
+struct Stopping {
+    sent: Option<Bytes>,
+    announced: u64,
+}
+
+impl http_body::Body for Stopping {
+    type Data = Chunk;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
+        self.sent.take().map_or(Poll::Pending, |sent| Poll::Ready(Some(Ok(Frame::data(sent.into())))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.announced)
+    }
+}
+
+fn stopping(sent: usize, announced: u64) -> Body {
+    Stopping { sent: Some(vec![b' '; sent].into()), announced }.boxed_unsync()
+}
+
+/// A body of 20 KB that is read and then refused: where time is paused, what waits for the disk or for another thread runs into its deadline.
+async fn read_large(server: &Server, user: &str) -> u16 {
+    server.plane.call(request("POST", CONFIGMAPS, user, ferrokube_serve::full(inflating(20_000)))).await.status().as_u16()
+}
+
+const MIB: usize = 1 << 20;
+
 #[tokio::test(start_paused = true)]
 async fn bytes_of_bodies_are_shared() {
-    const MIB: usize = 1 << 20;
     let server = limited(|limits| limits.bodies_bytes = 12 * MIB).await;
-    let begun = |_| {
-        let part = futures::stream::iter([Ok(Bytes::from(vec![b' '; 100_000]))]);
-        request("POST", CONFIGMAPS, "writer", ferrokube_serve::stream(futures::StreamExt::chain(part, futures::stream::pending())))
-    };
-    let mut greedy = Begun::of(&server, 20, begun).await;
-    assert_eq!(held(&server).await, [6 * MIB, 0], "one caller takes as much as it leaves");
-    let other = request("POST", CONFIGMAPS, "writer-two", ferrokube_serve::full(inflating(1_000_000)));
-    assert_eq!(server.plane.call(other).await.status(), 400, "another has room at once");
+    let mut greedy = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", stopping(1_000_000, 3_000_000))).await;
+    assert_eq!(held(&server).await, [6 * MIB, 0, 0], "one caller takes as much as it leaves");
+    assert_eq!(read_large(&server, "writer-two").await, 400, "another has room at once");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(greedy.ended(), [429; 18], "who has no room is told so in time");
+    assert_eq!(greedy.ended(), [429; 14], "who has no room is told so in time");
     greedy.0.shutdown().await;
-    assert_eq!(held(&server).await, [0, 0]);
+    assert_eq!(held(&server).await, [0, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_takes_what_has_arrived_of_it() {
+    let server = limited(|limits| limits.bodies_bytes = 12 * MIB).await;
+    let _begun = Begun::of(&server, 32, |number| request("POST", CONFIGMAPS, &format!("writer-{}", number % 4), stopping(9_000, 3_000_000))).await;
+    assert_eq!(held(&server).await, [2 * MIB, 0, 0], "two steps of 64 KiB have not even begun");
+    let started = tokio::time::Instant::now();
+    for user in ["admin", "writer-five"] {
+        assert_eq!(read_large(&server, user).await, 400, "{user}");
+    }
+    assert_eq!(started.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_stop_are_dropped_for_those_of_others() {
+    let server = limited(|limits| limits.bodies_bytes = 4 * MIB).await;
+    let mut begun = Begun::of(&server, 64, |number| request("POST", CONFIGMAPS, &format!("writer-{}", number % 8), stopping(500_000, 3_000_000))).await;
+    let [bodies, ..] = held(&server).await;
+    assert!(bodies > 3 * MIB, "{bodies}");
+    let started = tokio::time::Instant::now();
+    for number in 0..20 {
+        assert_eq!(read_large(&server, &format!("writer-new-{number}")).await, 400);
+    }
+    assert_eq!(read_large(&server, "admin").await, 400);
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    begun.0.shutdown().await;
+    assert_eq!(held(&server).await, [0, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn masters_have_a_reserve_of_bytes() {
+    let server = limited(|limits| limits.trees_bytes = 1).await;
+    assert_eq!(read_large(&server, "writer").await, 413, "for others there is nothing here");
+    let server = limited(|limits| limits.bodies_bytes = 1 << 16).await;
+    let mut all = Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer", stopping(60_000, 3_000_000))).await;
+    assert_eq!(held(&server).await, [1 << 16, 0, 0]);
+    assert_eq!(read_large(&server, "admin").await, 400);
+    assert_eq!(all.ended(), [0_u16; 0]);
 }
 
 #[tokio::test]
@@ -193,7 +261,7 @@ async fn trees_are_made_as_far_as_there_is_room() {
         codes.extend(begun.ended());
     }
     assert_eq!(codes, [400; 10], "those who waited had their turn");
-    assert_eq!(held(&server).await, [0, 0]);
+    assert_eq!(held(&server).await, [0, 0, 0]);
     let announced = http::Request::builder().method("POST").uri(CONFIGMAPS).header("authorization", "Bearer writer");
     let answer = server.plane.call(announced.body(ferrokube_serve::full(vec![b' '; 3_200_000])).unwrap()).await;
     assert_eq!(answer.status(), 413);
@@ -226,7 +294,7 @@ async fn a_tree_that_can_never_be_had_is_not_waited_for() {
     let flow = format!("# x\n[{}]", "a,".repeat(1_000_000)).into_bytes();
     assert_eq!(send("application/yaml", flow).await.status(), 413);
     assert_eq!(started.elapsed(), Duration::ZERO);
-    assert_eq!(held(&server).await, [0, 0]);
+    assert_eq!(held(&server).await, [0, 0, 0]);
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ impl Job<'_> {
         let mut effects = self.validate(&draft)?;
         refuse_version(&draft.object)?;
         draft.object.remove(&["metadata", "resourceVersion"]);
-        self.convert(&mut draft).await?;
+        self.convert(&mut draft, None).await?;
         if self.options.dry_run {
             return match self.registry.settled_head(&key).await? {
                 Some(head) => Err(self.taken(&draft, &head)),

@@ -6,11 +6,13 @@ use crate::admission::{Attributes, Effects, Operation, RequestOptions};
 use crate::catalog::Virtual;
 use crate::codec;
 use crate::context::{FieldValidation, RequestContext, Target};
+use crate::conversion::StoredForm;
 use crate::decode::{Shape, Strictness};
 use crate::failure::{invalid_object, modified};
 use crate::ids::show_ids;
 use crate::meta;
 use crate::noop;
+use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason, MAX_MANAGER_BYTES};
 use ferrokube_apimachinery::status::Failure;
@@ -57,7 +59,7 @@ pub(super) struct Draft {
     /// As it will be.
     pub(super) object: Document,
     /// The same as it will be stored, where somebody else converted it.
-    pub(super) stored: Option<Document>,
+    pub(super) stored: Option<StoredForm>,
     /// The ids that it is given and does not show yet.
     pub(super) ids: Option<Ids>,
     /// Whether it is the outcome of an apply, which was never decoded.
@@ -161,12 +163,21 @@ impl<'a> Job<'a> {
         apply::track_update(&self.body_shape.schema, self.reset, old, object, &self.manager(apply::Operation::Update));
     }
 
-    /// Has the object converted into the form in which it is stored, where somebody else does that.
-    pub(super) async fn convert(&self, draft: &mut Draft) -> Result<(), Failure> {
-        if self.registry.converts(self.target) {
-            draft.show_ids();
+    /// Has the object converted into the form in which it is stored, where somebody else does that. Nothing of the draft (of an update of `shown`) is in
+    /// memory meanwhile but the object's bytes.
+    pub(super) async fn convert(&self, draft: &mut Draft, shown: Option<&Arc<Entry>>) -> Result<(), Failure> {
+        let served = &self.target.served;
+        let Some(converter) = served.converter() else { return Ok(()) };
+        draft.show_ids();
+        if served.version == served.definition.storage_version {
+            return Ok(());
         }
-        draft.stored = self.registry.stored_form(&self.target.served, &draft.object).await?;
+        let bytes = Bytes::from(json::to_vec(&std::mem::take(&mut draft.object).into_value()));
+        draft.old = None;
+        draft.stored = Some(self.registry.stored_form(served, converter, bytes.clone()).await?);
+        let read = json::read(&bytes).map_err(|error| Failure::internal(format!("an object cannot be read again: {error}")))?;
+        draft.object = read.document;
+        draft.old = shown.map(|shown| codec::view(shown, served));
         Ok(())
     }
 
@@ -385,12 +396,12 @@ impl<'a> Job<'a> {
             });
         }
         let (served, stored) = match &draft.stored {
-            Some(stored) => (self.target.served.stored(), stored),
+            Some(stored) => (self.target.served.stored(), &stored.object),
             None => (self.target.served.clone(), &draft.object),
         };
         if let (Some(old), Some(head)) = (&draft.old, head)
             && self.is_same(old, &draft.object)
-            && (self.options.dry_run || codec::is_fresh(self.registry.catalog(), &served, head, draft.stored.as_ref().unwrap_or(old)))
+            && (self.options.dry_run || codec::is_fresh(self.registry.catalog(), &served, head, draft.stored.as_ref().map_or(old, |stored| &stored.object)))
         {
             return Ok(Plan::Done(Written { object: Registry::object(head.clone(), &self.target.served), created }));
         }

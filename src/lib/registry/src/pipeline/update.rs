@@ -116,9 +116,10 @@ impl Job<'_> {
             if remote {
                 self.validate_remote(&mut draft).await?;
             }
-            self.convert(&mut draft).await?;
+            self.convert(&mut draft, shown.as_ref()).await?;
             let effects = self.validate(&draft)?;
             let plan = self.plan(&key, head.as_ref(), &draft, effects)?;
+            drop(draft);
             if let Some(written) = self.registry.commit(self.target, plan).await? {
                 return Ok(written);
             }

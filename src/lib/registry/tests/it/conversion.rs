@@ -1,11 +1,12 @@
 //! Objects that somebody else converts: once for all who ask, and never to anybody's loss.
 
 use crate::support::*;
+use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::selector::LabelSelector;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Body, DeleteOptions, ListOptions, Object, Patch, Target, Watch, WatchItem, WatchOptions, WriteOptions};
-use ferrokube_resource::conversion::{Converted, Converter};
+use ferrokube_resource::conversion::{Conversion, Converted, Converter};
 use ferrokube_resource::{Definition, Hooks, Scope, Verbs, Version};
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{Loading, from_json_schema};
@@ -87,7 +88,7 @@ impl Hooks for Converting {
 }
 
 impl Converter for Converting {
-    fn convert(&self, api_version: String, objects: Vec<Document>) -> Converted<'_> {
+    fn convert(&self, api_version: String, objects: Vec<Bytes>) -> Converted<'_> {
         Box::pin(async move {
             self.0.begun.fetch_add(1, Ordering::SeqCst);
             let _permit = self.0.gate.acquire().await.unwrap();
@@ -99,7 +100,9 @@ impl Converter for Converting {
             if self.0.fails.load(Ordering::SeqCst) {
                 return Err(Failure::internal("the converter is broken"));
             }
-            Ok(objects.into_iter().map(|object| converted(&api_version, object)).collect())
+            let read = |object: Bytes| ferrokube_apimachinery::json::read(&object).unwrap().document;
+            let objects = objects.into_iter().map(|object| converted(&api_version, read(object))).collect();
+            Ok(Conversion { objects, room: None })
         })
     }
 }
