@@ -6,7 +6,8 @@
 //! cargo bench --bench hostile -- --binary target/release/ferrokube --markdown docs/hostile.md
 //! ```
 //!
-//! One server with 10,000 objects takes all attacks in turn, so that memory that an attack leaves behind counts against the next.
+//! One server with 10,000 objects takes all attacks in turn, so that memory that an attack leaves behind counts against the next;
+//! its objects are deleted after it.
 //! Attackers run in threads of the lowest priority: they share the machine with the server and must not win by taking its cores.
 //! Start reading at `attacks::ALL`.
 
@@ -113,6 +114,7 @@ async fn run(options: &Options, attackers: &tokio::runtime::Handle) -> anyhow::R
         outcomes.push(outcome);
         tokio::time::sleep(SETTLE).await;
         anyhow::ensure!(stage.is_alive().await, "the server does not answer after {}", attack.name);
+        stage.clear().await?;
     }
     let table = table(&outcomes, quiet_p99);
     println!("{table}");

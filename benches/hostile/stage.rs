@@ -120,6 +120,16 @@ impl Stage {
         Ok(())
     }
 
+    /// Deletes what the victim and the attackers made, so that each attack meets the same number of objects.
+    pub(crate) async fn clear(&self) -> anyhow::Result<()> {
+        let tenant = "/api/v1/namespaces/tenant/configmaps";
+        for path in ["/api/v1/namespaces/victim/configmaps", tenant, "/apis/hostile.example.com/v1/namespaces/tenant/bags"] {
+            let answer = self.admin.delete(path).await?;
+            ensure!(answer.status == 200, "DELETE {path}: {} {}", answer.status, answer.text);
+        }
+        Ok(())
+    }
+
     /// Whether it still answers its administrator.
     pub(crate) async fn is_alive(&self) -> bool {
         let asked = tokio::time::timeout(Duration::from_secs(30), self.admin.get("/readyz")).await;
