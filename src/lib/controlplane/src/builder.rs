@@ -49,6 +49,8 @@ pub struct Limits {
     pub trees_bytes: usize,
     /// Bytes of everything that waits for webhooks.
     pub away_bytes: usize,
+    /// Bytes that lists hold to know what they are of, until their clients have taken them.
+    pub lists_bytes: usize,
     /// How long a request that is not a watch may take.
     pub request: Duration,
 }
@@ -63,6 +65,7 @@ impl Default for Limits {
             bodies_bytes: 16 << 20,
             trees_bytes: 48 << 20,
             away_bytes: 24 << 20,
+            lists_bytes: 32 << 20,
             request: Duration::from_secs(60),
         }
     }

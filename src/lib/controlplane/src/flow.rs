@@ -17,7 +17,7 @@ pub(crate) use away::{Away, AwayError};
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::UserInfo;
-use ferrokube_serve::Peer;
+use ferrokube_serve::{Holdings, Peer};
 use share::Full;
 pub(crate) use share::{Caller, Grant, Loan, Share};
 use std::cell::RefCell;
@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const DRAINS: usize = 256;
 /// Bodies and trees up to this are not counted: seats bound how many there are.
 pub(crate) const SMALL: usize = 8 * 1024;
+/// Lists up to this are not counted: what a connection holds for each of its answers is.
+const SHORT_LIST: usize = 512;
 /// So much is had past those who wait for more.
 const CRUMB: usize = 1 << 20;
 /// Bodies are lent room in such steps, as they arrive.
@@ -50,6 +52,7 @@ pub(crate) struct Flow {
     trees: [Share; 2],
     /// What waits for webhooks: a caller is a webhook.
     away: Share,
+    lists: Share,
     hash: RandomState,
 }
 
@@ -119,6 +122,7 @@ impl Flow {
             bodies: [bytes(limits.bodies_bytes.max(STEP)), bytes(RESERVE.0)],
             trees: [bytes(limits.trees_bytes), bytes(RESERVE.1)],
             away: Share::with_crumbs(limits.away_bytes, (16, 4096), CRUMB),
+            lists: bytes(limits.lists_bytes),
             hash: RandomState::new(),
         }
     }
@@ -211,6 +215,23 @@ impl Flow {
         let grant = grant.ok_or_else(too_many)?;
         holds(|holds| holds.tree = Some(grant));
         Ok(())
+    }
+
+    /// Makes room for what a list is made of, until its client has taken it. While it waits for room, those who take nothing of theirs are cut.
+    pub(crate) async fn list(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<Option<Grant>, Failure> {
+        if bytes <= SHORT_LIST {
+            return Ok(None);
+        }
+        // A longer one has to do with as much as a caller can have.
+        let bytes = bytes.min(self.lists.limit() / 2);
+        if let Some(grant) = self.lists.try_take(class.caller, bytes) {
+            return Ok(Some(grant));
+        }
+        if class.seats == Seats::None {
+            return Ok(None);
+        }
+        let _wanting = held.map(Holdings::want);
+        Ok(Some(self.lists.take(class.caller, bytes, PATIENCE).await.ok_or_else(too_many)?))
     }
 
     /// Seats that are taken, and requests that wait for one: reads, writes.

@@ -16,6 +16,8 @@ struct Inner {
     /// What others hold for answers: see [`Holdings::set_pinned`].
     pinned: AtomicUsize,
     bound: usize,
+    /// Others that wait until something is given back: see [`Holdings::want`].
+    wanting: AtomicUsize,
     is_pressed: AtomicBool,
     pressed: watch::Sender<bool>,
 }
@@ -29,8 +31,8 @@ impl Default for Holdings {
 impl Holdings {
     /// With a bound, in bytes.
     pub fn new(bound: usize) -> Self {
-        let (bytes, pinned) = Default::default();
-        Self(Arc::new(Inner { bytes, pinned, bound, is_pressed: AtomicBool::new(false), pressed: watch::Sender::new(false) }))
+        let (bytes, pinned, wanting) = Default::default();
+        Self(Arc::new(Inner { bytes, pinned, bound, wanting, is_pressed: AtomicBool::new(false), pressed: watch::Sender::new(false) }))
     }
 
     /// Bytes that answers hold now: pieces that wait to be sent, and what was counted by [`Self::hold`]. Less than [`UNREPORTED_BYTES`] of each connection
@@ -51,6 +53,13 @@ impl Holdings {
         self.press();
     }
 
+    /// There is pressure until the result is dropped: an answer waits for memory that others hold.
+    pub fn want(&self) -> Wanting {
+        self.0.wanting.fetch_add(1, Ordering::Relaxed);
+        self.press();
+        Wanting(self.clone())
+    }
+
     /// One who held so much holds so much now.
     pub(crate) fn change(&self, before: usize, after: usize) {
         // Wraps around when it is less.
@@ -59,7 +68,8 @@ impl Holdings {
     }
 
     fn press(&self) {
-        let is_pressed = self.bytes().saturating_add(self.0.pinned.load(Ordering::Relaxed)) > self.0.bound;
+        let held = self.bytes().saturating_add(self.0.pinned.load(Ordering::Relaxed));
+        let is_pressed = held > self.0.bound || self.0.wanting.load(Ordering::Relaxed) > 0;
         if is_pressed != self.0.is_pressed.load(Ordering::Relaxed) {
             self.0.is_pressed.store(is_pressed, Ordering::Relaxed);
             self.0.pressed.send_if_modified(|pressed| std::mem::replace(pressed, is_pressed) != is_pressed);
@@ -87,6 +97,17 @@ pub struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.of.change(self.bytes, 0);
+    }
+}
+
+/// Pressure that one who waits makes.
+#[derive(Debug)]
+pub struct Wanting(Holdings);
+
+impl Drop for Wanting {
+    fn drop(&mut self) {
+        self.0.0.wanting.fetch_sub(1, Ordering::Relaxed);
+        self.0.press();
     }
 }
 
@@ -162,6 +183,11 @@ mod tests {
         assert!(*pressure.borrow());
         drop(second);
         assert_eq!((holdings.bytes(), *pressure.borrow()), (0, false));
+        let (one, other) = (holdings.want(), holdings.want());
+        drop(one);
+        assert!(*pressure.borrow(), "somebody waits");
+        drop(other);
+        assert!(!*pressure.borrow());
     }
     #[test]
     fn a_connection_reports_what_is_worth_it_and_gives_all_of_it_back() {

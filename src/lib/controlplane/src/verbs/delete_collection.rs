@@ -19,5 +19,5 @@ pub(crate) async fn delete_collection(shared: &Shared, exchange: &mut Exchange, 
     let mut page = shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
     convert(shared, target, &mut page, accepted).await?;
     audited::list(shared, exchange, target, (&page, accepted, include));
-    Ok(respond_list(shared, exchange, target, page, (accepted, include)))
+    Ok(respond_list(shared, exchange, target, (page, None), (accepted, include)))
 }

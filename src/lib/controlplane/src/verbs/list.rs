@@ -4,14 +4,15 @@ use super::{include, is_partial, offer};
 use crate::encode::list;
 use crate::encode::table::{Include, Table};
 use crate::exchange::{Exchange, Stop};
+use crate::flow::Grant;
 use crate::handler::chosen;
 use crate::negotiate::{Accepted, Form, View, Views};
 use crate::server::Shared;
 use crate::{audited, compress, options};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::offload::leave_worker;
-use ferrokube_registry::{ListOptions, ListPage, Target};
-use ferrokube_serve::{Kept, Response};
+use ferrokube_registry::{ListOptions, ListPage, Reading, Target};
+use ferrokube_serve::{Held, Kept, Response};
 use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: 
     let accepted = chosen(exchange, offer(&target.served, Views::List))?;
     let options = ListOptions { caller: exchange.class.caller.number(), ..options::list(&exchange.query)? };
     let include = include(exchange, accepted)?;
+    let bytes = shared.registry.list_bytes(target, &options)?;
+    let room = shared.flow.list(exchange.class, bytes, shared.metrics.held()).await?;
     let mut page = shared.registry.list(target, &options).await?;
     accepted.fit(Views::List)?;
     convert(shared, target, &mut page, accepted).await?;
@@ -27,7 +30,7 @@ pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: 
         // Its items are measured before the first is sent.
         leave_worker().await;
     }
-    Ok(respond_list(shared, exchange, target, page, (accepted, include)))
+    Ok(respond_list(shared, exchange, target, (page, room), (accepted, include)))
 }
 
 /// Has the items of a page converted where somebody else does that.
@@ -42,9 +45,10 @@ fn takes_gzip(exchange: &Exchange) -> bool {
     compress::accepts(exchange.header(ACCEPT_ENCODING))
 }
 
-pub(super) fn respond_list(shared: &Shared, exchange: &Exchange, target: &Target, mut page: ListPage, (accepted, include): (Accepted, Include)) -> Response {
+pub(super) fn respond_list(shared: &Shared, exchange: &Exchange, target: &Target, (mut page, room): (ListPage, Option<Grant>), (accepted, include): (Accepted, Include)) -> Response {
     let form = (accepted, takes_gzip(exchange));
     let kept = keep(shared, target, &page, accepted);
+    let kept = (kept.is_some() || room.is_some()).then(|| Kept(Arc::new((kept, room))));
     let response = match accepted.view {
         View::Table(version) => {
             let entries = std::mem::take(&mut page.items);
@@ -56,14 +60,14 @@ pub(super) fn respond_list(shared: &Shared, exchange: &Exchange, target: &Target
 }
 
 /// What a large list holds until it is sent, besides the objects that are stored: they are counted as what its client keeps from being freed.
-fn keep(shared: &Shared, target: &Target, page: &ListPage, accepted: Accepted) -> Option<Kept> {
+fn keep(shared: &Shared, target: &Target, page: &ListPage, accepted: Accepted) -> Option<(Arc<Reading>, Option<Held>)> {
     let reading = page.reading.clone()?;
     let places = size_of_val(&*page.items);
     // Somebody else has converted them.
     let copies =
         target.served.definition.hooks.converter().filter(|_| !is_partial(accepted)).map_or(0, |_| page.items.iter().map(|entry| entry.bytes.len()).sum());
     let held = shared.metrics.held().map(|held| held.hold(places + copies));
-    Some(Kept(Arc::new((reading, held))))
+    Some((reading, held))
 }
 
 fn keeping(mut response: Response, kept: Option<Kept>) -> Response {

@@ -314,3 +314,27 @@ async fn a_body_is_charged_in_the_form_in_which_it_is_read() {
         assert_eq!(server.plane.call(request).await.status(), 413, "{content_type}");
     }
 }
+
+#[tokio::test]
+async fn lists_that_nobody_takes_are_shared() {
+    let server = limited(|limits| limits.lists_bytes = 8 << 10).await;
+    for number in 0..200 {
+        assert_eq!(create(&server, "writer", &format!("c{number}")).await.code, 201);
+    }
+    // From here on nothing waits for the thread that commits.
+    tokio::time::pause();
+    let list = async |user: &str| server.plane.call(request("GET", CONFIGMAPS, user, ferrokube_serve::empty())).await;
+    let mut untaken = Vec::new();
+    let refused = loop {
+        let answer = list("reader").await;
+        if answer.status() != 200 {
+            break answer.status();
+        }
+        untaken.push(answer);
+        assert!(untaken.len() < 10, "they have no bound");
+    };
+    assert_eq!((refused.as_u16(), untaken.len()), (429, 2));
+    assert_eq!(list("reader-two").await.status(), 200, "there is room for others");
+    drop(untaken);
+    assert_eq!(list("reader").await.status(), 200, "nothing is left behind");
+}

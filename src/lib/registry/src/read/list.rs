@@ -43,6 +43,16 @@ impl Registry {
         Ok(page)
     }
 
+    /// What a page holds at most to know what it is of, in bytes.
+    ///
+    /// # Errors
+    /// As the client sees it.
+    pub fn list_bytes(&self, target: &Target, options: &ListOptions) -> Result<usize, Failure> {
+        let count = self.store().snapshot(&prefix(&target.served)?).count(target.namespace.as_deref(), None);
+        let limit = usize::try_from(options.limit).ok().filter(|limit| *limit > 0);
+        Ok(count.min(limit.unwrap_or(usize::MAX)).saturating_mul(size_of::<Arc<Entry>>()))
+    }
+
     async fn start(&self, prefix: &Prefix, scope: &str, options: &ListOptions) -> Result<Start, Failure> {
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
         if !options.continue_token.is_empty() {
@@ -105,6 +115,9 @@ impl Registry {
         }
         let mut entries = snapshot.range(selection.namespace(), after.as_deref());
         if selection.is_everything() && limit == 0 {
+            if after.is_none() {
+                page.items.reserve_exact(snapshot.count(selection.namespace(), None));
+            }
             page.items.extend(entries.cloned());
             return page;
         }
