@@ -45,7 +45,13 @@ fn takes_gzip(exchange: &Exchange) -> bool {
     compress::accepts(exchange.header(ACCEPT_ENCODING))
 }
 
-pub(super) fn respond_list(shared: &Shared, exchange: &Exchange, target: &Target, (mut page, room): (ListPage, Option<Grant>), (accepted, include): (Accepted, Include)) -> Response {
+pub(super) fn respond_list(
+    shared: &Shared,
+    exchange: &Exchange,
+    target: &Target,
+    (mut page, room): (ListPage, Option<Grant>),
+    (accepted, include): (Accepted, Include),
+) -> Response {
     let form = (accepted, takes_gzip(exchange));
     let kept = keep(shared, target, &page, accepted);
     let kept = (kept.is_some() || room.is_some()).then(|| Kept(Arc::new((kept, room))));
