@@ -81,9 +81,14 @@ fn every_limit_of_the_security_page_is_the_one_in_the_code() {
                 text = fs::read_to_string(root.join(word)).unwrap_or_else(|error| panic!("{word}: {error}"));
                 continue;
             }
+            names += 1;
+            if told.is_empty() {
+                // Not a number, but what the code works out.
+                assert!(text.contains(word), "no {word} in the file of {row}");
+                continue;
+            }
             let value = defined(&text, word).unwrap_or_else(|| panic!("no {word} in the file of {row}"));
             assert!(told.contains(&value), "{word} is {value}: {row}");
-            names += 1;
         }
     }
     assert!(names > 40, "{names}");
