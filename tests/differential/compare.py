@@ -11,6 +11,9 @@ STRUCT = re.compile(r'^(Invalid value): (?:\[?\{"(?:Name|ID|Schema)":.*[\]}]|nul
 SELF = re.compile(r"\bselfType\d+")
 HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary"]
 RECENT = 300
+# Lists that come out of Go's maps.
+UNORDERED = ("causes", "nonResourceRules")
+QUOTED = re.compile(r'Invalid value: ("\{(?:[^"\\]|\\.)*\}")')
 
 
 class Names:
@@ -48,7 +51,7 @@ class Normal:
             if key == "causes":
                 value = [{**cause, "message": without_structs(cause.get("message", ""))} for cause in value]
             items = [self.value(part, key) for part in value]
-            return sorted(items, key=lambda item: json.dumps(item, sort_keys=True)) if key == "causes" else items
+            return sorted(items, key=lambda item: json.dumps(item, sort_keys=True)) if key in UNORDERED else items
         if isinstance(value, str):
             return self.string(value, key)
         return value
@@ -75,9 +78,23 @@ class Normal:
         text = re.sub(r"( is invalid): \[.*", r"\1: [...]", text, flags=re.S)
         text = re.sub(r"( is invalid: [^\[]*?: Invalid value): [\[{].*: (must (?:contain unique|have exactly|only have a single)|only \[)", r"\1: \2", text, flags=re.S)
         text = SELF.sub("selfType", text)
+        text = QUOTED.sub(lambda match: "Invalid value: " + in_order(match[1]), text)
+        text = re.sub(r"(in record|to be fulfilled:) \(\d+\)", r"\1 (<revision>)", text)
         text = UID.sub(lambda match: self.names.number("uid", match[0]), text)
         text = re.sub(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b", lambda match: self.names.number("generated", match[0]), text)
         return re.sub(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>", text)
+
+
+def in_order(quoted):
+    """A quoted JSON object with its keys in order and what is the server's own left out."""
+    try:
+        value = json.loads(json.loads(quoted))
+    except ValueError:
+        return quoted
+    if isinstance(value, dict) and isinstance(value.get("metadata"), dict):
+        for name in ("resourceVersion", "creationTimestamp", "managedFields"):
+            value["metadata"].pop(name, None)
+    return json.dumps(json.dumps(value, sort_keys=True))
 
 
 def differences(left, right, path=""):

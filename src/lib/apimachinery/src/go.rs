@@ -85,6 +85,29 @@ pub fn dump(value: &Value) -> String {
     }
 }
 
+/// A value as `%s` writes it, which is for strings only.
+pub fn dump_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.as_str().to_owned(),
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::Bool(_) | Value::Number(_) => format!("%!s({}={})", type_of(value), dump(value)),
+        other => dump(other),
+    }
+}
+
+/// The type of a value that was decoded without one, as `%T` writes it.
+pub fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// A value as `%#v` writes it: `map[string]interface {}{"a":1}`.
 pub fn dump_typed(value: &Value) -> String {
     let list = |items: Vec<String>| items.join(", ");

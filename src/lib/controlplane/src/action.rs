@@ -453,7 +453,7 @@ fn refuse(action: ResourceAction<'_>) -> Option<Failure> {
     }
     let name = action.name();
     match name {
-        "." | ".." if action.depth() == Depth::Object => Some(Failure::bad_request(format!("name may not be {name:?}"))),
+        "." | ".." if action.depth() == Depth::Object => Some(Failure::bad_request(format!("Name parameter invalid: \"{name}\": may not be '{name}'"))),
         "." | ".." => Some(no_such_resource()),
         _ => name.contains('\0').then(|| Failure::not_found(&action.group_resource(), name)),
     }

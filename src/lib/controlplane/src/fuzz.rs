@@ -2,7 +2,7 @@
 
 use crate::action::{Action, Refusal};
 use crate::compress;
-use crate::negotiate::{Form, Offer, Views, negotiate};
+use crate::negotiate::{Form, Offer, Router, Views, negotiate};
 use crate::options::{WriteKind, delete, list, watch, write};
 use crate::query::{Query, parse_duration};
 use ferrokube_apimachinery::document::json;
@@ -89,7 +89,7 @@ fn accept_headers_get_what_is_offered() {
         let _ = compress::accepts(text);
         let mut accepted = false;
         for views in [Views::None, Views::Single, Views::List, Views::Discovery] {
-            let outcome = negotiate(text, Offer { protobuf: false, views });
+            let outcome = negotiate(text, Offer { protobuf: false, views, router: Router::None });
             accepted |= outcome.is_ok();
             if views == Views::None {
                 assert!(outcome.is_ok_and(|accepted| accepted.form != Form::Protobuf) || outcome_is_refusal(text));
@@ -101,7 +101,7 @@ fn accept_headers_get_what_is_offered() {
 
 /// Whether whole objects without protobuf are refused, as a 406.
 fn outcome_is_refusal(text: &str) -> bool {
-    negotiate(text, Offer { protobuf: false, views: Views::None }).is_err_and(|failure| failure.code == 406)
+    negotiate(text, Offer { protobuf: false, views: Views::None, router: Router::Objects }).is_err_and(|failure| failure.code == 406)
 }
 
 #[test]

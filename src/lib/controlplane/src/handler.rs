@@ -3,7 +3,7 @@
 use crate::action::{Action, no_such_resource};
 use crate::exchange::{Exchange, Stop};
 use crate::links::audit;
-use crate::negotiate::{Accepted, Form, Offer, Views, negotiate, wants_pretty};
+use crate::negotiate::{Accepted, Form, Offer, Router, Views, negotiate, wants_pretty};
 use crate::route::RouteRequest;
 use crate::server::Shared;
 use crate::{body, compress, health, openapi, router, status, version};
@@ -40,12 +40,6 @@ pub(crate) fn method_not_allowed() -> Failure {
 
 /// What the client accepts of an offer, with its wish for indentation.
 pub(crate) fn accepted(exchange: &Exchange, offer: Offer) -> Result<Accepted, Failure> {
-    let accepted = chosen(exchange, offer)?;
-    accepted.fit(offer.views).map(|()| accepted)
-}
-
-/// The same for reads, where it only counts in the end whether the view fits the answer.
-pub(crate) fn chosen(exchange: &Exchange, offer: Offer) -> Result<Accepted, Failure> {
     let mut accepted = negotiate(exchange.header(ACCEPT), offer)?;
     if accepted.form == Form::Json {
         accepted.pretty |= wants_pretty(exchange.query.get("pretty"), exchange.header(USER_AGENT));
@@ -56,7 +50,7 @@ pub(crate) fn chosen(exchange: &Exchange, offer: Offer) -> Result<Accepted, Fail
 /// A document that has no protobuf form of ours, such as a discovery document.
 pub(crate) fn document(shared: &Shared, exchange: &Exchange, document: &Document, message: Option<&str>) -> Result<Response, Stop> {
     let protobuf = message.is_some_and(|message| shared.encoder.messages().contains(message));
-    let accepted = accepted(exchange, Offer { protobuf, views: Views::None })?;
+    let accepted = accepted(exchange, Offer { protobuf, views: Views::None, router: Router::None })?;
     let (bytes, form) = shared.encoder.document(document, accepted, message);
     Ok(status::with_form(200, bytes, form))
 }

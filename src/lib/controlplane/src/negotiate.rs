@@ -1,6 +1,6 @@
 //! Content negotiation: which form and which view of an answer a client accepts, and which form its body has.
 
-use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_apimachinery::status::{Details, Failure, Reason};
 
 /// How a body is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +46,19 @@ pub(crate) struct Offer {
     pub(crate) protobuf: bool,
     /// Which views are there, beyond the whole object.
     pub(crate) views: Views,
+    /// Who looks at the header before.
+    pub(crate) router: Router,
+}
+
+/// Who looks at the Accept header of a request before its handler, as upstream's router does for native kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Router {
+    /// Nobody.
+    None,
+    /// It knows the media types of objects.
+    Objects,
+    /// And those of watches.
+    Streams,
 }
 
 /// Groups of views that an endpoint offers.
@@ -55,10 +68,18 @@ pub(crate) enum Views {
     None,
     /// Metadata and Table of one object or a watch.
     Single,
+    /// Metadata of one object that has no columns.
+    Untabled,
     /// Metadata list and Table.
     List,
     /// Aggregated discovery.
     Discovery,
+}
+
+impl Views {
+    fn is_of_objects(self) -> bool {
+        matches!(self, Self::Single | Self::Untabled | Self::List)
+    }
 }
 
 /// The outcome.
@@ -76,15 +97,18 @@ impl Accepted {
     /// Compact JSON of the whole object.
     pub(crate) const JSON: Self = Self { form: Form::Json, view: View::Whole, pretty: false };
 
-    /// Whether the view is one of what is answered. Upstream chooses it before it knows that: further clauses of an Accept header do not help.
+    /// Whether the view is one of what is answered, whose type upstream names. It chooses the view before it knows that: further clauses of an Accept
+    /// header do not help, and what is written stays written.
     ///
     /// # Errors
     /// 406.
-    pub(crate) fn fit(self, views: Views) -> Result<(), Failure> {
-        let refuse = |why: &str| Err(Failure::new(Reason::NotAcceptable, why));
+    pub(crate) fn fit(self, views: Views, kind: impl FnOnce() -> String) -> Result<(), Failure> {
+        let refuse = |why: &str| Err(Failure::new(Reason::NotAcceptable, format!("{why} ({})", kind())));
         match (self.view, views) {
-            (View::MetadataList(_), Views::Single) => refuse("the answer is no list, PartialObjectMetadataList is not available"),
-            (View::Metadata(_), Views::List) => refuse("the answer is a list, PartialObjectMetadata is not available"),
+            (View::MetadataList(_), Views::Single | Views::Untabled) => {
+                refuse("you requested PartialObjectMetadataList, but the requested object is not a list")
+            }
+            (View::Metadata(_), Views::List) => refuse("you requested PartialObjectMetadata, but the requested object is a list"),
             _ => Ok(()),
         }
     }
@@ -118,7 +142,7 @@ pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, Failure>
     // Whoever takes the aggregated form somewhere gets it, whatever stands before it.
     let aggregated = clauses.iter().filter(|_| offer.views == Views::Discovery).find_map(|clause| accept_clause(clause, offer).filter(Accepted::is_aggregated));
     let first = || clauses.iter().find_map(|clause| accept_clause(clause, offer));
-    aggregated.or_else(first).ok_or_else(|| not_acceptable(offer))
+    aggregated.or_else(first).ok_or_else(|| not_acceptable(offer, &clauses))
 }
 
 /// The clauses of an Accept header in the client's order of preference.
@@ -133,8 +157,17 @@ pub(crate) fn media_types(accept: &str) -> impl Iterator<Item = (&str, &str)> {
     clauses(accept).into_iter().map(|clause| (clause.kind, clause.subtype))
 }
 
-fn not_acceptable(offer: Offer) -> Failure {
-    let protobuf = if offer.protobuf { ", application/vnd.kubernetes.protobuf" } else { "" };
+fn not_acceptable(offer: Offer, clauses: &[Clause<'_>]) -> Failure {
+    const STREAMS: &str = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    let routed = |clause: &Clause<'_>| matches!((clause.kind, clause.subtype), ("*", "*") | ("application", "json" | "yaml" | "vnd.kubernetes.protobuf"));
+    if offer.router != Router::None && !clauses.iter().any(routed) {
+        let streams = if offer.router == Router::Streams { STREAMS } else { "" };
+        let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {known}{streams}");
+        return Failure::new(Reason::NotAcceptable, message).with_details(Details::default());
+    }
+    // Custom objects have no protobuf form, and it is named all the same.
+    let protobuf = if offer.protobuf || offer.views != Views::None { ", application/vnd.kubernetes.protobuf" } else { "" };
     Failure::new(Reason::NotAcceptable, format!("only the following media types are accepted: application/json, application/yaml{protobuf}"))
 }
 
@@ -154,7 +187,7 @@ fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
     let form = match (clause.kind, clause.subtype) {
         ("application", "json") | ("*", "*") => Form::Json,
         // Upstream's router before native kinds knows no such wildcard; custom resources have none before them.
-        ("application", "*") if !offer.protobuf && matches!(offer.views, Views::Single | Views::List) => Form::Json,
+        ("application", "*") if !offer.protobuf && offer.views.is_of_objects() => Form::Json,
         ("application", "yaml") => Form::Yaml,
         ("application", "vnd.kubernetes.protobuf") if offer.protobuf || offer.views != Views::None => Form::Protobuf,
         _ => return None,
@@ -168,7 +201,7 @@ fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
             "v" => version = value,
             "pretty" => pretty = value == "1",
             "stream" if !value.is_empty() && (value != "watch" || form == Form::Yaml) => return None,
-            "sv" if !value.is_empty() && (value != "v1" || !matches!(offer.views, Views::Single | Views::List)) => return None,
+            "sv" if !value.is_empty() && (value != "v1" || !offer.views.is_of_objects()) => return None,
             _ => {}
         }
     }
@@ -190,8 +223,8 @@ fn view(kind: &str, group: &str, version: &str, offered: Views) -> Option<View> 
     match (group, kind, offered) {
         ("apidiscovery.k8s.io", "APIGroupDiscoveryList", Views::Discovery) if version == "v2" => Some(View::Discovery),
         ("meta.k8s.io", "Table", Views::Single | Views::List) => Some(View::Table(version)),
-        ("meta.k8s.io", "PartialObjectMetadata", Views::Single | Views::List) => Some(View::Metadata(version)),
-        ("meta.k8s.io", "PartialObjectMetadataList", Views::Single | Views::List) => Some(View::MetadataList(version)),
+        ("meta.k8s.io", "PartialObjectMetadata", _) if offered.is_of_objects() => Some(View::Metadata(version)),
+        ("meta.k8s.io", "PartialObjectMetadataList", _) if offered.is_of_objects() => Some(View::MetadataList(version)),
         _ => None,
     }
 }
@@ -214,11 +247,10 @@ pub(crate) fn body_form(content_type: &str, protobuf: bool) -> Result<Form, Fail
         "" | "application/json" => Ok(Form::Json),
         "application/yaml" => Ok(Form::Yaml),
         "application/vnd.kubernetes.protobuf" if protobuf => Ok(Form::Protobuf),
-        _ => {
-            let known = if protobuf { ", application/vnd.kubernetes.protobuf" } else { "" };
-            let message = format!("the body of the request was in an unknown format - accepted media types include: application/json, application/yaml{known}");
-            Err(Failure::new(Reason::UnsupportedMediaType, message))
-        }
+        _ => Err(Failure::new(
+            Reason::UnsupportedMediaType,
+            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )),
     }
 }
 
@@ -250,7 +282,9 @@ mod tests {
     use super::*;
 
     fn single(accept: &str) -> Option<(Form, View)> {
-        let accepted = negotiate(accept, Offer { protobuf: true, views: Views::Single }).ok().filter(|accepted| accepted.fit(Views::Single).is_ok());
+        let accepted = negotiate(accept, Offer { protobuf: true, views: Views::Single, router: Router::Objects })
+            .ok()
+            .filter(|accepted| accepted.fit(Views::Single, String::new).is_ok());
         accepted.map(|accepted| (accepted.form, accepted.view))
     }
 
@@ -293,7 +327,9 @@ mod tests {
 
     #[test]
     fn the_aggregated_form_comes_before_others() {
-        let discovery = |accept: &str| negotiate(accept, Offer { protobuf: true, views: Views::Discovery }).ok().map(|accepted| (accepted.form, accepted.view));
+        let discovery = |accept: &str| {
+            negotiate(accept, Offer { protobuf: true, views: Views::Discovery, router: Router::None }).ok().map(|accepted| (accepted.form, accepted.view))
+        };
         let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         let beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
         assert_eq!(discovery(&format!("application/json,{aggregated}")), Some((Form::Json, View::Discovery)));
@@ -304,11 +340,27 @@ mod tests {
 
     #[test]
     fn metadata_of_a_kind_without_protobuf_may_be_protobuf() {
-        let offer = Offer { protobuf: false, views: Views::List };
+        let offer = Offer { protobuf: false, views: Views::List, router: Router::None };
         let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
         assert_eq!(negotiate(accept, offer).map(|accepted| accepted.form), Ok(Form::Protobuf));
         assert!(negotiate("application/vnd.kubernetes.protobuf", offer).is_err());
         assert_eq!(negotiate("application/*", offer), Ok(Accepted::JSON));
+    }
+
+    #[test]
+    fn refusals_are_the_router_s_or_the_handler_s() {
+        let refused = |accept: &str, views, router| negotiate(accept, Offer { protobuf: true, views, router }).unwrap_err();
+        let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        let router = refused("text/html", Views::Single, Router::Objects);
+        assert_eq!((router.code, router.details.is_some()), (406, true));
+        assert_eq!(router.message, format!("406: Not Acceptable\n\nAvailable representations: {known}"));
+        assert!(refused("text/html", Views::List, Router::Streams).message.ends_with(";stream=watch"));
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let handler = refused(table, Views::Untabled, Router::Objects);
+        assert_eq!((handler.message.as_str(), handler.details), (format!("only the following media types are accepted: {known}").as_str(), None));
+        let list = Accepted { view: View::MetadataList("v1"), ..Accepted::JSON };
+        let misfit = list.fit(Views::Single, || "*core.Secret".to_owned()).unwrap_err();
+        assert_eq!(misfit.message, "you requested PartialObjectMetadataList, but the requested object is not a list (*core.Secret)");
     }
 
     #[test]

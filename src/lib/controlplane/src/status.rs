@@ -2,7 +2,7 @@
 
 use crate::body;
 use crate::encode::Encoder;
-use crate::negotiate::{Accepted, Form, Offer, Views, negotiate};
+use crate::negotiate::{Accepted, Form, Offer, Router, Views, negotiate};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::{Details, Failure};
 use ferrokube_serve::Response;
@@ -15,7 +15,7 @@ const MESSAGE: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
 /// The answer to a failed request, in the form that the client accepts; JSON when it accepts none of ours.
 pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap) -> Response {
     let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let offer = Offer { protobuf: encoder.messages().contains(MESSAGE), views: Views::None };
+    let offer = Offer { protobuf: encoder.messages().contains(MESSAGE), views: Views::None, router: Router::None };
     let accepted = negotiate(accept, offer).unwrap_or(Accepted::JSON);
     let (bytes, form) = encoder.document(&failure.to_document(), accepted, Some(MESSAGE));
     let mut response = with_form(failure.code, bytes, form);

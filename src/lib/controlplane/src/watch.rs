@@ -10,6 +10,7 @@ use crate::negotiate::{Form, Offer, View, Views};
 use crate::options;
 use crate::server::Shared;
 use crate::status;
+use crate::verbs::{go_type, offer, streams};
 use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::offload::{INLINE_BYTES, compute};
@@ -44,7 +45,8 @@ const DELETED: &str = "DELETED";
 
 /// Answers a watch.
 pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
-    let accepted = accepted(exchange, Offer { protobuf: target.served.version().message.is_some(), views: Views::Single })?;
+    let accepted = accepted(exchange, Offer { router: streams(&target.served), ..offer(&target.served, Views::Single) })?;
+    accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     if accepted.form == Form::Yaml {
         return Err(Failure::new(Reason::NotAcceptable, "watches are not served as YAML").into());
     }

@@ -2,7 +2,7 @@
 
 use crate::catalog::{Catalog, Served, Virtual};
 use crate::context::{FieldValidation, RequestContext, Target};
-use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, quote};
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
@@ -155,13 +155,18 @@ impl Shape {
 
     fn check_type(&self, mut object: Document) -> Result<Document, Misfit> {
         let expected = self.gvk.api_version();
-        for field in ["apiVersion", "kind"] {
-            if let Some(value) = object.get(&[field]).filter(|value| !value.is_null() && !value.is_string()) {
-                let why = format!("json: cannot unmarshal {} into Go struct field .{field} of type string", json::type_name(value));
-                return Err(Misfit::Untyped(format!("couldn't get version/kind; json parse error: {why}")));
+        // Upstream reads these two whatever case they are in.
+        let named = |field: &str| {
+            let other = |name: &str| name.len() == field.len() && name != field && name.eq_ignore_ascii_case(field);
+            match object.fields().iter().find(|(name, _)| other(name)).map(|(_, value)| value).or_else(|| object.get(&[field])) {
+                None | Some(Value::Null) => Ok(""),
+                Some(value) => value.as_str().ok_or_else(|| {
+                    let why = format!("json: cannot unmarshal {} into Go struct field .{field} of type string", json::type_name(value));
+                    Misfit::Untyped(format!("couldn't get version/kind; json parse error: {why}"))
+                }),
             }
-        }
-        let [kind, version] = [object.kind(), object.api_version()];
+        };
+        let (version, kind) = (named("apiVersion")?, named("kind")?);
         if version == expected && kind == self.gvk.kind {
             return Ok(object);
         }
@@ -219,7 +224,7 @@ pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> String {
 }
 
 /// Upstream's package of the types behind all versions of a group.
-fn internal_package(group: &str) -> &str {
+pub fn internal_package(group: &str) -> &str {
     match group {
         "" | "events.k8s.io" => "core",
         "internal.apiserver.k8s.io" => "apiserverinternal",

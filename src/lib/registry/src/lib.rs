@@ -27,7 +27,7 @@ pub mod read;
 pub use admission::{Admission, Attributes, Effects, Operation, RequestOptions, Stamps};
 pub use catalog::{Catalog, Served, Virtual};
 pub use context::{FieldValidation, RequestContext, Target, UserInfo};
-pub use decode::unrecognized;
+pub use decode::{internal_package, unrecognized};
 pub use ids::{keep_ids, show_ids};
 pub use informer::{Informer, Notice};
 pub use local::Local;

@@ -20,6 +20,7 @@ use crate::offload::Offload;
 use crate::read::{Exits, Pages, Readers};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{Entry, Key, Prefix, Store};
 use ring::hmac;
@@ -269,8 +270,11 @@ pub(crate) fn key(target: &Target, name: &str) -> Result<Key, Failure> {
     if let Some(namespace) = namespace.filter(|namespace| prefix.key(None, namespace).is_err()) {
         return Err(Failure::bare(500, format!("the namespace {namespace:?} is invalid")));
     }
+    if name.contains('%') {
+        return Err(Failure::bad_request(format!("Name parameter invalid: {}: may not contain '%'", quote(name))));
+    }
     prefix.key(namespace, name).map_err(|_| match name {
-        "." | ".." => Failure::bad_request(format!("the name {name:?} is invalid: it may not be '.' or '..'")),
+        "." | ".." => Failure::bad_request(format!("Name parameter invalid: \"{name}\": may not be '{name}'")),
         _ => Failure::not_found(&target.served.definition.group_resource(), name),
     })
 }

@@ -79,6 +79,11 @@ pub struct Printed {
     pub priority: i32,
 }
 
+/// What the name column says of itself, in kube-apiserver's words, as all columns do.
+pub const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+/// The same of columns made of the time of creation.
+pub const CREATION_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
 impl Printed {
     /// A text column that is always shown.
     pub const fn text(name: &'static str, description: &'static str) -> Self {
@@ -91,11 +96,11 @@ impl Printed {
     }
 
     /// The name column.
-    pub const NAME: Self = Self { name: "Name", kind: "string", format: "name", description: "Unique within its namespace or cluster.", priority: 0 };
+    pub const NAME: Self = Self { name: "Name", kind: "string", format: "name", description: NAME_DESCRIPTION, priority: 0 };
     /// The age column.
-    pub const AGE: Self = Self::text("Age", "How long ago the object was created.");
+    pub const AGE: Self = Self::text("Age", CREATION_DESCRIPTION);
     /// The time of creation.
-    pub const CREATED_AT: Self = Self { name: "Created At", kind: "date", format: "", description: "When the object was created.", priority: 0 };
+    pub const CREATED_AT: Self = Self { name: "Created At", kind: "date", format: "", description: CREATION_DESCRIPTION, priority: 0 };
 }
 
 impl Default for Body {

@@ -6,6 +6,7 @@ mod tests;
 
 use crate::schema::{MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Text, Value};
+use ferrokube_apimachinery::go::{dump, dump_text};
 use ferrokube_apimachinery::patch::PatchError;
 use ferrokube_apimachinery::work;
 use std::cell::Cell;
@@ -100,13 +101,13 @@ fn whole_map(original: &mut Map, patch: &Map, directive: &Value) -> Result<(), P
             original.clear();
             Ok(())
         }
-        _ => Err(bad("unknown $patch directive in a map")),
+        _ => Err(bad(format!("unknown patch type: {} in map: {}", dump_text(directive), dump(&Value::Object(patch.clone()))))),
     }
 }
 
 /// Drops what the list of keys does not name. Everything that the patch sets must be named.
 fn retain_keys(original: &mut Map, patch: &Map, keys: &Value) -> Result<(), PatchError> {
-    let malformed = || PatchError::Malformed("$retainKeys must be a list that names every field of the patch".to_owned());
+    let malformed = || PatchError::Malformed("invalid patch format of retainKeys".to_owned());
     let keys = keys.as_array().ok_or_else(malformed)?;
     let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
     let names = |field: &str| keys.contains(field);

@@ -2,7 +2,7 @@
 
 use super::user;
 use crate::access::add_authenticated;
-use crate::authenticate::Bearer;
+use crate::authenticate::{Bearer, Unauthenticated};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time;
@@ -64,7 +64,7 @@ impl TokenReview {
                 add_authenticated(&mut known.identity.user);
                 json!({"authenticated": true, "user": user::to_value(&known.identity.user), "audiences": known.audiences})
             }
-            Err(error) => json!({"user": {}, "error": error.to_string()}),
+            Err(Unauthenticated) => json!({"user": {}, "error": "invalid bearer token"}),
         };
         if object.get(&["metadata"]).is_none() {
             object.set(&["metadata"], Value::Object(Map::new()));

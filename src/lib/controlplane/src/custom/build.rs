@@ -10,6 +10,7 @@ use ferrokube_apimachinery::document::{Array, Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_registry::Catalog;
+use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
 use ferrokube_resource::{Column, Definition, Scope, Subresource, Verbs, Version};
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{Loading, from_json_schema};
@@ -161,15 +162,9 @@ impl Making<'_> {
 }
 
 fn columns(version: &Value) -> Arc<[Column]> {
-    let name = Column {
-        name: "Name".into(),
-        kind: "string".into(),
-        format: "name".into(),
-        description: "Unique within its namespace or cluster.".into(),
-        priority: 0,
-        json_path: "".into(),
-    };
-    let age = json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "When the object was created."}]);
+    let name =
+        Column { name: "Name".into(), kind: "string".into(), format: "name".into(), description: NAME_DESCRIPTION.into(), priority: 0, json_path: "".into() };
+    let age = json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": CREATION_DESCRIPTION}]);
     let given = version.get("additionalPrinterColumns").filter(|columns| columns.as_array().is_some_and(|columns| !columns.is_empty())).unwrap_or(&age);
     let given = given.as_array().map_or(&[][..], Array::as_slice).iter().map(|column| Column {
         name: text(column, "name").into(),

@@ -7,6 +7,7 @@ use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::context::RequestContext;
 use ferrokube_registry::{Target, Virtual};
 use ferrokube_resource::Column;
+use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
 use ferrokube_schema::Schema;
 use ferrokube_schema::apply::Replicas;
 use ferrokube_schema::custom::{Loading, from_json_schema};
@@ -49,10 +50,10 @@ pub(super) fn columns() -> Arc<[Column]> {
         json_path: path.into(),
     };
     [
-        column("Name", "string", "Unique within its namespace or cluster.", ""),
+        column("Name", "string", NAME_DESCRIPTION, ""),
         column("Desired", "integer", "How many replicas are wanted.", ".spec.replicas"),
         column("Available", "integer", "How many replicas there are.", ".status.replicas"),
-        column("Age", "date", "When the object was created.", ".metadata.creationTimestamp"),
+        column("Age", "date", CREATION_DESCRIPTION, ".metadata.creationTimestamp"),
     ]
     .into()
 }

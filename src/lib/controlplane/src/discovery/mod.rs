@@ -9,7 +9,7 @@ pub(crate) use groups::Group;
 use crate::action::no_such_resource;
 use crate::exchange::{Exchange, Stop};
 use crate::handler::{accepted, document};
-use crate::negotiate::{Accepted, Form, Offer, View, Views};
+use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
 use crate::server::Shared;
 use crate::status;
 use bytes::Bytes;
@@ -76,7 +76,7 @@ impl Discovery {
     fn list(&self, shared: &Shared, exchange: &Exchange, core: bool, make: impl FnOnce(&[Group]) -> Document, message: &str) -> Result<Response, Stop> {
         let message = format!("{META}.{message}");
         let protobuf = shared.encoder.messages().contains(&message);
-        let accepted = accepted(exchange, Offer { protobuf, views: Views::Discovery })?;
+        let accepted = accepted(exchange, Offer { protobuf, views: Views::Discovery, router: Router::None })?;
         let cached = self.cached(shared);
         if accepted.view == View::Discovery {
             return Ok(aggregate(shared, &cached, exchange, core, Accepted { view: View::Whole, ..accepted }));

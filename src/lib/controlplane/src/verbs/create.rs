@@ -11,10 +11,13 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::Level;
 use ferrokube_registry::Target;
+use ferrokube_resource::Verbs;
 use ferrokube_serve::Response;
 
 pub(crate) async fn create(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
-    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
+    // What is only made and never read has no columns.
+    let is_read = target.served.definition.verbs.has(Verbs::LIST) && target.subresource.is_empty();
+    let accepted = accepted(exchange, offer(&target.served, if is_read { Views::Single } else { Views::Untabled }))?;
     let form = decode::body_form(exchange, &target.served)?;
     let bytes = read_body(shared, exchange, form).await?;
     let options = options::write(&exchange.query, WriteKind::Create)?;

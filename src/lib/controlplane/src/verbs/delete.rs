@@ -1,6 +1,6 @@
 //! DELETE of an object.
 
-use super::{offer, read_body, respond, settle};
+use super::{go_type, offer, read_body, respond, settle};
 use crate::encode::slices;
 use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
@@ -20,7 +20,9 @@ pub(crate) async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Ta
         Deleted::Pending(object) => (object, false),
     };
     settle(shared, target, &object).await;
-    if gone && !target.served.definition.hooks.returns_deleted() {
+    let is_status = gone && !target.served.definition.hooks.returns_deleted();
+    accepted.fit(Views::Single, || if is_status { "*v1.Status".to_owned() } else { go_type(target, Views::Single) })?;
+    if is_status {
         return Ok(deleted(shared, exchange, target, (&object, accepted)));
     }
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };

@@ -2,7 +2,7 @@
 
 use super::delete::delete_options;
 use super::list::{convert, respond_list};
-use super::{include, offer};
+use super::{go_type, include, offer};
 use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
 use crate::negotiate::Views;
@@ -17,6 +17,7 @@ pub(crate) async fn delete_collection(shared: &Shared, exchange: &mut Exchange, 
     let select = ListOptions { caller: exchange.class.caller.number(), ..options::list(&exchange.query)? };
     let options = delete_options(shared, exchange).await?;
     let mut page = shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
+    accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(shared, target, &mut page, accepted).await?;
     audited::list(shared, exchange, target, (&page, accepted, include));
     Ok(respond_list(shared, exchange, target, (page, None), (accepted, include)))

@@ -1,8 +1,8 @@
 //! GET of an object or subresource.
 
-use super::{is_partial, offer, respond};
+use super::{go_type, is_partial, offer, respond};
 use crate::exchange::{Exchange, Stop};
-use crate::handler::chosen;
+use crate::handler::accepted;
 use crate::negotiate::{Accepted, Views};
 use crate::server::Shared;
 use ferrokube_apimachinery::status::Failure;
@@ -11,14 +11,14 @@ use ferrokube_registry::{Object, Target};
 use ferrokube_serve::Response;
 
 pub(crate) async fn get(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
-    let accepted = chosen(exchange, offer(&target.served, Views::Single))?;
+    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     if exchange.query.flag("export") == Some(true) {
         return Err(Failure::bad_request("the export parameter, deprecated since v1.14, is no longer supported").into());
     }
     let mut object = shared.registry.get(exchange.context(), target, exchange.query.text("resourceVersion")).await?;
     // A custom object passes for a list in upstream until it is written; what a subresource shows as another kind does not.
     let untyped = target.served.definition.custom && target.subresource != "scale";
-    accepted.fit(Views::Single).map_err(|failure| if untyped { Failure::bare(500, failure.message) } else { failure })?;
+    accepted.fit(Views::Single, || go_type(target, Views::Single)).map_err(|failure| if untyped { Failure::bare(500, failure.message) } else { failure })?;
     if let Object::Stored(entry) = object {
         object = Object::Stored(if is_partial(accepted) { entry } else { shared.registry.entry_in_version(&target.served, entry).await? });
     }

@@ -1,12 +1,12 @@
 //! GET of a collection.
 
-use super::{include, is_partial, offer};
+use super::{go_type, include, is_partial, offer, streams};
 use crate::encode::list;
 use crate::encode::table::{Include, Table};
 use crate::exchange::{Exchange, Stop};
 use crate::flow::Grant;
-use crate::handler::chosen;
-use crate::negotiate::{Accepted, Form, View, Views};
+use crate::handler::accepted;
+use crate::negotiate::{Accepted, Form, Offer, View, Views};
 use crate::server::Shared;
 use crate::{audited, compress, options};
 use ferrokube_apimachinery::status::Failure;
@@ -17,13 +17,13 @@ use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
 pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
-    let accepted = chosen(exchange, offer(&target.served, Views::List))?;
+    let accepted = accepted(exchange, Offer { router: streams(&target.served), ..offer(&target.served, Views::List) })?;
     let options = ListOptions { caller: exchange.class.caller.number(), ..options::list(&exchange.query)? };
     let include = include(exchange, accepted)?;
     let bytes = shared.registry.list_bytes(target, &options)?;
     let room = shared.flow.list(exchange.class, bytes, shared.metrics.held()).await?;
     let mut page = shared.registry.list(target, &options).await?;
-    accepted.fit(Views::List)?;
+    accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(shared, target, &mut page, accepted).await?;
     audited::list(shared, exchange, target, (&page, accepted, include));
     if accepted.form == Form::Protobuf && page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() >= compress::MIN_BYTES {

@@ -19,22 +19,39 @@ pub(crate) use update::update;
 use crate::custom;
 use crate::encode::table::{self, Include, Table};
 use crate::exchange::{Exchange, Stop};
-use crate::negotiate::{Accepted, Form, Offer, View, Views};
+use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
 use crate::server::Shared;
 use crate::status;
 use bytes::Bytes;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::Level;
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
-use ferrokube_registry::{Object, Served, Target, Written};
+use ferrokube_registry::{Object, Served, Target, Written, internal_package};
 use ferrokube_serve::Response;
 use std::sync::Arc;
 
 /// Larger objects are answered with the store's own bytes; smaller ones are copied together with their newline, which is one frame less.
 const UNCOPIED_BYTES: usize = 16 * 1024;
 
-fn offer(served: &Served, views: Views) -> Offer {
-    Offer { protobuf: served.version().message.is_some(), views }
+pub(crate) fn offer(served: &Served, views: Views) -> Offer {
+    let router = if served.definition.custom { Router::None } else { Router::Objects };
+    Offer { protobuf: served.version().message.is_some(), views, router }
+}
+
+/// Of reads of collections, which may be watches.
+pub(crate) fn streams(served: &Served) -> Router {
+    if served.definition.custom { Router::None } else { Router::Streams }
+}
+
+/// The type of an answer, as upstream names it.
+pub(crate) fn go_type(target: &Target, views: Views) -> String {
+    let definition = &target.served.definition;
+    let list = if views == Views::List { "List" } else { "" };
+    match definition.subresource(target.served.version, &target.subresource) {
+        Some(subresource) if subresource.kind.kind != definition.kind => format!("*{}.{}", internal_package(&subresource.kind.group), subresource.kind.kind),
+        _ if definition.custom => format!("*unstructured.Unstructured{list}"),
+        _ => format!("*{}.{}{list}", internal_package(&definition.group), definition.kind),
+    }
 }
 
 /// Whether only metadata is shown, which no conversion changes but for labels and annotations: it is there whatever a converter does.
@@ -86,6 +103,7 @@ async fn respond_written(shared: &Shared, exchange: &mut Exchange, target: &Targ
     if let Object::Stored(entry) = &written.object {
         exchange.audit.written = Some(Arc::clone(entry));
     }
+    accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     let code = if written.created { 201 } else { 200 };
     respond(shared, exchange, target, &written.object, (code, accepted))
 }

@@ -12,8 +12,8 @@ use ferrokube_registry::{Patch, Target, WriteOptions};
 use ferrokube_serve::Response;
 
 pub(crate) async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
-    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let kind = decode::patch_kind(exchange, &target.served)?;
+    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let (write_kind, form) = if kind == decode::PatchKind::Apply { (WriteKind::Apply, Form::Yaml) } else { (WriteKind::Patch, Form::Json) };
     let bytes = read_body(shared, exchange, form).await?;
     let mut options: WriteOptions = options::write(&exchange.query, write_kind)?;

@@ -26,7 +26,7 @@ pub(crate) fn dedup(object: &mut Document, context: &RequestContext) {
     }
     let uids: Vec<&str> = again.iter().take(MAX_NAMED).filter_map(|&index| references[index].get("uid")?.as_str()).collect();
     context.warn(format!(
-        ".metadata.ownerReferences contains duplicate entries, of which only the first is kept; please mend your requests; duplicate UID(s): {}",
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
         uids.join(", ")
     ));
     if let Some(Value::Array(list)) = metadata_mut(object).get_mut("ownerReferences") {

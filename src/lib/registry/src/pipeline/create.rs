@@ -13,6 +13,7 @@ use crate::meta;
 use crate::name;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_schema::apply::{self, Manager};
 use ferrokube_storage::{Entry, Key, Rejected};
 use std::sync::Arc;
 
@@ -77,6 +78,7 @@ impl Registry {
         let mut object = shape.fit(document, &strictness).map_err(|misfit| shape.bad_request(misfit, &body.source, self.catalog()))?;
         meta::ensure_namespace(target, &mut object)?;
         meta::normalize(&mut object);
+        meta::dedup_owners(&mut object, context);
         if target.subresource.is_empty() {
             target.served.definition.set_defaults(target.served.version, &mut object);
         }
@@ -92,6 +94,9 @@ impl Registry {
         if remote {
             admission.validate_remote(attributes, Some(&object)).await?;
         }
+        let job = Job::new(self, context, target, (Request::Create, options))?;
+        let manager = Manager { api_version: shape.gvk.api_version(), ..job.manager(apply::Operation::Update) };
+        apply::track_update(&shape.schema, job.reset, None, &mut object, &manager);
         let answer = behaviour.create(context, target, object).await?;
         Ok(Written { object: Object::Computed(answer), created: true })
     }
@@ -137,7 +142,9 @@ impl Job<'_> {
     async fn commit_new(&self, mut draft: Draft) -> Result<Written, Failure> {
         let key = key(&draft.target, draft.object.name())?;
         let mut effects = self.validate(&draft)?;
-        refuse_version(&draft.object)?;
+        if !self.options.dry_run {
+            refuse_version(&draft.object)?;
+        }
         draft.object.remove(&["metadata", "resourceVersion"]);
         self.convert(&mut draft, None).await?;
         if self.options.dry_run {
@@ -172,6 +179,11 @@ impl Job<'_> {
 
     fn taken(&self, draft: &Draft, head: &Entry) -> Failure {
         let mut failure = Failure::already_exists(&self.definition().group_resource(), draft.object.name());
+        if !draft.object.meta("generateName").is_empty() {
+            // Upstream takes any name for one that it made.
+            failure.message.push_str(", the server was not able to generate a unique name for the object");
+            failure.details.get_or_insert_default().retry_after_seconds = 1;
+        }
         if super::view(head, &self.target.served).is_terminating() {
             failure.message = format!("object is being deleted: {}", failure.message);
         }

@@ -307,11 +307,31 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// What upstream finds again in the metadata of an update: once for labels, annotations and owners, and everything once more where the kind's own rules
+    /// look at metadata.
+    fn repeated(&self, found: &[FieldError]) -> Vec<FieldError> {
+        let is_changeable =
+            |error: &&FieldError| ["metadata.labels", "metadata.annotations", "metadata.ownerReferences"].iter().any(|field| error.field.starts_with(field));
+        let is_change = |error: &&FieldError| is_immutable(error);
+        let twice: Vec<FieldError> = found.iter().filter(is_changeable).cloned().collect();
+        let definition = self.definition();
+        // The rules of events in the core group do not look there, those of some subresources only at what changed.
+        let of_kind: Vec<FieldError> = match (definition.custom, definition.group.as_str(), definition.plural.as_str(), self.target.subresource.as_str()) {
+            (false, "", "events", _) => Vec::new(),
+            (true, ..) | (_, "", "namespaces" | "resourcequotas", "status" | "finalize") => {
+                found.iter().filter(|error| is_changeable(error) || is_change(error)).cloned().collect()
+            }
+            _ => found.iter().chain(&twice).cloned().collect(),
+        };
+        twice.into_iter().chain(of_kind).collect()
+    }
+
     fn check(&self, change: &Change<'_>, object: &Document) -> Result<(), Failure> {
         let definition = self.definition();
         let mut errors = meta::check_object(definition, object, self.registry.admission().owns_ids());
         if let Some(old) = change.old {
             errors.append(&mut meta::check_change(old, object));
+            errors.append(&mut self.repeated(&errors));
         }
         if definition.custom {
             let found = match change.old {
@@ -457,6 +477,11 @@ fn from_user_agent(agent: &str) -> String {
         name.push(letter);
     }
     if name.is_empty() { "unknown".to_owned() } else { name }
+}
+
+/// Whether it is about a field of metadata that cannot change so.
+fn is_immutable(error: &FieldError) -> bool {
+    ["field is immutable", "must not be decremented", "no new finalizers"].iter().any(|why| error.message.contains(why))
 }
 
 /// Errors that rules could not cope with.

@@ -31,6 +31,7 @@ impl Registry {
         self.leave_if_long(target, None).await;
         let job = Job::new(self, context, target, (Request::Update, options))?;
         let mut object = job.read_body(body)?;
+        meta::dedup_owners(&mut object, context);
         meta::check_name(target, &object)?;
         if job.projection.is_none() {
             job.definition().set_defaults(target.served.version, &mut object);

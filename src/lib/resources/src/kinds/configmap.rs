@@ -10,7 +10,16 @@ use std::sync::Arc;
 
 pub(crate) fn body() -> Body {
     Body {
-        columns: const { &[Printed::NAME, Printed::text("Data", "How many keys it holds."), Printed::AGE] },
+        columns: const {
+            &[
+                Printed::NAME,
+                Printed::text(
+                    "Data",
+                    "Data contains the configuration data. Each key must consist of alphanumeric characters, '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the BinaryData field. The keys stored in Data must not overlap with the keys in the BinaryData field, this is enforced during validation process.",
+                ),
+                Printed::AGE,
+            ]
+        },
         storage: Some("configmaps"),
         hooks: Arc::new(ConfigMap),
         ..Body::default()

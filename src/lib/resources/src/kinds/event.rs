@@ -8,7 +8,7 @@ use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
-use ferrokube_resource::native::{Body, Printed};
+use ferrokube_resource::native::{Body, NAME_DESCRIPTION, Printed};
 use ferrokube_resource::{Change, Hooks};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,16 +17,19 @@ use std::time::{Duration, SystemTime};
 pub const TTL: Duration = Duration::from_secs(3600);
 
 const COLUMNS: &[Printed] = &[
-    Printed::text("Last Seen", "How long ago it last happened."),
-    Printed::text("Type", "Normal or Warning."),
-    Printed::text("Reason", "Why it happened, in one word."),
-    Printed::text("Object", "To what it happened."),
-    Printed::wide("Subobject", "To which part of it."),
-    Printed::wide("Source", "Who reports it."),
-    Printed::text("Message", "What happened."),
-    Printed::wide("First Seen", "How long ago it first happened."),
-    Printed::wide("Count", "How often it happened."),
-    Printed { name: "Name", kind: "string", format: "name", description: "Unique within its namespace.", priority: 1 },
+    Printed::text("Last Seen", "The time at which the most recent occurrence of this event was recorded."),
+    Printed::text("Type", "Type of this event (Normal, Warning), new types could be added in the future"),
+    Printed::text("Reason", "This should be a short, machine understandable string that gives the reason for the transition into the object's current status."),
+    Printed::text("Object", "The object that this event is about."),
+    Printed::wide(
+        "Subobject",
+        "If referring to a piece of an object instead of an entire object, this string should contain a valid JSON/Go field access statement, such as desiredState.manifest.containers[2]. For example, if the object reference is to a container within a pod, this would take on a value like: \"spec.containers{name}\" (where \"name\" refers to the name of the container that triggered the event) or if no container name is specified \"spec.containers[2]\" (container with index 2 in this pod). This syntax is chosen only to have some well-defined way of referencing a part of an object.",
+    ),
+    Printed::wide("Source", "The component reporting this event. Should be a short machine understandable string."),
+    Printed::text("Message", "A human-readable description of the status of this operation."),
+    Printed::wide("First Seen", "The time at which the event was first recorded. (Time of server receipt is in TypeMeta.)"),
+    Printed::wide("Count", "The number of times this event has occurred."),
+    Printed { name: "Name", kind: "string", format: "name", description: NAME_DESCRIPTION, priority: 1 },
 ];
 /// The fields of an event by its form.
 #[derive(Debug)]

@@ -8,7 +8,16 @@ use std::sync::Arc;
 
 pub(crate) fn body() -> Body {
     Body {
-        columns: const { &[Printed::NAME, Printed::text("Holder", "Who holds it."), Printed::AGE] },
+        columns: const {
+            &[
+                Printed::NAME,
+                Printed::text(
+                    "Holder",
+                    "holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.",
+                ),
+                Printed::AGE,
+            ]
+        },
         storage: Some("leases"),
         hooks: Arc::new(Lease),
         ..Body::default()

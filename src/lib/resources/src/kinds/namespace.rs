@@ -20,7 +20,7 @@ pub(crate) fn body() -> Body {
             Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
         ],
         reset: &["status"],
-        columns: const { &[Printed::NAME, Printed::text("Status", "Active, or Terminating once it was deleted."), Printed::AGE] },
+        columns: const { &[Printed::NAME, Printed::text("Status", "The status of the namespace"), Printed::AGE] },
         selectable: &["status.phase"],
         storage: Some("namespaces"),
         hooks: Arc::new(Namespace),

@@ -46,8 +46,8 @@ pub(crate) fn body() -> Body {
         columns: const {
             &[
                 Printed::NAME,
-                Printed::text("Request", "Used and hard amounts, limits excepted."),
-                Printed::text("Limit", "Used and hard amounts of limits."),
+                Printed::text("Request", "Request represents a minimum amount of cpu/memory that a container may consume."),
+                Printed::text("Limit", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."),
                 Printed::AGE,
             ]
         },

@@ -17,7 +17,20 @@ const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 pub(crate) fn body() -> Body {
     Body {
-        columns: const { &[Printed::NAME, Printed::text("Type", "What the data is for."), Printed::text("Data", "How many keys it holds."), Printed::AGE] },
+        columns: const {
+            &[
+                Printed::NAME,
+                Printed::text(
+                    "Type",
+                    "Used to facilitate programmatic handling of secret data. More info: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types",
+                ),
+                Printed::text(
+                    "Data",
+                    "Data contains the secret data. Each key must consist of alphanumeric characters, '-', '_' or '.'. The serialized form of the secret data is a base64 encoded string, representing the arbitrary (possibly non-string) data value here. Described in https://tools.ietf.org/html/rfc4648#section-4",
+                ),
+                Printed::AGE,
+            ]
+        },
         selectable: &["type"],
         storage: Some("secrets"),
         hooks: Arc::new(Secret),
@@ -56,10 +69,17 @@ impl Hooks for Secret {
     }
 
     fn warnings(&self, _change: &Change<'_>, object: &Document) -> Vec<String> {
-        if object.str(&["type"]) == Some(TLS) && !is_key_pair(object) {
-            return vec!["tls: the data under tls.crt and tls.key is not a certificate and its key in PEM form".to_owned()];
+        if object.str(&["type"]) != Some(TLS) || is_key_pair(object) {
+            return Vec::new();
         }
-        Vec::new()
+        let has_pem =
+            |key: &str| STANDARD.decode(object.str(&["data", key]).unwrap_or_default()).is_ok_and(|bytes| bytes.windows(11).any(|part| part == b"-----BEGIN "));
+        let why = match (has_pem("tls.crt"), has_pem("tls.key")) {
+            (false, _) => "tls: failed to find any PEM data in certificate input",
+            (true, false) => "tls: failed to find any PEM data in key input",
+            (true, true) => "tls: the data under tls.crt and tls.key is not a certificate and its key in PEM form",
+        };
+        vec![why.to_owned()]
     }
 
     fn print(&self, object: &Printable<'_>, row: &mut Row) {

@@ -3,6 +3,7 @@
 use super::{At, PATCH, Slot, bad, fresh, merge_map, strategy};
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::go::type_of;
 use ferrokube_apimachinery::patch::PatchError;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -140,7 +141,7 @@ pub(super) fn delete(items: &mut Vec<Value>, members: &[Value]) -> Result<(), Pa
 ///
 /// Lists that do not merge keep the order of the patch: the real server's handler crashes there, which is no behaviour to imitate.
 pub(super) fn order_field(slot: Slot<'_>, original: &mut Map, patch: Option<&Value>, order: &Value) -> Result<(), PatchError> {
-    let order = order.as_array().ok_or_else(|| bad("an element order must be a list"))?;
+    let order = order.as_array().ok_or_else(|| bad(format!("expected a []interface {{}}, but received a {}", type_of(order))))?;
     slot.at.work.charge(order.len() + original.get(slot.field).and_then(Value::as_array).map_or(0, |list| list.len()))?;
     let node = slot.node()?;
     let key = merge_key(node);
