@@ -272,9 +272,9 @@ impl Catalog {
     pub(crate) fn is_current(&self, served: &Served) -> bool {
         let definition = &served.definition;
         let table = self.table.load();
-        table
-            .definition(&definition.group, &definition.plural)
-            .is_some_and(|now| now.epoch == definition.epoch && now.versions.get(served.version).is_some_and(|version| version.served))
+        table.definition(&definition.group, &definition.plural).is_some_and(|now| {
+            (now.epoch, now.since) == (definition.epoch, definition.since) && now.versions.get(served.version).is_some_and(|version| version.served)
+        })
     }
 
     /// Changes when the definition does: a watch that followed all would wake for every definition that comes, a thousand of them a thousand times.

@@ -26,8 +26,8 @@ pub struct Config {
     /// read from the journal, or gone (memory engine).
     pub history_bytes: usize,
     /// Memory engine: its first revision follows this one. `None`: the time in microseconds since 1970, so that no revision of an earlier process is given
-    /// again (a million revisions in each second of its life would not be enough for that). The embedded engine begins at 1, and goes on
-    /// above the same number at every later start.
+    /// again (a million revisions in each second of its life would not be enough for that). The embedded engine starts at 1; every later start
+    /// resumes above the wall clock's microseconds.
     pub origin: Option<Revision>,
     /// There was a journal: when it is gone the store is [`OpenError::Missing`] instead of empty.
     pub must_exist: bool,

@@ -376,10 +376,14 @@ impl Published {
         let replay = {
             let state = sync::read(&resource.state);
             let published = self.revision();
+            // Before all else: what a start has left out lies above what is published, until the first write.
+            if self.is_unknown(revision) {
+                return Err(WatchError::Compacted(revision));
+            }
             if revision >= published {
                 return Ok(Snapshot::new(published, prefix.clone(), state.map.clone()));
             }
-            if revision < state.log.floor() || self.is_unknown(revision) {
+            if revision < state.log.floor() {
                 return Err(WatchError::Compacted(revision));
             }
             state.log.replay(revision, &state.map)

@@ -154,12 +154,13 @@ impl Replays {
         let read = tokio::task::spawn_blocking(move || {
             // Until it has ended, also when nobody waits for it any more.
             let _reader = reader;
-            this.decode(&*archive, prefix, (after, until))
+            let block = this.decode(&*archive, prefix, (after, until))?;
+            if !std::mem::replace(&mut sync::lock(&this.0.kept).swept, true) {
+                tokio::spawn(sweep(Arc::downgrade(&this.0)));
+            }
+            Ok(block)
         });
         let block = read.await.map_err(|_| gone)??;
-        if !std::mem::replace(&mut sync::lock(&self.0.kept).swept, true) {
-            tokio::spawn(sweep(Arc::downgrade(&self.0)));
-        }
         Ok(block.older(after, most))
     }
 
@@ -252,6 +253,22 @@ mod tests {
         assert_eq!(replays.stats().1, 0, "nobody reads them any more");
         all(&replays, &Prefix::new("configmaps").unwrap(), Revision(0), until).await;
         assert!(sync::lock(&replays.0.kept).swept, "and watched over again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_read_for_a_watcher_that_left_is_dropped_too() {
+        let (replays, prefix) = (replays(10_000), Prefix::new("configmaps").unwrap());
+        let most = Most { events: 7, bytes: 16 << 10 };
+        tokio::select! {
+            biased;
+            _ = replays.read(&prefix, (Revision(0), Revision(100)), most) => {}
+            () = std::future::ready(()) => {}
+        }
+        while replays.stats().1 == 0 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(2 * COLD).await;
+        assert_eq!(replays.stats().1, 0);
     }
 
     #[tokio::test]

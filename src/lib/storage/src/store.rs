@@ -242,7 +242,7 @@ impl Store {
     /// The state of a resource as it was at a revision. For one that is not published yet: the present state, with its own revision (see [`Self::wait_for`]).
     ///
     /// # Errors
-    /// [`WatchError::Compacted`] when the history in memory does not reach back that far.
+    /// [`WatchError::Compacted`] when the history in memory does not reach back that far, and for a revision that was lost.
     pub fn snapshot_at(&self, prefix: &Prefix, revision: Revision) -> Result<Snapshot, WatchError> {
         self.0.core.published.snapshot_at(prefix, revision)
     }

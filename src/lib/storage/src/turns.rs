@@ -56,8 +56,13 @@ impl Turns {
                 list.push(Line { key, waiting: VecDeque::new() });
                 Asked::Taken(key)
             }
-            Some(line) if line.waiting.len() >= MAX_WAITING => Asked::Full,
             Some(line) => {
+                if line.waiting.len() >= MAX_WAITING {
+                    line.waiting.retain(|waiter| !waiter.is_closed());
+                }
+                if line.waiting.len() >= MAX_WAITING {
+                    return Asked::Full;
+                }
                 let (sender, receiver) = oneshot::channel();
                 line.waiting.push_back(sender);
                 Asked::Queued(receiver)
@@ -143,6 +148,10 @@ mod tests {
     fn a_line_is_bounded() {
         let turns = Turns::new();
         let key = taken(turns.ask("a"));
+        let waiting: Vec<_> = (0..MAX_WAITING).map(|_| queued(turns.ask("a"))).collect();
+        assert!(matches!(turns.ask("a"), Asked::Full));
+        drop(waiting);
+        // Those who are gone are in nobody's way.
         let waiting: Vec<_> = (0..MAX_WAITING).map(|_| queued(turns.ask("a"))).collect();
         assert!(matches!(turns.ask("a"), Asked::Full));
         drop(waiting);

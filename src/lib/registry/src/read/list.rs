@@ -102,7 +102,9 @@ impl Registry {
     /// The state that was held for a list, else one from the history.
     fn state_of_page(&self, prefix: &Prefix, revision: Revision) -> Option<Snapshot> {
         let held = self.parts.pages.find(prefix, revision);
-        held.or_else(|| self.store().snapshot_at(prefix, revision).ok())
+        // A page has shown it: if it is not there it was lost, and will not come.
+        let is_there = || revision <= self.store().revision();
+        held.or_else(|| is_there().then(|| self.store().snapshot_at(prefix, revision).ok()).flatten())
     }
 
     async fn page(&self, start: Start, (prefix, selection): (&Prefix, &Selection), (scope, caller): (&str, u64)) -> ListPage {

@@ -3,6 +3,7 @@
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::ListOptions;
 use ferrokube_storage::testing::{Crash, Fault, SimDisk, hold, release};
 use ferrokube_storage::{Config, JournalLimits, Limits, Parts, Rewrites, Store};
 use futures::FutureExt;
@@ -61,7 +62,7 @@ async fn fault_07_a_noop_on_a_refused_head_is_computed_again() {
 
 /// However long a sync takes, nobody is told of what it may lose.
 #[tokio::test]
-async fn fault_02_a_noop_waits_for_the_write_that_it_relies_on() {
+async fn fault_01_a_noop_waits_for_the_write_that_it_relies_on() {
     let disk = SimDisk::default();
     let server = on_disk(&disk, Limits::default());
     server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
@@ -87,7 +88,7 @@ async fn fault_02_a_noop_waits_for_the_write_that_it_relies_on() {
 
 /// A journal that fails takes with it what was computed on its end.
 #[tokio::test]
-async fn fault_02_a_noop_on_a_failed_write_fails() {
+async fn fault_05_a_noop_on_a_failed_write_fails() {
     let disk = SimDisk::default();
     let server = on_disk(&disk, Limits::default());
     server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
@@ -98,6 +99,28 @@ async fn fault_02_a_noop_on_a_failed_write_fails() {
     disk.fail_next_write(".log", Fault::Eio);
     release(store);
     assert_eq!((soon(first).await.unwrap_err().code, soon(second).await.unwrap_err().code), (500, 500));
+}
+
+/// A page goes on from the state of the page before, or from none: an older copy of the directory does not have it.
+#[tokio::test]
+async fn fault_09_a_page_of_a_state_that_was_lost_is_gone() {
+    let disk = SimDisk::default();
+    let server = on_disk(&disk, Limits::default());
+    for name in ["a", "b", "c"] {
+        server.post(CONFIGMAPS, configmap(name, "0")).await.unwrap();
+    }
+    let copy = disk.crash(Crash::Killed, 0);
+    for value in ["1", "2", "3"] {
+        server.patch(CONFIGMAPS, "c", merge(json!({"data": {"k": value}}))).await.unwrap();
+    }
+    let page = server.list(CONFIGMAPS, &ListOptions { limit: 1, ..ListOptions::default() }).await.unwrap();
+    let older = on_disk(&copy, Limits::default());
+    for _ in 0..2 {
+        let next = ListOptions { limit: 1, continue_token: page.continue_token.clone(), ..ListOptions::default() };
+        let failure = older.list(CONFIGMAPS, &next).await.unwrap_err();
+        assert!(failure.code == 410 && failure.continue_token.is_some(), "{failure:?}");
+        older.post(CONFIGMAPS, configmap("d", "0")).await.map(drop).unwrap_or_default();
+    }
 }
 
 /// What the store refuses is refused at once: there is nothing to wait for.

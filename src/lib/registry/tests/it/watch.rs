@@ -306,6 +306,15 @@ async fn it_ends_with_the_definition_the_server_or_the_store() {
     server.registry.catalog().remove("", "configmaps");
     assert!(soon(removed.next()).await.is_none());
     server.registry.catalog().put(target.served.definition.clone());
+    // Made anew before anybody could look: a custom resource's epoch begins at 1 again.
+    let mut replaced = watch(&server, from("")).await;
+    take(&mut replaced, 1).await;
+    server.registry.catalog().remove("", "configmaps");
+    let mut anew = ferrokube_resource::Definition::clone(&target.served.definition);
+    anew.since = server.registry.store().revision().0;
+    server.registry.catalog().put(Arc::new(anew));
+    assert!(soon(replaced.next()).await.is_none());
+    server.registry.catalog().put(target.served.definition.clone());
     let mut ended = watch(&server, from("")).await;
     server.registry.end_watches();
     assert!(soon(ended.next()).await.is_none());

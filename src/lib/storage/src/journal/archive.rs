@@ -5,6 +5,7 @@ use crate::entry::Entry;
 use crate::journal::codec;
 use crate::journal::frame::{Flags, Op};
 use crate::journal::frames::{Frames, Problem};
+use crate::journal::io::{File, is_scarce};
 use crate::journal::layout::{Files, Layout, Piece};
 use crate::journal::place::Place;
 use crate::key::{Key, Revision};
@@ -13,11 +14,17 @@ use crate::published::{Archive, Older, event_bytes};
 use crate::stats::Counters;
 use crate::txn::Event;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How much is looked through in one call: others wait for the thread.
 const SCAN_BYTES: u64 = 8 << 20;
+/// So many places of the journal are kept at hand in one call, for what events replace.
+const LOOKUPS: usize = 16;
+/// Without a descriptor it is tried again, so often and after so long.
+const SCARCE_ATTEMPTS: usize = 100;
+const SCARCE_WAIT: Duration = Duration::from_millis(50);
 
 /// The journal's files as an archive.
 pub(crate) struct JournalArchive {
@@ -52,35 +59,56 @@ impl Archive for JournalArchive {
     }
 
     fn events(&self, prefix: &str, after: Revision, until: Revision, most: Most) -> Result<Older, WatchError> {
-        let pieces = self.pieces(after)?;
-        let mut scan = Scan {
-            place: &self.place,
-            pieces: &pieces,
-            wanted: Wanted { prefix, after, until, most },
-            seen: HashMap::new(),
-            events: Vec::new(),
-            event_bytes: 0,
-            bytes: 0,
-        };
-        let reached = scan.run().map_err(|error| {
-            // A file may just have been merged into a base: then the watch is told so, and so it is when the disk fails.
-            match error {
-                // One that is no longer there may be written to for something else.
-                ScanError::Damaged(reason) if self.is_current(&pieces) => self.counters.damaged(&reason),
-                ScanError::Damaged(reason) => tracing::debug!(reason, "older events were merged while they were read"),
-                ScanError::Unreadable(reason) => tracing::warn!(reason, "older events cannot be read"),
+        let (mut scarce, mut merged) = (0, false);
+        loop {
+            // Says so when what follows `after` was merged meanwhile.
+            let pieces = self.pieces(after)?;
+            let mut scan = Scan {
+                place: &self.place,
+                pieces: &pieces,
+                wanted: Wanted { prefix, after, until, most },
+                seen: HashMap::new(),
+                lookups: Vec::new(),
+                events: Vec::new(),
+                event_bytes: 0,
+                bytes: 0,
+            };
+            match scan.run() {
+                Ok(reached) => return Ok(Older { events: scan.events, reached: Revision(reached).min(until) }),
+                Err(ScanError::Scarce) if scarce < SCARCE_ATTEMPTS => {
+                    scarce += 1;
+                    std::thread::sleep(SCARCE_WAIT);
+                }
+                // A file that was merged is gone, or is written to for something else: the next look does not find it.
+                Err(ScanError::Gone(_)) if !merged => merged = true,
+                Err(ScanError::Damaged(_)) if !merged && !self.is_current(&pieces) => merged = true,
+                Err(ScanError::Damaged(reason)) if self.is_current(&pieces) => {
+                    self.counters.damaged(&reason);
+                    return Err(WatchError::Compacted(after));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "older events cannot be read");
+                    return Err(WatchError::Compacted(after));
+                }
             }
-            WatchError::Compacted(after)
-        })?;
-        Ok(Older { events: scan.events, reached: Revision(reached).min(until) })
+        }
     }
 }
 
 /// Why older events cannot be given.
+#[derive(Debug, thiserror::Error)]
 enum ScanError {
-    /// A file could not be read, or is gone.
+    /// A file is no longer there.
+    #[error("{0}")]
+    Gone(String),
+    /// There is no descriptor left.
+    #[error("no descriptor is left")]
+    Scarce,
+    /// A file could not be read.
+    #[error("{0}")]
     Unreadable(String),
     /// A file holds something else than what was written.
+    #[error("{0}")]
     Damaged(String),
 }
 
@@ -104,18 +132,60 @@ struct Scan<'a> {
     wanted: Wanted<'a>,
     /// The last values of keys that came by: mostly what the next event of the key replaces.
     seen: HashMap<Key, Arc<Entry>>,
+    /// Where others were looked up: what events in turn replace stands in turn, too. The last used one is the last.
+    lookups: Vec<Lookup>,
     events: Vec<Event>,
     event_bytes: usize,
     bytes: u64,
 }
 
+/// A place in a file.
+struct Lookup {
+    path: PathBuf,
+    frames: Frames<Arc<dyn File>>,
+    /// The frames before it hold nothing after this revision.
+    passed: u64,
+}
+
 impl Scan<'_> {
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>, ScanError> {
+        self.place.io.open(path).map_err(|error| match error.kind() {
+            _ if is_scarce(&error) => ScanError::Scarce,
+            std::io::ErrorKind::NotFound => ScanError::Gone(format!("{}: {error}", path.display())),
+            _ => ScanError::Unreadable(format!("{}: {error}", path.display())),
+        })
+    }
+
+    /// A reader of the frames from before a revision on; one that was there already, if it can be.
+    fn look_up(&mut self, piece: &Piece, revision: u64) -> Result<&mut Lookup, ScanError> {
+        let at = piece.seek(revision - 1);
+        let is_before = |lookup: &Lookup| lookup.passed < revision && at <= lookup.frames.offset();
+        let mut of_piece = (0..self.lookups.len()).filter(|index| self.lookups[*index].path == piece.path);
+        let near = of_piece.find(|index| is_before(&self.lookups[*index]) || self.lookups[*index].frames.is_near(at));
+        let mut lookup = match near {
+            Some(near) => self.lookups.remove(near),
+            None => {
+                if self.lookups.len() >= LOOKUPS {
+                    self.lookups.remove(0);
+                }
+                let file = self.open(&piece.path)?;
+                Lookup { path: piece.path.clone(), frames: Frames::here_and_there(file, (at, piece.len), piece.key), passed: revision - 1 }
+            }
+        };
+        if !is_before(&lookup) {
+            lookup.frames.go_to(at);
+            lookup.passed = revision - 1;
+        }
+        self.lookups.push(lookup);
+        Ok(self.lookups.last_mut().expect("it was just put there"))
+    }
+
     /// Up to where it looked.
     fn run(&mut self) -> Result<u64, ScanError> {
         let (pieces, after) = (self.pieces, self.wanted.after.0);
         let mut reached = after;
         for piece in pieces.iter().filter(|piece| piece.last > after) {
-            let file = self.place.io.open(&piece.path).map_err(|error| ScanError::Unreadable(error.to_string()))?;
+            let file = self.open(&piece.path)?;
             let mut frames = Frames::new(&*file, (piece.seek(after), piece.len), piece.key, None);
             while let Some(frame) = frames.next().map_err(|problem| describe(&piece.path, problem))? {
                 for op in frame.ops() {
@@ -158,23 +228,28 @@ impl Scan<'_> {
     }
 
     /// The value that was written at a revision; 0 is none.
-    fn previous(&self, key: &Key, revision: u64) -> Result<Option<Arc<Entry>>, ScanError> {
+    fn previous(&mut self, key: &Key, revision: u64) -> Result<Option<Arc<Entry>>, ScanError> {
         if revision == 0 {
             return Ok(None);
         }
         if let Some(seen) = self.seen.get(key).filter(|seen| seen.revision.0 == revision) {
             return Ok(Some(seen.clone()));
         }
-        let piece = self.pieces.iter().find(|piece| piece.last >= revision).ok_or_else(|| "a value is in no segment".to_owned())?;
-        let file = self.place.io.open(&piece.path).map_err(|error| ScanError::Unreadable(error.to_string()))?;
-        let mut frames = Frames::new(&*file, (piece.seek(revision - 1), piece.len), piece.key, None);
+        let (pieces, transformer) = (self.pieces, &*self.place.transformer);
+        let piece = pieces.iter().find(|piece| piece.last >= revision).ok_or_else(|| "a value is in no segment".to_owned())?;
+        let Lookup { frames, passed, .. } = self.look_up(piece, revision)?;
         while let Some(frame) = frames.next().map_err(|problem| describe(&piece.path, problem))? {
             if let Some(op) = frame.ops().find(|op| op.header.revision == revision && op.key == key.as_str()) {
-                return Ok(Some(codec::entry(&op, key.clone(), None, &*self.place.transformer)?));
+                let entry = codec::entry(&op, key.clone(), None, transformer)?;
+                // The next one may be in the same frame.
+                let offset = frame.offset;
+                frames.go_to(offset);
+                return Ok(Some(entry));
             }
             if frame.header.ops > 0 && frame.header.first > revision {
                 break;
             }
+            *passed = frame.header.last.max(*passed);
         }
         Err(format!("what {:?} was at revision {revision} is not in {}", key.as_str(), piece.path.display()).into())
     }

@@ -3,9 +3,12 @@
 use crate::journal::frame::{self, FRAME_HEADER, FrameHeader, FrameKey, Ops, SEGMENT_HEADER};
 use crate::journal::io::File;
 use std::io;
+use std::ops::Deref;
 
-/// How much is read at a time.
+/// How much is read at a time, by those who go through a file.
 const WINDOW: usize = 1 << 20;
+/// The same for those who look for one frame.
+const LOOKUP_WINDOW: usize = 64 << 10;
 /// What a device writes or does not write as a whole.
 const SECTOR: u64 = 512;
 
@@ -38,8 +41,8 @@ pub(crate) enum Problem {
 }
 
 /// The frames between two offsets, in order.
-pub(crate) struct Frames<'a> {
-    file: &'a dyn File,
+pub(crate) struct Frames<F> {
+    file: F,
     at: u64,
     end: u64,
     key: FrameKey,
@@ -47,21 +50,42 @@ pub(crate) struct Frames<'a> {
     chain: Option<u64>,
     window: Vec<u8>,
     window_at: u64,
+    /// How much is read at a time.
+    window_len: usize,
 }
 
-impl<'a> Frames<'a> {
-    pub(crate) fn new(file: &'a dyn File, (at, end): (u64, u64), key: FrameKey, chain: Option<u64>) -> Self {
-        Self { file, at, end, key, chain, window: Vec::new(), window_at: at }
+impl<F: Deref<Target = dyn File>> Frames<F> {
+    pub(crate) fn new(file: F, (at, end): (u64, u64), key: FrameKey, chain: Option<u64>) -> Self {
+        Self { file, at, end, key, chain, window: Vec::new(), window_at: at, window_len: WINDOW }
+    }
+
+    /// Frames that are looked up here and there.
+    pub(crate) fn here_and_there(file: F, (at, end): (u64, u64), key: FrameKey) -> Self {
+        Self { window_len: LOOKUP_WINDOW, ..Self::new(file, (at, end), key, None) }
     }
 
     /// All frames of a segment.
-    pub(crate) fn whole(file: &'a dyn File, end: u64, key: FrameKey, chain: u64) -> Self {
+    pub(crate) fn whole(file: F, end: u64, key: FrameKey, chain: u64) -> Self {
         Self::new(file, (SEGMENT_HEADER as u64, end), key, Some(chain))
     }
 
     /// Where the next frame begins: everything before is valid.
     pub(crate) fn offset(&self) -> u64 {
         self.at
+    }
+
+    /// Whether reading from there goes on from what was read.
+    pub(crate) fn is_near(&self, at: u64) -> bool {
+        (self.window_at..=self.window_at + self.window.len() as u64).contains(&at)
+    }
+
+    /// Goes to where a frame begins.
+    pub(crate) fn go_to(&mut self, at: u64) {
+        if !self.is_near(at) {
+            self.window.clear();
+            self.window_at = at;
+        }
+        (self.at, self.chain) = (at, None);
     }
 
     /// The next frame, checked; `None` at the end.
@@ -100,7 +124,7 @@ impl<'a> Frames<'a> {
             self.window.drain(..start.min(self.window.len()));
             self.window_at = self.at;
             let have = self.window.len();
-            let want = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(len.max(WINDOW));
+            let want = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(len.max(self.window_len));
             self.window.resize(want, 0);
             let got = self.file.read_at(self.at + have as u64, &mut self.window[have..]).map_err(Problem::Io)?;
             self.window.truncate(have + got);

@@ -52,6 +52,12 @@ pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error
     move |source| OpenError::Io { what, path, source }
 }
 
+/// Whether a directory shows that we have made nothing in it: it cannot be read, written or synced.
+fn is_foreign(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
+}
+
 impl Place {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
@@ -69,8 +75,7 @@ impl Place {
         let above = self.dir.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty());
         for (distance, dir) in above.enumerate() {
             match self.io.sync_dir(dir) {
-                // Where we may not look we have made nothing.
-                Err(error) if distance > 0 && error.kind() == io::ErrorKind::PermissionDenied => break,
+                Err(error) if distance > 0 && is_foreign(&error) => break,
                 outcome => outcome.map_err(io_error("sync", dir))?,
             }
         }

@@ -338,22 +338,37 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// All logs. The last one may be what is left of an attempt to begin one, after which the one before it went on.
+    /// All logs. Any without frames may be what is left of an attempt to begin one, after which the one before it went on.
     fn logs(&mut self, found: &mut Found) -> Result<Vec<Log>, OpenError> {
         let mut logs: Vec<Log> = Vec::new();
-        let last = found.logs.last().copied();
-        let without_frames = last.map(|first| self.has_no_frames(first)).transpose()?.unwrap_or(false);
+        // The last one with frames: what follows it says little of its end.
+        let mut end = found.logs.len().saturating_sub(1);
+        while end > 0 && self.has_no_frames(found.logs[end])? {
+            end -= 1;
+        }
         for (index, first) in found.logs.iter().enumerate() {
-            let (is_last, is_before) = (index + 1 == found.logs.len(), index + 2 == found.logs.len());
-            let went_on = logs.last().is_some_and(|before| before.cut.is_some() || *first < self.next);
-            if is_last && without_frames && went_on {
+            if *first < self.next && self.has_no_frames(*first)? {
                 found.obsolete.push(Name::log(*first));
-                break;
+                continue;
             }
-            let log = self.log(*first, is_last || (is_before && without_frames))?;
+            if let Some((before, cut)) = logs.last().and_then(|before| Some((before, before.cut?))) {
+                if self.began_later(*first)? {
+                    return Err(damaged(&before.path, cut, "its end does not hold, but the next log was begun after it"));
+                }
+                found.obsolete.push(Name::log(*first));
+                continue;
+            }
+            let log = self.log(*first, index >= end)?;
             logs.push(log);
         }
         Ok(logs)
+    }
+
+    /// Whether a log's header says that it was begun after more than was read of the log before.
+    fn began_later(&self, first: u64) -> Result<bool, OpenError> {
+        let path = self.place.path(&Name::log(first));
+        let (file, _) = self.open(&path)?;
+        Ok(self.header(&*file, &path)?.is_some_and(|header| header.chain != self.chain))
     }
 
     fn has_no_frames(&self, first: u64) -> Result<bool, OpenError> {

@@ -1,6 +1,7 @@
 //! The store from outside: every engine, every fault.
 #![allow(clippy::unwrap_used)]
 
+mod archive;
 mod conformance;
 mod crash;
 mod damage;

@@ -39,15 +39,14 @@ fn whole_or_refused(files: &Files, model: &Model, what: &str) -> bool {
 #[test]
 fn fault_08_damaged_copies_are_whole_or_refused() {
     let (disk, run) = journal();
-    let closed = disk.files();
+    // What was acknowledged when it was closed, whatever a start makes of the files.
+    let (closed, closed_model) = (disk.files(), run.model.clone());
     let store = open(&disk).unwrap();
     let mut killed = Run { model: run.model, ..Run::default() };
     block_on(killed.load(&store, 3, 5));
     ferrokube_storage::testing::settle(&store);
     let dead = disk.crash(Crash::Killed, 0).files();
     block_on(store.close());
-    let mut closed_model = killed.model.clone();
-    closed_model.forget_after(run_end(&closed));
     let mut dice = Dice::new(8);
     let mut whole = 0;
     for copy in 0..1000 {
@@ -70,14 +69,6 @@ fn fault_08_damaged_copies_are_whole_or_refused() {
         whole += usize::from(whole_or_refused(&files, model, &format!("copy {copy}: {kind} at {at} of {}", path.display())));
     }
     assert!((1..700).contains(&whole), "most of it is found: {whole} were whole");
-}
-
-/// The revision at which a closed journal ends.
-fn run_end(files: &Files) -> Revision {
-    let store = open(&SimDisk::with_files(files)).unwrap();
-    let revision = store.revision();
-    block_on(store.close());
-    revision
 }
 
 /// Fault 8: what was acknowledged is never taken for a batch that was not completed.
@@ -237,6 +228,71 @@ fn fault_03_the_rest_of_a_failed_roll_is_known_for_what_it_is() {
     });
 }
 
+/// Fault 3: the same in the middle, when it could not be removed at once.
+#[test]
+fn fault_03_the_rest_of_a_failed_roll_may_stand_between_logs() {
+    block_on(async {
+        let begin = |disk: &SimDisk, segment_bytes| {
+            let journal = JournalLimits { segment_bytes, retain_bytes: 1 << 20, ..parts(disk).journal };
+            Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(disk) }).unwrap()
+        };
+        // So large that nothing is merged.
+        let (disk, value) = (SimDisk::default(), "v".repeat(400));
+        let store = begin(&disk, 1 << 20);
+        let mut model = Model::default();
+        for number in 0..5 {
+            let txn = create(&object(&format!("n{number}")), &value);
+            model.record(commit(&store, txn.clone()).await.unwrap().revision, &txn);
+        }
+        store.close().await;
+        let rolled = SimDisk::with_files(&disk.files());
+        let store = begin(&rolled, 60);
+        commit(&store, create(&object("rolled"), &value)).await.unwrap();
+        store.close().await;
+        let (rest, bytes) = (last_log(&rolled.files()), rolled.files()[&last_log(&rolled.files())][..48].to_vec());
+        for (name, segment_bytes) in [("went-on", 1 << 20), ("later", 60)] {
+            let store = begin(&disk, segment_bytes);
+            let txn = create(&object(name), &value);
+            model.record(commit(&store, txn.clone()).await.unwrap().revision, &txn);
+            store.close().await;
+        }
+        let mut image = disk.files();
+        assert!(image.keys().all(|path| path.extension().is_none_or(|kind| kind != "base")));
+        assert!(last_log(&image) > rest && image.insert(rest.clone(), bytes).is_none());
+        let disk = SimDisk::with_files(&image);
+        let store = begin(&disk, 1 << 20);
+        check_store(&store, &model).await;
+        store.close().await;
+        assert!(!disk.files().contains_key(&rest), "it is removed");
+    });
+}
+
+/// Fault 8: the log that follows says how the one before it ended, also while nothing is in it and the manifest is behind.
+#[test]
+fn fault_08_the_end_of_a_closed_log_is_not_taken_for_torn() {
+    block_on(async {
+        let disk = SimDisk::default();
+        let journal = JournalLimits { segment_bytes: 1000, retain_bytes: 1 << 20, ..parts(&disk).journal };
+        let store = Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(&disk) }).unwrap();
+        let early = disk.files();
+        let manifest = early.keys().find(|path| path.ends_with("MANIFEST")).unwrap();
+        let first = last_log(&early);
+        let mut number = 0;
+        while last_log(&disk.files()) == first {
+            commit(&store, create(&object(&format!("n{number}")), &"v".repeat(100))).await.unwrap();
+            number += 1;
+        }
+        let mut image = disk.files();
+        store.close().await;
+        image.get_mut(&last_log(&disk.files())).unwrap().truncate(48);
+        image.insert(manifest.clone(), early[manifest].clone());
+        let log = image.get_mut(&first).unwrap();
+        let from = (log.len() - 1) / 512 * 512;
+        log[from..].fill(0);
+        assert!(matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { file, .. }) if file == first));
+    });
+}
+
 /// Fault 7: a guard that was computed on a batch without space holds for nothing that comes later.
 #[test]
 fn fault_07_revisions_of_a_refused_batch_are_not_given_again() {
@@ -271,17 +327,14 @@ fn fault_09_a_revision_that_was_lost_is_gone() {
         let disk = disk.crash(Crash::Killed, 0);
         store.close().await;
         let prefix = Prefix::new("configmaps").unwrap();
-        let mut next = Revision(0);
         for _ in 0..2 {
             let store = open(&disk).unwrap();
             for lost in [last.0 + 1, last.0 + 1000] {
                 assert!(matches!(store.watch(&prefix, Revision(lost)), Err(WatchError::Compacted(_))), "after {lost}");
-                if next > last {
-                    assert!(matches!(store.snapshot_at(&prefix, Revision(lost)), Err(WatchError::Compacted(_))), "at {lost}");
-                }
+                assert!(matches!(store.snapshot_at(&prefix, Revision(lost)), Err(WatchError::Compacted(_))), "at {lost}");
             }
             let mut resumed = store.watch(&prefix, last).unwrap();
-            next = commit(&store, write(&object("a"), "2")).await.unwrap().revision;
+            let next = commit(&store, write(&object("a"), "2")).await.unwrap().revision;
             assert!(next.0 > last.0 + 1000);
             assert!(!resumed.next(10).await.unwrap().is_empty(), "what was shown last can be resumed from");
             store.close().await;
