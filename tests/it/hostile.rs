@@ -78,8 +78,9 @@ async fn fault_35_bodies_that_are_too_large_or_too_deep_are_refused() {
         assert_eq!(answer.status, 413, "{}", answer.text);
     }
     for body in ["[".repeat(3_000_000), "{\"a\":".repeat(500_000)] {
+        // Too deep, or before that: more values than there is room for.
         if let Ok(answer) = admin.send(post(body)).await {
-            assert_eq!(answer.status, 400, "{}", answer.text);
+            assert!(matches!(answer.status, 400 | 413), "{}: {}", answer.status, answer.text);
         }
     }
     assert_eq!(admin.get("/livez").await.unwrap().status, 200);

@@ -8,7 +8,7 @@ use crate::txn::{Change, CommitError, Guard, Txn, Write};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How many entries are deleted in one go because their time is over.
 const DUE: usize = 1024;
@@ -75,8 +75,8 @@ struct Committer<'a> {
     core: &'a Arc<Core>,
     sink: Box<dyn Sink>,
     expiry: Expiry,
-    /// When the sink is asked again to rest.
-    rest_at: Option<Instant>,
+    /// When the sink is asked again to rest, in milliseconds of the store's clock.
+    rest_at: Option<u64>,
 }
 
 enum Work {
@@ -139,7 +139,7 @@ impl Committer<'_> {
             if trim == Some(Duration::ZERO) {
                 return Work::Trim;
             }
-            let rest = self.rest_at.map(|at| at.saturating_duration_since(Instant::now()));
+            let rest = self.rest_at.map(|at| Duration::from_millis(at.saturating_sub(now_ms)));
             if rest == Some(Duration::ZERO) {
                 return Work::Rest;
             }
@@ -257,7 +257,8 @@ impl Committer<'_> {
     }
 
     fn rest(&mut self) {
-        self.rest_at = (!self.sink.rest()).then(|| Instant::now() + REST_AGAIN);
+        let is_done = self.sink.rest();
+        self.rest_at = (!is_done).then(|| clock::monotonic_ms(&*self.core.clock) + clock::millis(REST_AGAIN));
     }
 
     fn look_for_space(&mut self, probe: bool) {

@@ -115,6 +115,8 @@ impl Merge {
     }
 
     pub(crate) fn run(&self) -> Result<(), MergeError> {
+        // It begins where its driver says so, too: calls of the disk are counted.
+        self.step();
         let found = self.look()?;
         let groups = self.groups(&found.sizes);
         let Some(last) = groups.last().cloned() else { return Ok(()) };
