@@ -35,7 +35,7 @@ impl Holdings {
         Self(Arc::new(Inner { bytes, pinned, bound, wanting, is_pressed: AtomicBool::new(false), pressed: watch::Sender::new(false) }))
     }
 
-    /// Bytes that answers hold now: pieces that wait to be sent, and what was counted by [`Self::hold`]. Less than [`UNREPORTED_BYTES`] of each connection
+    /// Bytes that answers hold now: pieces that wait to be sent, and what was counted by [`Self::hold`]. Less than 4 KiB of each connection
     /// are missing.
     pub fn bytes(&self) -> usize {
         self.0.bytes.load(Ordering::Relaxed)
