@@ -20,11 +20,10 @@ pub(crate) async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Ta
         Deleted::Pending(object) => (object, false),
     };
     settle(shared, target, &object).await;
-    let is_status = gone && !target.served.definition.hooks.returns_deleted();
-    accepted.fit(Views::Single, || if is_status { "*v1.Status".to_owned() } else { go_type(target, Views::Single) })?;
-    if is_status {
+    if gone && !target.served.definition.hooks.returns_deleted() {
         return Ok(deleted(shared, exchange, target, (&object, accepted)));
     }
+    accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
     respond(shared, exchange, target, &object, (code, accepted))
 }

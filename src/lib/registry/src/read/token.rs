@@ -1,7 +1,8 @@
 //! Continue tokens: where a list goes on, authenticated, and bound to the resource and namespace that they were made for.
 
-use base64::Engine;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use base64::{Engine, alphabet};
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::{go, json};
 use ring::hmac;
@@ -63,8 +64,9 @@ pub(super) fn refusal(text: &str) -> String {
     if text.len() > MAX_LENGTH {
         return "it is too long".to_owned();
     }
-    // Theirs may be padded; what a decoder of unpadded text refuses then is the padding.
-    let Ok(bytes) = BASE64_URL_SAFE_NO_PAD.decode(text) else { return go::url_base64_fault(text) };
+    // Go's decoder takes no padding, and does not look at bits that are left over.
+    const DECODER: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+    let Ok(bytes) = DECODER.decode(text) else { return go::url_base64_fault(text) };
     if let Some(fault) = go::syntax_fault(&bytes) {
         return fault;
     }
@@ -121,6 +123,7 @@ mod tests {
         let encoded = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
         let cases = [
             ("x".to_owned(), "illegal base64 data at input byte 0"),
+            ("no-continue".to_owned(), "invalid character '\\u009e' looking for beginning of value"),
             (encoded("abc"), "invalid character 'a' looking for beginning of value"),
             (encoded("1"), "json: cannot unmarshal number into Go value of type storage.continueToken"),
             (encoded("{\"rv\":\"x\"}"), "json: cannot unmarshal string into Go struct field continueToken.rv of type int64"),
