@@ -34,6 +34,21 @@ pub enum Kind {
     IntOrString,
 }
 
+impl Kind {
+    /// The value of `type` in OpenAPI; empty where there is not exactly one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Any | Self::IntOrString => "",
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+        }
+    }
+}
+
 /// How a list merges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {

@@ -91,7 +91,7 @@ impl Evaluation {
         let unchanged = old.map_or(same_above, |old| if branch.rules.is_empty() { old == value } else { is_unchanged(schema, old, value) });
         if !branch.rules.is_empty() {
             let before = old.map(|old| Value::of_json(old, shape));
-            let kind = type_name(schema.kind);
+            let kind = schema.kind.name();
             let shown = Some(value).filter(|_| !matches!(schema.kind, Kind::Object | Kind::Array));
             self.rules(branch, &Value::of_json(value, shape), before.as_ref(), &Spot { path, kind, value: shown, unchanged });
         }
@@ -216,18 +216,6 @@ impl Evaluation {
 
 fn fits(message: &str) -> bool {
     !message.is_empty() && message.len() <= MAX_MESSAGE && !message.contains('\n')
-}
-
-fn type_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Any | Kind::IntOrString => "",
-        Kind::Object => "object",
-        Kind::Array => "array",
-        Kind::String => "string",
-        Kind::Integer => "integer",
-        Kind::Number => "number",
-        Kind::Boolean => "boolean",
-    }
 }
 
 /// Where rules are evaluated.

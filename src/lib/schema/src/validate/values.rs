@@ -439,14 +439,5 @@ fn format_of(value: &Value) -> &'static str {
 }
 
 fn type_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Any => "",
-        Kind::Object => "object",
-        Kind::Array => "array",
-        Kind::String => "string",
-        Kind::Integer => "integer",
-        Kind::Number => "number",
-        Kind::Boolean => "boolean",
-        Kind::IntOrString => "integer,string",
-    }
+    if kind == Kind::IntOrString { "integer,string" } else { kind.name() }
 }
