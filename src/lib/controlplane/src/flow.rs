@@ -106,6 +106,7 @@ struct Holds {
     seat: Option<Grant>,
     body: Option<Grant>,
     tree: Option<Grant>,
+    list: Option<Grant>,
     /// The same once it has waited for a webhook.
     away: Vec<Grant>,
 }
@@ -217,8 +218,23 @@ impl Flow {
         Ok(())
     }
 
-    /// Makes room for what a list is made of, until its client has taken it. While it waits for room, those who take nothing of theirs are cut.
-    pub(crate) async fn list(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<Option<Grant>, Failure> {
+    /// Makes room for what a list is made of at most, which the request of this task then holds: see [`has_listed`], [`Flow::listed`].
+    pub(crate) async fn list(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<(), Failure> {
+        let grant = self.list_room(class, bytes, held).await?;
+        holds(|holds| holds.list = grant);
+        Ok(())
+    }
+
+    /// The room of a list, to be held until its client has taken it. It is taken anew if the request has waited for a webhook since.
+    pub(crate) async fn listed(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<Option<Grant>, Failure> {
+        match holds(|holds| holds.list.take()).flatten() {
+            None => self.list_room(class, bytes, held).await,
+            grant => Ok(grant),
+        }
+    }
+
+    /// While it waits for room, those who take nothing of their lists are cut.
+    async fn list_room(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<Option<Grant>, Failure> {
         if bytes <= SHORT_LIST {
             return Ok(None);
         }
@@ -239,10 +255,10 @@ impl Flow {
         [self.reads.usage(), self.writes.usage()]
     }
 
-    /// Bytes that are taken: of bodies, of trees, of what waits for webhooks.
-    pub(crate) fn bytes(&self) -> [usize; 3] {
+    /// Bytes that are taken: of bodies, of trees, of what waits for webhooks, of lists.
+    pub(crate) fn bytes(&self) -> [usize; 4] {
         let of = |shares: &[Share]| shares.iter().map(|share| share.usage().0).sum();
-        [of(&self.bodies), of(&self.trees), self.away.usage().0]
+        [of(&self.bodies), of(&self.trees), self.away.usage().0, self.lists.usage().0]
     }
 }
 
@@ -267,6 +283,15 @@ pub(crate) fn has_read(bytes: impl FnOnce() -> usize) {
         if let Some(tree) = &mut holds.tree {
             tree.shrink(bytes());
         }
+    });
+}
+
+/// The page of the list is known, and is of so many bytes.
+pub(crate) fn has_listed(bytes: usize) {
+    holds(|holds| match &mut holds.list {
+        Some(_) if bytes <= SHORT_LIST => holds.list = None,
+        Some(list) => list.shrink(bytes),
+        None => {}
     });
 }
 

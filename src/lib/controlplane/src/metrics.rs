@@ -116,6 +116,7 @@ struct ListenerMetrics {
     handshakes_failed: Gauge,
     stalled: Gauge,
     flooded: Gauge,
+    shed: Gauge,
     held_bytes: Gauge,
 }
 
@@ -178,7 +179,7 @@ impl Metrics {
         registry.register_with_unit("apiserver_request_duration", "Time to answer, watches left out", Unit::Seconds, self.durations.clone());
         registry.register("apiserver_current_inflight_requests", "Requests in flight", self.inflight.clone());
         registry.register("apiserver_current_inqueue_requests", "Requests that wait for their turn", self.in_queue.clone());
-        registry.register("ferrokube_request_bytes", "Bytes held for request bodies, and by estimate for what is made of them", self.request_bytes.clone());
+        registry.register("ferrokube_request_bytes", "Bytes held for request bodies and, by estimate, for what is made of them, for what waits for webhooks and for lists", self.request_bytes.clone());
         registry.register("apiserver_longrunning_requests", "Watches that run", self.watches.clone());
         registry.register("apiserver_storage_objects", "Stored objects", self.objects.clone());
         registry.register("apiserver_request_panics", "Requests whose handling panicked", self.panics.clone());
@@ -196,6 +197,7 @@ impl Metrics {
             ("ferrokube_connections_handshakes_failed", "TLS handshakes that failed or took too long since start", &listener.handshakes_failed),
             ("ferrokube_connections_stalled", "Connections cut because their client took nothing of an answer since start", &listener.stalled),
             ("ferrokube_connections_flooded", "Connections cut because their client sent more cheap HTTP/2 frames than it may since start", &listener.flooded),
+            ("ferrokube_connections_shed", "HTTP/2 requests refused unseen, their connection closing or holding more than its share, since start", &listener.shed),
             ("ferrokube_connections_held_bytes", "Bytes that answers hold while their clients take them", &listener.held_bytes),
             ("ferrokube_store_revision", "The published revision", &store.revision),
             ("ferrokube_store_commits", "Transactions published since start", &store.commits),
@@ -305,6 +307,7 @@ impl Metrics {
             (&listener.handshakes_failed, &stats.handshakes_failed),
             (&listener.stalled, &stats.stalled),
             (&listener.flooded, &stats.flooded),
+            (&listener.shed, &stats.shed),
         ] {
             gauge.set(count.load(Ordering::Relaxed).try_into().unwrap_or(i64::MAX));
         }
@@ -318,7 +321,7 @@ impl Metrics {
             self.inflight.get_or_create(&KindLabel { request_kind }).set(seated.try_into().unwrap_or(i64::MAX));
             self.in_queue.get_or_create(&KindLabel { request_kind }).set(waiting.try_into().unwrap_or(i64::MAX));
         }
-        for (of, bytes) in ["bodies", "trees", "webhooks"].into_iter().zip(shared.flow.bytes()) {
+        for (of, bytes) in ["bodies", "trees", "webhooks", "lists"].into_iter().zip(shared.flow.bytes()) {
             self.request_bytes.get_or_create(&OfLabel { of }).set(bytes.try_into().unwrap_or(i64::MAX));
         }
         let stats = shared.registry.store().stats();

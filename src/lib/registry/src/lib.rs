@@ -33,4 +33,4 @@ pub use informer::{Informer, Notice};
 pub use local::Local;
 pub use noop::is_same_content;
 pub use pipeline::{Body, DeleteOptions, Deleted, Object, Patch, Registry, WriteOptions, Written, view};
-pub use read::{ListOptions, ListPage, Reading, VersionMatch, Watch, WatchItem, WatchOptions};
+pub use read::{ListOptions, ListPage, Listing, Reading, VersionMatch, Watch, WatchItem, WatchOptions};

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use exits::Exits;
+pub use list::Listing;
 pub(crate) use pages::Pages;
 pub(crate) use readers::Readers;
 pub use readers::Reading;

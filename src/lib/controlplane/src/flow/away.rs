@@ -26,7 +26,7 @@ pub(crate) enum AwayError {
 
 impl Away {
     /// Leaves for a webhook (a number that stands for it) with so many bytes, and with what the request of this task holds: its seat is free from now on, and
-    /// its body and tree count for the webhook.
+    /// its body, tree and list count for the webhook.
     ///
     /// # Errors
     /// Both.
@@ -37,12 +37,12 @@ impl Away {
             return Ok(Self { webhook, held: None, carried: 0 });
         };
         let amount = |grant: &Option<Grant>| grant.as_ref().map_or(0, Grant::amount);
-        let carried = holds(|holds| amount(&holds.body) + amount(&holds.tree)).unwrap_or(0);
+        let carried = holds(|holds| amount(&holds.body) + amount(&holds.tree) + amount(&holds.list)).unwrap_or(0);
         if bytes + carried > flow.away.limit() {
             return Err(AwayError::TooLarge);
         }
         let loan = flow.away.lend(webhook, (bytes + carried).max(1), PATIENCE).await.ok_or(AwayError::Full)?;
-        holds(|holds| (holds.body, holds.tree) = (None, None));
+        holds(|holds| (holds.body, holds.tree, holds.list) = (None, None, None));
         Ok(Self { webhook, held: Some((flow, loan)), carried })
     }
 

@@ -8,7 +8,7 @@ use crate::flow::Grant;
 use crate::handler::accepted;
 use crate::negotiate::{Accepted, Form, Offer, View, Views};
 use crate::server::Shared;
-use crate::{audited, compress, options};
+use crate::{audited, compress, flow, options};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::offload::leave_worker;
 use ferrokube_registry::{ListOptions, ListPage, Reading, Target};
@@ -20,11 +20,14 @@ pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: 
     let accepted = accepted(exchange, Offer { router: streams(&target.served), ..offer(&target.served, Views::List) })?;
     let options = ListOptions { caller: exchange.class.caller.number(), ..options::list(&exchange.query)? };
     let include = include(exchange, accepted)?;
-    let bytes = shared.registry.list_bytes(target, &options)?;
-    let room = shared.flow.list(exchange.class, bytes, shared.metrics.held()).await?;
-    let mut page = shared.registry.list(target, &options).await?;
+    let listing = shared.registry.listing(target, &options).await?;
+    shared.flow.list(exchange.class, listing.bytes(), shared.metrics.held()).await?;
+    let mut page = listing.page().await;
+    let bytes = size_of_val(&*page.items);
+    flow::has_listed(bytes);
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(shared, target, &mut page, accepted).await?;
+    let room = shared.flow.listed(exchange.class, bytes, shared.metrics.held()).await?;
     audited::list(shared, exchange, target, (&page, accepted, include));
     if accepted.form == Form::Protobuf && page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() >= compress::MIN_BYTES {
         // Its items are measured before the first is sent.

@@ -161,8 +161,13 @@ fn inflating(bytes: usize) -> Bytes {
 
 /// The bytes that requests hold: of bodies, of trees, of what waits for webhooks.
 async fn held(server: &Server) -> [usize; 3] {
+    let [held @ .., _] = held_with_lists(server).await;
+    held
+}
+
+async fn held_with_lists(server: &Server) -> [usize; 4] {
     let metrics = server.get("/metrics").await.text();
-    ["bodies", "trees", "webhooks"].map(|of| {
+    ["bodies", "trees", "webhooks", "lists"].map(|of| {
         let name = format!("ferrokube_request_bytes{{of=\"{of}\"}} ");
         let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("a gauge");
         line.parse().unwrap()
@@ -315,14 +320,61 @@ async fn a_body_is_charged_in_the_form_in_which_it_is_read() {
     }
 }
 
-#[tokio::test]
-async fn lists_that_nobody_takes_are_shared() {
+/// With 200 objects, and room for lists of about a thousand. Nothing waits for the thread that commits any more.
+async fn with_short_lists() -> Server {
     let server = limited(|limits| limits.lists_bytes = 8 << 10).await;
     for number in 0..200 {
-        assert_eq!(create(&server, "writer", &format!("c{number}")).await.code, 201);
+        assert_eq!(create(&server, "writer", &format!("c{number:03}")).await.code, 201);
     }
-    // From here on nothing waits for the thread that commits.
     tokio::time::pause();
+    server
+}
+
+#[tokio::test]
+async fn a_list_holds_room_for_its_page_and_not_for_its_kind() {
+    let server = with_short_lists().await;
+    let first = read(&server, "reader", &format!("{CONFIGMAPS}?limit=150")).await.json();
+    let next = format!("limit=150&continue={}", first["metadata"]["continue"].as_str().unwrap());
+    let state = format!("limit=2&resourceVersion={}", first["metadata"]["resourceVersion"].as_str().unwrap());
+    let mut untaken = Vec::new();
+    for (query, items, held) in [
+        ("labelSelector=is%3Dthere", 0, 0),
+        ("fieldSelector=metadata.name%3Dc001", 1, 0),
+        ("limit=7", 7, 0),
+        (&next, 50, 0),
+        (&state, 2, 0),
+        ("limit=100", 100, 800),
+        ("limit=100&resourceVersion=0", 200, 2400),
+    ] {
+        let list = request("GET", &format!("{CONFIGMAPS}?{query}"), "reader", ferrokube_serve::empty());
+        let answer = server.plane.call(list).await;
+        assert_eq!(answer.status(), 200, "{query}");
+        let (head, mut body) = answer.into_parts();
+        assert_eq!(held_with_lists(&server).await[3], held, "{query}");
+        let taken = read(&server, "admin", &format!("{CONFIGMAPS}?{query}")).await.json();
+        assert_eq!(taken["items"].as_array().unwrap().len(), items, "{query}");
+        // Not taken further than to its first piece.
+        assert!(http_body::Body::is_end_stream(&body) || futures::poll!(body.frame()).is_ready(), "{query}");
+        untaken.push((head, body));
+    }
+    drop(untaken);
+    assert_eq!(held_with_lists(&server).await[3], 0);
+}
+
+#[tokio::test]
+async fn a_list_that_waits_for_a_version_holds_no_room() {
+    let server = with_short_lists().await;
+    let future = format!("{CONFIGMAPS}?resourceVersion=9000000000000000000");
+    let mut waiting = Begun::of(&server, 20, |_| request("GET", &future, "reader", ferrokube_serve::empty())).await;
+    assert_eq!((waiting.ended(), held_with_lists(&server).await[3]), (Vec::new(), 0));
+    let started = tokio::time::Instant::now();
+    assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200);
+    assert_eq!(started.elapsed(), Duration::ZERO, "it did not wait either");
+}
+
+#[tokio::test]
+async fn lists_that_nobody_takes_are_shared() {
+    let server = with_short_lists().await;
     let list = async |user: &str| server.plane.call(request("GET", CONFIGMAPS, user, ferrokube_serve::empty())).await;
     let mut untaken = Vec::new();
     let refused = loop {
