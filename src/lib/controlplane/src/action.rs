@@ -5,36 +5,40 @@
 //! 2. The path is decoded once and then split, so that an escaped slash is a slash for everybody (fault 40). Every part is a piece of the decoded path,
 //!    except for a name that a field selector asks for.
 //! 3. The verb comes from here. Dispatch matches on it; the method may refuse a request after that, never choose another verb.
+//! 4. The query is its [`Options`]: no other module can read one, so that a list is made of the very selectors that were authorized.
 //!
 //! The rules are those of kube-apiserver's `RequestInfoFactory`; `oracle.rs` is a second reading of them.
 
+mod options;
 #[cfg(test)]
 mod oracle;
+mod query;
 #[cfg(test)]
 mod tests;
 
-use crate::query::{Query, hex};
 use ferrokube_apimachinery::gvk::GroupResource;
-use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_auth::{Access, ResourceAccess};
 use ferrokube_registry::UserInfo;
 use ferrokube_resource::Verbs;
 use http::Method;
+pub(crate) use options::{Options, WriteKind};
+use query::hex;
+#[cfg(test)]
+pub(crate) use query::parse_duration;
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-/// Longer selectors are not searched for a name: such a request needs the right to the whole collection.
-const MAX_SELECTOR_BYTES: usize = 4096;
 /// `/apis/<group>/<version>/watch/namespaces/<namespace>/<resource>/<name>/<subresource>/<one more>`: parts after these are only counted as empty or not.
 const MAX_PARTS: usize = 10;
 
 /// What a request does.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Action {
     /// Decoded.
     path: String,
     subject: Subject,
+    options: Options,
     refusal: Option<Box<Refusal>>,
 }
 
@@ -66,6 +70,8 @@ struct Parts {
     depth: Depth,
     in_namespace: bool,
     verb_in_path: bool,
+    /// And not HEAD.
+    is_get: bool,
 }
 
 /// A piece of the decoded path; empty when the path has none.
@@ -178,13 +184,14 @@ impl Action {
     /// What a request is before it was parsed.
     pub(crate) fn unparsed() -> Arc<Self> {
         static UNPARSED: LazyLock<Arc<Action>> =
-            LazyLock::new(|| Arc::new(Action { path: String::new(), subject: Subject::Path(Cow::Borrowed("")), refusal: None }));
+            LazyLock::new(|| Arc::new(Action { path: String::new(), subject: Subject::Path(Cow::Borrowed("")), options: Options::default(), refusal: None }));
         Arc::clone(&UNPARSED)
     }
 
     /// Reads what a request does.
-    pub(crate) fn parse(method: &Method, raw_path: &str, query: &Query) -> Self {
+    pub(crate) fn parse(method: &Method, raw_path: &str, raw_query: Option<&str>) -> Self {
         let (path, malformed) = decode(raw_path);
+        let mut options = Options::parse(raw_query);
         let mut refusal = malformed.then(|| Refusal::Hostile(Failure::bad_request("the path has a malformed escape")));
         let segments = Segments::of(&path);
         let subject = match segments.below_version(&path) {
@@ -194,7 +201,7 @@ impl Action {
                     refusal = refusal.or_else(|| Some(Refusal::Hostile(no_such_resource())));
                 }
                 let parts = Parts { group, version, ..Parts::default() };
-                match parts.parse(&path, method, rest, query) {
+                match parts.parse(&path, method, rest, &mut options) {
                     Ok(parts) => {
                         refusal = refusal.or_else(|| refuse(ResourceAction { path: &path, parts: &parts }).map(Refusal::Hostile));
                         Subject::Resource(parts)
@@ -206,12 +213,22 @@ impl Action {
                 }
             }
         };
-        Self { path: path.into_owned(), subject, refusal: refusal.map(Box::new) }
+        Self { path: path.into_owned(), subject, options, refusal: refusal.map(Box::new) }
+    }
+
+    /// The same without its options, for what outlives the request.
+    pub(crate) fn without_options(&self) -> Self {
+        Self { path: self.path.clone(), subject: self.subject.clone(), options: Options::default(), refusal: self.refusal.clone() }
     }
 
     /// The path, decoded.
     pub(crate) fn path(&self) -> &str {
         &self.path
+    }
+
+    /// What else it asks for.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
     }
 
     /// The verb as authorizers and audit see it; for other paths than those of resources the method in lower case.
@@ -305,6 +322,11 @@ impl<'a> ResourceAction<'a> {
         self.parts.verb_in_path
     }
 
+    /// Whether the method is GET, which most reads are; HEAD has the same verb and no routes.
+    pub(crate) fn is_get(self) -> bool {
+        self.parts.is_get
+    }
+
     /// The resource as authorization sees it.
     pub(crate) fn access(self) -> ResourceAccess<'a> {
         ResourceAccess {
@@ -325,8 +347,9 @@ impl<'a> ResourceAction<'a> {
 
 impl Parts {
     /// What follows the version; the error is a word that may stand before a resource and stands alone.
-    fn parse(mut self, path: &str, method: &Method, mut rest: &[Part], query: &Query) -> Result<Self, Self> {
+    fn parse(mut self, path: &str, method: &Method, mut rest: &[Part], options: &mut Options) -> Result<Self, Self> {
         self.verb = Verb::of(method);
+        self.is_get = *method == Method::GET;
         let before = match rest[0].of(path) {
             "watch" => Some(Verb::Watch),
             "proxy" => Some(Verb::Proxy),
@@ -356,37 +379,24 @@ impl Parts {
             3 => Depth::Subresource,
             _ => Depth::Beyond,
         };
-        self.settle_verb(path, query);
+        self.settle_verb(path, options);
         Ok(self)
     }
 
     /// `get` without a name is `list` or `watch`, `delete` without one is `deletecollection`.
-    fn settle_verb(&mut self, path: &str, query: &Query) {
+    fn settle_verb(&mut self, path: &str, options: &mut Options) {
         if !self.name.of(path).is_empty() {
             return;
         }
         match self.verb {
             Verb::Get => {
-                self.verb = if query.flag("watch") == Some(true) { Verb::Watch } else { Verb::List };
-                self.selected = selected_name(query);
+                self.verb = if options.is_watch() { Verb::Watch } else { Verb::List };
+                self.selected = options.select_name();
             }
             Verb::Delete => self.verb = Verb::DeleteCollection,
             _ => {}
         }
     }
-}
-
-/// The one name that a list or watch asks for: it is authorized as one of that name. Options that cannot be read ask for none.
-fn selected_name(query: &Query) -> Option<String> {
-    let (fields, labels) = (query.text("fieldSelector"), query.text("labelSelector"));
-    if !fields.contains("metadata.name") || fields.len().max(labels.len()) > MAX_SELECTOR_BYTES {
-        return None;
-    }
-    let selector = FieldSelector::parse(fields).ok()?;
-    let name = selector.exact("metadata.name").filter(|name| !matches!(*name, "" | "." | "..") && !name.contains(['/', '%']))?;
-    LabelSelector::parse(labels).ok()?;
-    query.integer("limit").and_then(|_| query.integer("timeoutSeconds")).ok()?;
-    Some(name.to_owned())
 }
 
 /// The pieces of a path between its slashes, those at its ends left out.

@@ -4,7 +4,6 @@ use crate::action::{Action, ResourceAction};
 use crate::flow::Class;
 use crate::links::admit::Authorized;
 use crate::links::audit::Audit;
-use crate::query::Query;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{RequestContext, UserInfo};
 use ferrokube_serve::{Body, Peer, Response};
@@ -46,8 +45,6 @@ pub(crate) struct Exchange {
     pub(crate) started: Instant,
     /// The wall clock then.
     pub(crate) now: SystemTime,
-    /// The query.
-    pub(crate) query: Query,
     /// What it does.
     pub(crate) action: Arc<Action>,
     /// The same, once its caller may do it: what the handler carries out.
@@ -90,7 +87,6 @@ impl Exchange {
             body: Mutex::new(Some(body)),
             started: Instant::now(),
             now: SystemTime::now(),
-            query: Query::default(),
             action: Action::unparsed(),
             authorized: None,
             audit_id: HeaderValue::from_static(""),

@@ -1,10 +1,8 @@
 //! Fuzz targets: everything that a request says beside its body.
 
-use crate::action::{Action, Refusal};
+use crate::action::{Action, Refusal, WriteKind, parse_duration};
 use crate::compress;
 use crate::negotiate::{Form, Offer, Router, Views, negotiate};
-use crate::options::{WriteKind, delete, list, watch, write};
-use crate::query::{Query, parse_duration};
 use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::json::read;
 use ferrokube_apimachinery::jsonpath::JsonPath;
@@ -27,7 +25,7 @@ fn paths_name_what_is_between_their_slashes() {
         let Ok(text) = std::str::from_utf8(input) else { return Verdict::Refused };
         let Some((method, target)) = text.split_at_checked(1) else { return Verdict::Refused };
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
-        let action = Action::parse(&METHODS[usize::from(method.as_bytes()[0]) % METHODS.len()], path, &Query::parse(query));
+        let action = Action::parse(&METHODS[usize::from(method.as_bytes()[0]) % METHODS.len()], path, query);
         let refused = matches!(action.refusal(), Some(Refusal::Hostile(_) | Refusal::NoResource));
         let Some(access) = action.resource().map(|resource| resource.access()) else { return Verdict::Refused };
         for part in [access.group, access.version, access.namespace, access.resource, access.name, access.subresource] {
@@ -54,13 +52,14 @@ fn queries_become_options_or_errors() {
     ];
     run("query", &seeds, |input| {
         let Ok(text) = std::str::from_utf8(input) else { return Verdict::Refused };
-        let query = Query::parse(Some(text));
-        let watched = watch(&query, 7);
+        let action = Action::parse(&Method::GET, "/", Some(text));
+        let options = action.options();
+        let watched = options.watch(7);
         if let Ok(options) = &watched {
             assert!(options.timeout > Duration::ZERO && options.timeout <= Duration::from_secs(24 * 3600));
         }
-        let written = [WriteKind::Create, WriteKind::Update, WriteKind::Patch, WriteKind::Apply].map(|kind| write(&query, kind).is_ok());
-        Verdict::from(list(&query).is_ok() && delete(&query, None).is_ok() && written[0])
+        let written = [WriteKind::Create, WriteKind::Update, WriteKind::Patch, WriteKind::Apply].map(|kind| options.write(kind).is_ok());
+        Verdict::from(options.list().is_ok() && options.delete(None).is_ok() && written[0])
     });
 }
 
@@ -71,7 +70,7 @@ fn delete_options_of_a_body_are_checked() {
     ];
     run("delete options", &seeds, |input| {
         let Ok(body) = read(input) else { return Verdict::Refused };
-        Verdict::from(delete(&Query::default(), Some(&body.document)).is_ok())
+        Verdict::from(Action::unparsed().options().delete(Some(&body.document)).is_ok())
     });
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn method_not_allowed() -> Failure {
 pub(crate) fn accepted(exchange: &Exchange, offer: Offer) -> Result<Accepted, Failure> {
     let mut accepted = negotiate(exchange.header(ACCEPT), offer)?;
     if accepted.form == Form::Json {
-        accepted.pretty |= wants_pretty(exchange.query.get("pretty"), exchange.header(USER_AGENT));
+        accepted.pretty |= wants_pretty(exchange.action.options().pretty(), exchange.header(USER_AGENT));
     }
     Ok(accepted)
 }
@@ -89,8 +89,8 @@ async fn path(shared: &Arc<Shared>, exchange: &mut Exchange, action: &Action) ->
             document(shared, exchange, &version::document(), None)
         }
         ["version", ..] => Err(no_such_resource().into()),
-        ["healthz" | "livez" | "readyz"] => Ok(health::respond(shared, segments[0], None, &exchange.query)),
-        ["healthz" | "livez" | "readyz", check @ ..] => Ok(health::respond(shared, segments[0], Some(&check.join("/")), &exchange.query)),
+        ["healthz" | "livez" | "readyz"] => Ok(health::respond(shared, segments[0], None, action.options())),
+        ["healthz" | "livez" | "readyz", check @ ..] => Ok(health::respond(shared, segments[0], Some(&check.join("/")), action.options())),
         ["metrics"] => Ok(shared.metrics.respond(shared)),
         ["openapi", "v2"] => shared.openapi.v2(shared, exchange).await,
         ["openapi", "v3"] => shared.openapi.index(shared).await,

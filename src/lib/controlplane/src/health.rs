@@ -1,6 +1,6 @@
 //! `/livez`, `/readyz`, `/healthz`: checks by name. Liveness reads from the store and looks at the committer's progress.
 
-use crate::query::Query;
+use crate::action::Options;
 use crate::server::Shared;
 use crate::status;
 use ferrokube_serve::Response;
@@ -90,7 +90,7 @@ fn storage(shared: &Shared) -> Result<(), String> {
 }
 
 /// Answers a probe, or one check of it.
-pub(crate) fn respond(shared: &Shared, probe: &str, check: Option<&str>, query: &Query) -> Response {
+pub(crate) fn respond(shared: &Shared, probe: &str, check: Option<&str>, options: &Options) -> Response {
     let health = &shared.health;
     if let Some(name) = check {
         if !health.names(probe).any(|other| other == name) {
@@ -101,7 +101,7 @@ pub(crate) fn respond(shared: &Shared, probe: &str, check: Option<&str>, query: 
             Err(why) => status::text(500, format!("internal server error: {why}\n")),
         };
     }
-    let excluded: Vec<&str> = query.all("exclude").collect();
+    let excluded: Vec<&str> = options.excluded().collect();
     let (mut lines, mut failed) = (String::new(), Vec::new());
     for name in health.names(probe) {
         let line = if excluded.contains(&name.as_str()) {
@@ -125,7 +125,7 @@ pub(crate) fn respond(shared: &Shared, probe: &str, check: Option<&str>, query: 
     if !failed.is_empty() {
         return status::text(500, format!("{lines}{probe} check failed\n"));
     }
-    if query.get("verbose").is_none() {
+    if !options.is_verbose() {
         return status::text(200, "ok");
     }
     status::text(200, format!("{lines}{probe} check passed\n"))

@@ -24,8 +24,6 @@ mod metrics;
 mod negotiate;
 mod observer;
 mod openapi;
-mod options;
-mod query;
 pub mod route;
 mod router;
 mod routes;

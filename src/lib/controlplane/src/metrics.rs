@@ -1,7 +1,6 @@
 //! `/metrics`: a small set, with upstream's names where the meaning is the same.
 
 use crate::action::{Action, Verb};
-use crate::query::Query;
 use crate::server::Shared;
 use crate::status;
 use ferrokube_serve::{Holdings, Response, Stats};
@@ -179,7 +178,11 @@ impl Metrics {
         registry.register_with_unit("apiserver_request_duration", "Time to answer, watches left out", Unit::Seconds, self.durations.clone());
         registry.register("apiserver_current_inflight_requests", "Requests in flight", self.inflight.clone());
         registry.register("apiserver_current_inqueue_requests", "Requests that wait for their turn", self.in_queue.clone());
-        registry.register("ferrokube_request_bytes", "Bytes held for request bodies and, by estimate, for what is made of them, for what waits for webhooks and for lists", self.request_bytes.clone());
+        registry.register(
+            "ferrokube_request_bytes",
+            "Bytes held for request bodies and, by estimate, for what is made of them, for what waits for webhooks and for lists",
+            self.request_bytes.clone(),
+        );
         registry.register("apiserver_longrunning_requests", "Watches that run", self.watches.clone());
         registry.register("apiserver_storage_objects", "Stored objects", self.objects.clone());
         registry.register("apiserver_request_panics", "Requests whose handling panicked", self.panics.clone());
@@ -197,7 +200,11 @@ impl Metrics {
             ("ferrokube_connections_handshakes_failed", "TLS handshakes that failed or took too long since start", &listener.handshakes_failed),
             ("ferrokube_connections_stalled", "Connections cut because their client took nothing of an answer since start", &listener.stalled),
             ("ferrokube_connections_flooded", "Connections cut because their client sent more cheap HTTP/2 frames than it may since start", &listener.flooded),
-            ("ferrokube_connections_shed", "HTTP/2 requests refused unseen, their connection closing or holding more than its share, since start", &listener.shed),
+            (
+                "ferrokube_connections_shed",
+                "HTTP/2 requests refused unseen, their connection closing or holding more than its share, since start",
+                &listener.shed,
+            ),
             ("ferrokube_connections_held_bytes", "Bytes that answers hold while their clients take them", &listener.held_bytes),
             ("ferrokube_store_revision", "The published revision", &store.revision),
             ("ferrokube_store_commits", "Transactions published since start", &store.commits),
@@ -217,14 +224,14 @@ impl Metrics {
     }
 
     /// Counts an answered request; `is_served` tells whether its resource exists.
-    pub(crate) fn request(&self, action: &Action, query: &Query, is_served: bool, (code, took): (u16, Duration)) {
+    pub(crate) fn request(&self, action: &Action, is_served: bool, (code, took): (u16, Duration)) {
         let (group, version, resource, subresource) = self.subject(action, is_served);
         let verb = verb(action);
         if verb != "WATCH" {
             let labels = DurationLabels { verb, group: group.clone(), resource: resource.clone() };
             self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         }
-        let dry_run = if query.get("dryRun").is_some() { "All" } else { "" };
+        let dry_run = if action.options().is_dry_run() { "All" } else { "" };
         let labels = RequestLabels { verb, group, version, resource, subresource, scope: scope(action), dry_run, code };
         self.requests.get_or_create(&labels).inc();
     }

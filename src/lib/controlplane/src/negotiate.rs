@@ -230,11 +230,8 @@ fn view(kind: &str, group: &str, version: &str, offered: Views) -> Option<View> 
 }
 
 /// Whether a browser or command line asks, who read better indented: `pretty` decides when it is given.
-pub(crate) fn wants_pretty(given: Option<&str>, user_agent: &str) -> bool {
-    match given {
-        Some(value) => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
-        None => ["curl", "Wget", "Mozilla/5.0"].iter().any(|agent| user_agent.starts_with(agent)),
-    }
+pub(crate) fn wants_pretty(given: Option<bool>, user_agent: &str) -> bool {
+    given.unwrap_or_else(|| ["curl", "Wget", "Mozilla/5.0"].iter().any(|agent| user_agent.starts_with(agent)))
 }
 
 /// The form of a request body.

@@ -10,7 +10,6 @@ use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::{Served, Target};
 use ferrokube_resource::{Definition, Scope, Verbs};
 use ferrokube_serve::Response;
-use http::Method;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -25,7 +24,7 @@ pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange, author
         warn_of_deprecation(exchange, &served);
         check_custom(exchange, action, &served)?;
     } else {
-        check_native(&exchange.head.method, action, &served)?;
+        check_native(action, &served)?;
         warn_of_deprecation(exchange, &served);
     }
     let target = target(action, served);
@@ -81,7 +80,7 @@ fn in_scope(action: ResourceAction<'_>, definition: &Definition, may_span: bool)
 }
 
 /// Native resources, as upstream's router: 404 when no method has such a path, 405 when another one has it.
-fn check_native(method: &Method, action: ResourceAction<'_>, served: &Served) -> Result<(), Stop> {
+fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Stop> {
     let (definition, depth) = (&served.definition, action.depth());
     let spans = definition.scope == Scope::Namespaced && action.namespace().is_empty();
     let serves = match depth {
@@ -111,13 +110,13 @@ fn check_native(method: &Method, action: ResourceAction<'_>, served: &Served) ->
         Depth::Subresource | Depth::Beyond => true,
     };
     // HEAD reads as authorization sees it, and has no route; of `/watch/` only GET has.
-    let is_method = !reads || *method == Method::GET;
+    let is_method = !reads || action.is_get();
     if is_route && is_method && verb.needs().is_some_and(has) { Ok(()) } else { Err(method_not_allowed().into()) }
 }
 
 /// Custom resources, as upstream's one handler of all of them: it looks at verb and subresource, and the method comes last.
 fn check_custom(exchange: &Exchange, action: ResourceAction<'_>, served: &Served) -> Result<(), Stop> {
-    let (definition, verb, method) = (&served.definition, action.verb(), &exchange.head.method);
+    let (definition, verb) = (&served.definition, action.verb());
     if !in_scope(action, definition, matches!(verb, Verb::List | Verb::Watch)) {
         return Err(status::not_found().into());
     }
@@ -128,7 +127,7 @@ fn check_custom(exchange: &Exchange, action: ResourceAction<'_>, served: &Served
         known.ok_or_else(|| Failure::not_found(&action.group_resource(), action.name()))?.verbs
     };
     let is_method = match verb {
-        Verb::Watch => *method == Method::GET,
+        Verb::Watch => action.is_get(),
         _ => !action.is_verb_in_path(),
     };
     if !is_method || !verb.needs().is_some_and(|needed| serves.has(needed)) {

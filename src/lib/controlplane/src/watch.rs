@@ -7,7 +7,6 @@ use crate::handler::accepted;
 use crate::links::audit::Ending;
 use crate::metrics::WatchGauge;
 use crate::negotiate::{Form, Offer, View, Views};
-use crate::options;
 use crate::server::Shared;
 use crate::status;
 use crate::verbs::{go_type, offer, streams};
@@ -50,8 +49,8 @@ pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, targe
     if accepted.form == Form::Yaml {
         return Err(Failure::new(Reason::NotAcceptable, "watches are not served as YAML").into());
     }
-    let options = options::watch(&exchange.query, jitter())?;
-    let include = if matches!(accepted.view, View::Table(_)) { Include::parse(exchange.query.text("includeObject"))? } else { Include::Metadata };
+    let options = exchange.action.options().watch(jitter())?;
+    let include = if matches!(accepted.view, View::Table(_)) { exchange.action.options().include()? } else { Include::Metadata };
     check_name(target, &options)?;
     let keeps = Keeps { uri: &exchange.head.uri, users: [Some(&exchange.real_user), exchange.acting.as_ref()] };
     let counted = shared.watchers.begin(&exchange.real_user, &keeps)?;

@@ -2,10 +2,11 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::path::Path;
 
 fn parse(method: &str, path: &str) -> Action {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    Action::parse(&method.parse().unwrap(), path, &Query::parse(Some(query)))
+    Action::parse(&method.parse().unwrap(), path, Some(query))
 }
 
 fn brief(method: &str, path: &str) -> String {
@@ -75,6 +76,37 @@ fn fault_40_hostile_paths_are_refused_before_authorization() {
     assert_eq!(parse("GET", &format!("{ns}/%ff%fe")).resource().unwrap().name(), "\u{fffd}\u{fffd}");
     // An escaped slash is a slash for everybody.
     assert_eq!(brief("GET", &format!("{ns}/a%2fb")), brief("GET", &format!("{ns}/a/b")));
+}
+
+#[test]
+fn fault_50_the_query_is_read_by_the_action_alone() {
+    fn visit(directory: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                visit(&path, found);
+            } else if !path.ends_with("action/tests.rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.extend(text.lines().filter(|line| line.contains(".query()")).map(|_| path.file_stem().unwrap().to_str().unwrap().to_owned()));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    found.sort_unstable();
+    // Its length is looked at first.
+    assert_eq!(found, ["info", "limits"]);
+}
+
+#[test]
+fn what_was_authorized_is_what_is_listed() {
+    let action = parse("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dp,spec.x%3Dy&labelSelector=a&limit=5&watch=0");
+    assert_eq!(action.resource().unwrap().name(), "p");
+    let list = action.options().list().unwrap();
+    assert_eq!((list.fields.exact("metadata.name"), list.labels.to_string().as_str(), list.limit), (Some("p"), "a", 5));
+    let kept = action.without_options();
+    assert_eq!((kept.path(), kept.verb(), kept.resource().unwrap().name()), (action.path(), action.verb(), "p"));
+    assert_eq!(kept.options().list().unwrap().limit, 0, "what outlives a request keeps no query");
 }
 
 proptest! {

@@ -272,7 +272,7 @@ pub(crate) struct Ending {
     plan: Plan,
     id: HeaderValue,
     uri: String,
-    action: Arc<Action>,
+    action: Action,
     user: ferrokube_registry::UserInfo,
     method: &'static str,
     source_ips: Vec<String>,
@@ -294,7 +294,8 @@ impl Ending {
             plan,
             id: exchange.audit_id.clone(),
             uri: exchange.head.uri.path_and_query().map_or("", |uri| cut(uri.as_str(), MAX_URI)).to_owned(),
-            action: Arc::clone(&exchange.action),
+            // The path and the verb: the query is part of the URI.
+            action: exchange.action.without_options(),
             user: exchange.real_user.clone(),
             method: exchange.method,
             source_ips: addresses(exchange),

@@ -9,10 +9,11 @@ use ferrokube_serve::Response;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Reads method and path.
-pub(crate) fn enter(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
-    let action = Arc::new(Action::parse(&exchange.head.method, exchange.head.uri.path(), &exchange.query));
+/// Reads method, path and query.
+pub(crate) fn enter(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+    let action = Arc::new(Action::parse(&exchange.head.method, exchange.head.uri.path(), exchange.head.uri.query()));
     exchange.action = Arc::clone(&action);
+    exchange.timeout = action.options().timeout(shared.limits.request)?;
     if matches!(action.refusal(), Some(Refusal::NoResource)) {
         // Upstream answers before it knows who asks, and clients see this code.
         return Err(crate::status::text(500, "Internal Server Error: the path names no resource\n").into());
@@ -28,7 +29,7 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
     let took = exchange.started.elapsed();
     let code = response.status().as_u16();
     let is_served = exchange.action.resource().is_some_and(|action| code < 400 || is_served(shared, action));
-    shared.metrics.request(&exchange.action, &exchange.query, is_served, (code, took));
+    shared.metrics.request(&exchange.action, is_served, (code, took));
     if exchange.span.is_recorded() {
         exchange.span.number("http.response.status_code", code.into());
         if code >= 500 {

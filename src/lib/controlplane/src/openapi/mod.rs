@@ -168,7 +168,7 @@ impl OpenApi {
         let Some(definitions) = sorted(shared).remove(path) else { return Ok(not_found()) };
         let Some(protobuf) = wanted(exchange.header(http::header::ACCEPT), V3_PROTOBUF) else { return Ok(bare(406)) };
         let made = self.v3_document(path, definitions).await;
-        let asked = exchange.query.get("hash");
+        let asked = exchange.action.options().hash();
         if asked.is_some_and(|asked| asked != made.hash) {
             let mut response = status::with_type(301, "application/json", crate::body::empty());
             let location = format!("/openapi/v3/{path}?hash={}", made.hash);

@@ -1,10 +1,10 @@
 //! POST.
 
 use super::{offer, read_body, respond_written};
+use crate::action::WriteKind;
 use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
 use crate::negotiate::Views;
-use crate::options::{self, WriteKind};
 use crate::server::Shared;
 use crate::{audited, decode, flow};
 use ferrokube_apimachinery::document::Document;
@@ -20,7 +20,7 @@ pub(crate) async fn create(shared: &Shared, exchange: &mut Exchange, target: &Ta
     let accepted = accepted(exchange, offer(&target.served, if is_read { Views::Single } else { Views::Untabled }))?;
     let form = decode::body_form(exchange, &target.served)?;
     let bytes = read_body(shared, exchange, form).await?;
-    let options = options::write(&exchange.query, WriteKind::Create)?;
+    let options = exchange.action.options().write(WriteKind::Create)?;
     let body = decode::object(shared, target, form, &bytes)?;
     flow::has_read(|| body.document.heap_bytes());
     if target.name.is_none() && exchange.audit.wants(Level::Metadata) {

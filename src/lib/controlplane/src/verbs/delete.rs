@@ -6,7 +6,7 @@ use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
 use crate::negotiate::{Accepted, Form, View, Views, body_form};
 use crate::server::Shared;
-use crate::{audited, decode, options, status};
+use crate::{audited, decode, status};
 use ferrokube_apimachinery::status::{Details, Failure};
 use ferrokube_registry::{Deleted, Object, Target};
 use ferrokube_serve::Response;
@@ -33,12 +33,12 @@ pub(super) async fn delete_options(shared: &Shared, exchange: &mut Exchange) -> 
     let form = body_form(exchange.header(CONTENT_TYPE), true);
     let bytes = read_body(shared, exchange, form.as_ref().copied().unwrap_or(Form::Json)).await?;
     if bytes.is_empty() {
-        return options::delete(&exchange.query, None);
+        return exchange.action.options().delete(None);
     }
     let form = form?;
     let body = decode::delete_options(shared, form, &bytes)?;
     audited::request(exchange, form, bytes, &body);
-    options::delete(&exchange.query, Some(&body))
+    exchange.action.options().delete(Some(&body))
 }
 
 /// The `Status` of a completed delete.

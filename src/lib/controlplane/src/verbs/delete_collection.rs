@@ -3,18 +3,18 @@
 use super::delete::delete_options;
 use super::list::{convert, respond_list};
 use super::{go_type, include, offer};
+use crate::audited;
 use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::server::Shared;
-use crate::{audited, options};
 use ferrokube_registry::{ListOptions, Target};
 use ferrokube_serve::Response;
 
 pub(crate) async fn delete_collection(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, offer(&target.served, Views::List))?;
     let include = include(exchange, accepted)?;
-    let select = ListOptions { caller: exchange.class.caller.number(), ..options::list(&exchange.query)? };
+    let select = ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
     let options = delete_options(shared, exchange).await?;
     let mut page = shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
     accepted.fit(Views::List, || go_type(target, Views::List))?;

@@ -12,10 +12,7 @@ use ferrokube_serve::Response;
 
 pub(crate) async fn get(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
-    if exchange.query.flag("export") == Some(true) {
-        return Err(Failure::bad_request("the export parameter, deprecated since v1.14, is no longer supported").into());
-    }
-    let mut object = shared.registry.get(exchange.context(), target, exchange.query.text("resourceVersion")).await?;
+    let mut object = shared.registry.get(exchange.context(), target, exchange.action.options().get()?).await?;
     // A custom object passes for a list in upstream until it is written; what a subresource shows as another kind does not.
     let untyped = target.served.definition.custom && target.subresource != "scale";
     accepted.fit(Views::Single, || go_type(target, Views::Single)).map_err(|failure| if untyped { Failure::bare(500, failure.message) } else { failure })?;

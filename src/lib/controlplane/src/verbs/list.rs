@@ -8,7 +8,7 @@ use crate::flow::Grant;
 use crate::handler::accepted;
 use crate::negotiate::{Accepted, Form, Offer, View, Views};
 use crate::server::Shared;
-use crate::{audited, compress, flow, options};
+use crate::{audited, compress, flow};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::offload::leave_worker;
 use ferrokube_registry::{ListOptions, ListPage, Reading, Target};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, Offer { router: streams(&target.served), ..offer(&target.served, Views::List) })?;
-    let options = ListOptions { caller: exchange.class.caller.number(), ..options::list(&exchange.query)? };
+    let options = ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
     let include = include(exchange, accepted)?;
     let listing = shared.registry.listing(target, &options).await?;
     shared.flow.list(exchange.class, listing.bytes(), shared.metrics.held()).await?;

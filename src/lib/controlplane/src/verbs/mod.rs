@@ -60,7 +60,7 @@ fn is_partial(accepted: Accepted) -> bool {
 }
 
 fn include(exchange: &Exchange, accepted: Accepted) -> Result<Include, Failure> {
-    if matches!(accepted.view, View::Table(_)) { Include::parse(exchange.query.text("includeObject")) } else { Ok(Include::Metadata) }
+    if matches!(accepted.view, View::Table(_)) { exchange.action.options().include() } else { Ok(Include::Metadata) }
 }
 
 /// One object in the accepted form and view.

@@ -2,10 +2,10 @@
 
 use super::update::forbid_create;
 use super::{offer, read_body, respond_written};
+use crate::action::WriteKind;
 use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
 use crate::negotiate::{Form, Views};
-use crate::options::{self, WriteKind};
 use crate::server::Shared;
 use crate::{audited, decode, flow};
 use ferrokube_registry::{Patch, Target, WriteOptions};
@@ -16,7 +16,7 @@ pub(crate) async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Tar
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let (write_kind, form) = if kind == decode::PatchKind::Apply { (WriteKind::Apply, Form::Yaml) } else { (WriteKind::Patch, Form::Json) };
     let bytes = read_body(shared, exchange, form).await?;
-    let mut options: WriteOptions = options::write(&exchange.query, write_kind)?;
+    let mut options: WriteOptions = exchange.action.options().write(write_kind)?;
     if write_kind == WriteKind::Apply {
         options.forbid_create = forbid_create(shared, exchange);
     }

@@ -1,11 +1,10 @@
 //! PUT.
 
 use super::{offer, read_body, respond_written};
-use crate::action::Verb;
+use crate::action::{Verb, WriteKind};
 use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
 use crate::negotiate::Views;
-use crate::options::{self, WriteKind};
 use crate::server::Shared;
 use crate::{audited, decode, flow};
 use ferrokube_apimachinery::status::Failure;
@@ -17,7 +16,7 @@ pub(crate) async fn update(shared: &Shared, exchange: &mut Exchange, target: &Ta
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let form = decode::body_form(exchange, &target.served)?;
     let bytes = read_body(shared, exchange, form).await?;
-    let mut options = options::write(&exchange.query, WriteKind::Update)?;
+    let mut options = exchange.action.options().write(WriteKind::Update)?;
     if target.subresource.is_empty() && target.served.definition.hooks.allow_create_on_update() {
         options.forbid_create = forbid_create(shared, exchange);
     }

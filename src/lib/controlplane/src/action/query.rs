@@ -1,4 +1,4 @@
-//! The query of a request: parsed once, with upstream's readings of odd booleans, numbers and durations.
+//! The query of a request, with upstream's readings of odd booleans, numbers and durations. Private to the action: everybody else reads its options.
 
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::Failure;
@@ -10,40 +10,40 @@ const MAX_PAIRS: usize = 1000;
 
 /// The pairs of a query, in order. Malformed pairs (bad escapes, a `;`) are left out, unknown keys are nobody's business.
 #[derive(Debug, Default)]
-pub(crate) struct Query {
+pub(super) struct Query {
     pairs: Vec<(String, String)>,
 }
 
 impl Query {
     /// Parses the raw query of a URI.
-    pub(crate) fn parse(raw: Option<&str>) -> Self {
+    pub(super) fn parse(raw: Option<&str>) -> Self {
         let Some(raw) = raw else { return Self::default() };
         let pairs = raw.split('&').filter(|pair| !pair.is_empty()).take(MAX_PAIRS).filter_map(parse_pair).collect();
         Self { pairs }
     }
 
     /// The first value of a key.
-    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// The first value of a key, or the empty string.
-    pub(crate) fn text(&self, key: &str) -> &str {
+    pub(super) fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()
     }
 
     /// Every value of a key.
-    pub(crate) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(super) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// Whether there are no pairs.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
     /// A boolean as upstream's options decode it: absent is `None`, `false` (any case) and `0` are false, everything else is true.
-    pub(crate) fn flag(&self, key: &str) -> Option<bool> {
+    pub(super) fn flag(&self, key: &str) -> Option<bool> {
         self.get(key).map(|value| !(value == "0" || value.eq_ignore_ascii_case("false")))
     }
 
@@ -51,7 +51,7 @@ impl Query {
     ///
     /// # Errors
     /// 400 when the value is there and is none, also when it is empty.
-    pub(crate) fn integer(&self, key: &str) -> Result<Option<i64>, Failure> {
+    pub(super) fn integer(&self, key: &str) -> Result<Option<i64>, Failure> {
         self.get(key).map(|value| value.parse().map_err(|_| Failure::bad_request(go::integer_fault(value, true)))).transpose()
     }
 }
@@ -82,7 +82,7 @@ fn unescape(text: &str) -> Option<Cow<'_, str>> {
 }
 
 /// The value of a hexadecimal digit.
-pub(crate) fn hex(digit: u8) -> Option<u8> {
+pub(super) fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 

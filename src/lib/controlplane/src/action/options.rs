@@ -1,14 +1,18 @@
 //! Options of each verb, from the query (and for deletes the body), checked as upstream checks them.
 
-use crate::query::Query;
+use super::query::{Query, parse_duration};
+use crate::encode::table::Include;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word, quote};
+use ferrokube_apimachinery::go::duration_fault;
 use ferrokube_apimachinery::json::type_name;
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{DeleteOptions, FieldValidation, ListOptions, VersionMatch, WatchOptions, WriteOptions};
 use std::time::Duration;
 
+/// Longer selectors are not searched for a name: such a request needs the right to the whole collection.
+const MAX_SELECTOR_BYTES: usize = 4096;
 /// A watch without a timeout ends after this much or up to twice as much.
 const MIN_WATCH: Duration = Duration::from_secs(30 * 60);
 /// No watch lasts longer.
@@ -18,11 +22,135 @@ fn invalid(kind: &str, errors: &[FieldError]) -> Failure {
     Failure::invalid("meta.k8s.io", kind, "", errors)
 }
 
-/// Options of a list (also of a deletecollection). Their combinations are checked by the registry.
-///
-/// # Errors
-/// 400 for malformed values.
-pub(crate) fn list(query: &Query) -> Result<ListOptions, Failure> {
+/// The options of a request: its query, which nobody else reads. Each verb decodes those that it knows.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    query: Query,
+    /// Those of a list, where authorization has looked for a name in them.
+    list: Option<Box<ListOptions>>,
+}
+
+impl Options {
+    /// Reads the raw query of a URI.
+    pub(super) fn parse(raw: Option<&str>) -> Self {
+        Self { query: Query::parse(raw), list: None }
+    }
+
+    /// Whether a read of a collection is a watch.
+    pub(super) fn is_watch(&self) -> bool {
+        self.query.flag("watch") == Some(true)
+    }
+
+    /// The one name that a list or watch asks for: it is authorized as one of that name. Options that cannot be read ask for none.
+    pub(super) fn select_name(&mut self) -> Option<String> {
+        let (fields, labels) = (self.query.text("fieldSelector"), self.query.text("labelSelector"));
+        if !fields.contains("metadata.name") || fields.len().max(labels.len()) > MAX_SELECTOR_BYTES {
+            return None;
+        }
+        let list = self.list.insert(Box::new(list(&self.query).ok()?));
+        let name = list.fields.exact("metadata.name").filter(|name| !matches!(*name, "" | "." | "..") && !name.contains(['/', '%']))?;
+        Some(name.to_owned())
+    }
+
+    /// The asked timeout, at most the server's; nothing, zero and less ask for the server's.
+    ///
+    /// # Errors
+    /// 400 for what is no duration.
+    pub(crate) fn timeout(&self, most: Duration) -> Result<Duration, Failure> {
+        let text = self.query.text("timeout");
+        if text.is_empty() {
+            return Ok(most);
+        }
+        let asked =
+            parse_duration(text).ok_or_else(|| Failure::bad_request(format!("invalid timeout specified in the request URL - {}", duration_fault(text))))?;
+        Ok(if asked.is_zero() { most } else { asked.min(most) })
+    }
+
+    /// The resource version that a get asks for, as given.
+    ///
+    /// # Errors
+    /// 400 for an option that is no more.
+    pub(crate) fn get(&self) -> Result<&str, Failure> {
+        if self.query.flag("export") == Some(true) {
+            return Err(Failure::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
+        }
+        Ok(self.query.text("resourceVersion"))
+    }
+
+    /// Options of a list (also of a deletecollection). Their combinations are checked by the registry.
+    ///
+    /// # Errors
+    /// 400 for malformed values.
+    pub(crate) fn list(&self) -> Result<ListOptions, Failure> {
+        self.list.as_deref().map_or_else(|| list(&self.query), |list| Ok(list.clone()))
+    }
+
+    /// Options of a watch.
+    ///
+    /// # Errors
+    /// As [`Self::list`].
+    pub(crate) fn watch(&self, jitter: u64) -> Result<WatchOptions, Failure> {
+        let list = self.list()?;
+        let timeout = match self.query.integer("timeoutSeconds")? {
+            Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(MAX_WATCH),
+            // Over before it begins, as upstream's deadline in the past makes it: a watch that answers and ends.
+            Some(seconds) if seconds < 0 => Duration::ZERO,
+            _ => MIN_WATCH + Duration::from_secs(jitter % MIN_WATCH.as_secs()),
+        };
+        Ok(WatchOptions { list, bookmarks: self.query.flag("allowWatchBookmarks") == Some(true), timeout })
+    }
+
+    /// Options of a create, update or patch.
+    ///
+    /// # Errors
+    /// 422.
+    pub(crate) fn write(&self, kind: WriteKind) -> Result<WriteOptions, Failure> {
+        write(&self.query, kind)
+    }
+
+    /// Options of a delete: from the body when there is one, else from the query.
+    ///
+    /// # Errors
+    /// 400 for malformed values, 422 for values that are not allowed.
+    pub(crate) fn delete(&self, body: Option<&Document>) -> Result<DeleteOptions, Failure> {
+        delete(&self.query, body)
+    }
+
+    /// What the rows of a Table have of their objects.
+    ///
+    /// # Errors
+    /// 400 for another word.
+    pub(crate) fn include(&self) -> Result<Include, Failure> {
+        Include::parse(self.query.text("includeObject"))
+    }
+
+    /// Whether JSON is to be indented; `None`: that was not said.
+    pub(crate) fn pretty(&self) -> Option<bool> {
+        self.query.get("pretty").map(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+    }
+
+    /// Whether the query says that nothing is to be stored.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.query.get("dryRun").is_some()
+    }
+
+    /// Whether a probe is to name its checks.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.query.get("verbose").is_some()
+    }
+
+    /// Checks that a probe leaves out.
+    pub(crate) fn excluded(&self) -> impl Iterator<Item = &str> {
+        self.query.all("exclude")
+    }
+
+    /// The hash of the document that is asked for.
+    pub(crate) fn hash(&self) -> Option<&str> {
+        self.query.get("hash")
+    }
+}
+
+fn list(query: &Query) -> Result<ListOptions, Failure> {
     let limit = query.integer("limit")?.unwrap_or(0);
     query.integer("timeoutSeconds")?;
     let labels = LabelSelector::parse(query.text("labelSelector")).map_err(|error| Failure::bad_request(error.to_string()))?;
@@ -38,21 +166,6 @@ pub(crate) fn list(query: &Query) -> Result<ListOptions, Failure> {
         initial_events: query.flag("sendInitialEvents"),
         ..ListOptions::default()
     })
-}
-
-/// Options of a watch.
-///
-/// # Errors
-/// As [`list`].
-pub(crate) fn watch(query: &Query, jitter: u64) -> Result<WatchOptions, Failure> {
-    let list = list(query)?;
-    let timeout = match query.integer("timeoutSeconds")? {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(MAX_WATCH),
-        // Over before it begins, as upstream's deadline in the past makes it: a watch that answers and ends.
-        Some(seconds) if seconds < 0 => Duration::ZERO,
-        _ => MIN_WATCH + Duration::from_secs(jitter % MIN_WATCH.as_secs()),
-    };
-    Ok(WatchOptions { list, bookmarks: query.flag("allowWatchBookmarks") == Some(true), timeout })
 }
 
 /// Which write asks for its options.
@@ -78,11 +191,7 @@ impl WriteKind {
     }
 }
 
-/// Options of a create, update or patch.
-///
-/// # Errors
-/// 422.
-pub(crate) fn write(query: &Query, kind: WriteKind) -> Result<WriteOptions, Failure> {
+fn write(query: &Query, kind: WriteKind) -> Result<WriteOptions, Failure> {
     if query.is_empty() && kind != WriteKind::Apply {
         return Ok(WriteOptions::default());
     }
@@ -123,11 +232,7 @@ fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldErro
     !values.is_empty()
 }
 
-/// Options of a delete: from the body when there is one, else from the query.
-///
-/// # Errors
-/// 400 for malformed values, 422 for values that are not allowed.
-pub(crate) fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOptions, Failure> {
+fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOptions, Failure> {
     let (mut errors, mut dry_run_errors) = (Vec::new(), Vec::new());
     let precondition = |name: &str| query.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
     let options = match body {
@@ -220,6 +325,17 @@ fn wrong_type(value: &Value, field: &str, kind: &str) -> String {
 mod tests {
     use super::*;
     use ferrokube_apimachinery::document::json;
+
+    #[test]
+    fn absurd_timeouts_are_capped() {
+        let most = Duration::from_secs(60);
+        let timeout = |text: &str| Options::parse(Some(&format!("timeout={text}"))).timeout(most);
+        for (text, want) in [("", 60), ("0", 60), ("-5s", 60), ("999h", 60), ("1s", 1)] {
+            assert_eq!(timeout(text).unwrap(), Duration::from_secs(want), "{text}");
+        }
+        let refused = timeout("abc").unwrap_err();
+        assert_eq!((refused.code, refused.message.as_str()), (400, "invalid timeout specified in the request URL - time: invalid duration \"abc\""));
+    }
 
     #[test]
     fn preconditions_of_a_delete_stand_in_the_query_or_the_body() {
