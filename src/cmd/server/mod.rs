@@ -17,7 +17,7 @@ use ferrokube_controlplane::ControlPlane;
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::pki::Pki;
 use ferrokube_serve::{Shutdown, ShutdownTrigger};
-use ferrokube_storage::{Config, OpenError, Parts, Store};
+use ferrokube_storage::{Config, OpenError, Environment, Store};
 use ferrokube_timeline::Ring;
 use ferrokube_trace::log;
 use inputs::Inputs;
@@ -140,19 +140,19 @@ fn open_store(plan: &Plan<'_>, config: Config) -> anyhow::Result<Store> {
 /// What the store is built on: in debug builds a disk at which the process dies where `FERROKUBE_FAILPOINT` says (`none`: nowhere), with segments so small that
 /// all of the journal's work comes by.
 #[cfg(debug_assertions)]
-fn parts() -> anyhow::Result<Parts> {
+fn parts() -> anyhow::Result<Environment> {
     use ferrokube_storage::JournalLimits;
     use ferrokube_storage::testing::FailpointDisk;
-    let Ok(text) = std::env::var("FERROKUBE_FAILPOINT") else { return Ok(Parts::default()) };
+    let Ok(text) = std::env::var("FERROKUBE_FAILPOINT") else { return Ok(Environment::default()) };
     let failpoint = if text == "none" { None } else { Some(text.parse().map_err(|why: String| anyhow!(why))?) };
     let journal = JournalLimits { segment_bytes: 64 << 10, retain_bytes: 512 << 10, ..JournalLimits::default() };
-    Ok(Parts { io: Arc::new(FailpointDisk::new(failpoint)), journal, ..Parts::default() })
+    Ok(Environment { io: Arc::new(FailpointDisk::new(failpoint)), journal, ..Environment::default() })
 }
 
 #[cfg(not(debug_assertions))]
 #[allow(clippy::unnecessary_wraps, reason = "as in debug builds")]
-fn parts() -> anyhow::Result<Parts> {
-    Ok(Parts::default())
+fn parts() -> anyhow::Result<Environment> {
+    Ok(Environment::default())
 }
 
 /// Prints the line that others wait for. That nobody reads standard output is no failure.

@@ -1,20 +1,20 @@
 //! The committer: one thread that journals, publishes and acknowledges, batch by batch; it also deletes what is due.
 
 use crate::clock;
-use crate::core::Core;
+use crate::core::StoreCore;
 use crate::expiry::Expiry;
-use crate::head::{Head, Job};
-use crate::txn::{Change, CommitError, Guard, Txn, Write};
+use crate::head::{Head, QueuedTxn};
+use crate::txn::{CommitError, Guard, Txn, TxnEvent, Write};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How many entries are deleted in one go because their time is over.
-const DUE: usize = 1024;
+const MAX_DUE: usize = 1024;
 
 /// When a sink is asked again to rest.
-const REST_AGAIN: Duration = Duration::from_millis(250);
+const REST_RETRY: Duration = Duration::from_millis(250);
 
 /// Why a batch was not journaled.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub(crate) enum AppendError {
 }
 
 /// Where batches are made durable. Used by one thread.
-pub(crate) trait Sink: Send {
+pub(crate) trait JournalWriter: Send {
     /// Makes a batch durable: returns after a sync that followed its last write.
-    fn append(&mut self, batch: &[Job]) -> Result<(), AppendError>;
+    fn append(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError>;
 
     /// Whether puts may be accepted: asked after each batch, and when a put was refused (`probe`).
     fn has_space(&mut self, probe: bool) -> bool;
@@ -46,10 +46,10 @@ pub(crate) trait Sink: Send {
 }
 
 /// The journal of the memory engine.
-pub(crate) struct Nowhere;
+pub(crate) struct NullJournal;
 
-impl Sink for Nowhere {
-    fn append(&mut self, _batch: &[Job]) -> Result<(), AppendError> {
+impl JournalWriter for NullJournal {
+    fn append(&mut self, _batch: &[QueuedTxn]) -> Result<(), AppendError> {
         Ok(())
     }
 
@@ -59,7 +59,7 @@ impl Sink for Nowhere {
 }
 
 /// Runs until the store is closed or the journal fails.
-pub(crate) fn run(core: &Arc<Core>, sink: Box<dyn Sink>, expiry: Expiry) {
+pub(crate) fn run(core: &Arc<StoreCore>, sink: Box<dyn JournalWriter>, expiry: Expiry) {
     let mut committer = Committer { core, sink, expiry, rest_at: None };
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| committer.work()));
     if let Err(reason) = outcome.unwrap_or_else(|_| Err("the committer panicked".to_owned())) {
@@ -72,15 +72,15 @@ pub(crate) fn run(core: &Arc<Core>, sink: Box<dyn Sink>, expiry: Expiry) {
 }
 
 struct Committer<'a> {
-    core: &'a Arc<Core>,
-    sink: Box<dyn Sink>,
+    core: &'a Arc<StoreCore>,
+    sink: Box<dyn JournalWriter>,
     expiry: Expiry,
     /// When the sink is asked again to rest, in milliseconds of the store's clock.
     rest_at: Option<u64>,
 }
 
 enum Work {
-    Batch(Vec<Job>),
+    Batch(Vec<QueuedTxn>),
     Probe,
     Due,
     Trim,
@@ -90,11 +90,11 @@ enum Work {
 
 impl Committer<'_> {
     fn work(&mut self) -> Result<(), String> {
-        self.look_for_space(false);
+        self.check_space(false);
         loop {
             match self.wait() {
                 Work::Batch(batch) => self.commit(batch)?,
-                Work::Probe => self.look_for_space(true),
+                Work::Probe => self.check_space(true),
                 Work::Due => self.delete_due(),
                 Work::Trim => {
                     self.core.published.trim(clock::monotonic_ms(&*self.core.clock));
@@ -153,15 +153,15 @@ impl Committer<'_> {
     }
 
     /// The sink gets what has something to be made durable: jobs without changes only wait for those before them.
-    fn append(&mut self, batch: &[Job]) -> Result<(), AppendError> {
+    fn append(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
         if batch.iter().all(|job| job.changes.is_empty()) { Ok(()) } else { self.sink.append(batch) }
     }
 
-    fn commit(&mut self, batch: Vec<Job>) -> Result<(), String> {
+    fn commit(&mut self, batch: Vec<QueuedTxn>) -> Result<(), String> {
         match self.append(&batch) {
             Ok(()) => {
                 self.publish(batch);
-                self.look_for_space(false);
+                self.check_space(false);
             }
             Err(AppendError::Full) => self.refuse(batch)?,
             Err(AppendError::Fatal(reason)) => return Err(self.fail(batch, reason)),
@@ -170,7 +170,7 @@ impl Committer<'_> {
     }
 
     /// The batch is durable: shows it, then acknowledges it.
-    fn publish(&mut self, batch: Vec<Job>) {
+    fn publish(&mut self, batch: Vec<QueuedTxn>) {
         let core = self.core;
         let writes = || batch.iter().filter(|job| !job.changes.is_empty());
         let last = writes().next_back().map_or(core.published.revision(), |job| job.revision);
@@ -196,7 +196,7 @@ impl Committer<'_> {
         }
     }
 
-    fn note_deadlines<'a>(&mut self, changes: impl Iterator<Item = &'a Change>) {
+    fn note_deadlines<'a>(&mut self, changes: impl Iterator<Item = &'a TxnEvent>) {
         let mut now = None;
         for change in changes {
             let now_ms = if change.expires.is_some() { *now.get_or_insert_with(|| clock::monotonic_ms(&*self.core.clock)) } else { 0 };
@@ -207,32 +207,32 @@ impl Committer<'_> {
 
     /// There was no space for a batch: what makes the state larger, and what was computed on that, did not happen; the rest may have space without it, or one
     /// by one.
-    fn refuse(&mut self, batch: Vec<Job>) -> Result<(), String> {
-        let (rest, refused) = self.core.head().sift(batch, |job| job.grows);
-        self.look_for_space(false);
-        self.end_full(refused);
+    fn refuse(&mut self, batch: Vec<QueuedTxn>) -> Result<(), String> {
+        let (rest, refused) = self.core.head().split_refused(batch, |job| job.grows);
+        self.check_space(false);
+        self.reject_disk_full(refused);
         if rest.is_empty() {
             return Ok(());
         }
         match self.append(&rest) {
             Ok(()) => self.publish(rest),
-            Err(AppendError::Full) => self.one_by_one(rest)?,
+            Err(AppendError::Full) => self.commit_one_by_one(rest)?,
             Err(AppendError::Fatal(reason)) => return Err(self.fail(rest, reason)),
         }
-        self.look_for_space(false);
+        self.check_space(false);
         Ok(())
     }
 
-    fn one_by_one(&mut self, mut rest: Vec<Job>) -> Result<(), String> {
+    fn commit_one_by_one(&mut self, mut rest: Vec<QueuedTxn>) -> Result<(), String> {
         while !rest.is_empty() {
-            let first = Head::first(&mut rest);
+            let first = Head::first_group(&mut rest);
             match self.append(&first) {
                 Ok(()) => self.publish(first),
                 Err(AppendError::Full) => {
                     let last = first.last().map(|job| job.revision);
                     let batch = first.into_iter().chain(rest).collect();
-                    let (others, refused) = self.core.head().sift(batch, |job| Some(job.revision) <= last);
-                    self.end_full(refused);
+                    let (others, refused) = self.core.head().split_refused(batch, |job| Some(job.revision) <= last);
+                    self.reject_disk_full(refused);
                     rest = others;
                 }
                 Err(AppendError::Fatal(reason)) => return Err(self.fail(first.into_iter().chain(rest).collect(), reason)),
@@ -241,14 +241,14 @@ impl Committer<'_> {
         Ok(())
     }
 
-    fn end_full(&self, refused: impl IntoIterator<Item = Job>) {
+    fn reject_disk_full(&self, refused: impl IntoIterator<Item = QueuedTxn>) {
         for job in refused {
             self.core.counters.failures.fetch_add(1, Ordering::Relaxed);
             job.end(Err(CommitError::DiskFull));
         }
     }
 
-    fn fail(&self, batch: Vec<Job>, reason: String) -> String {
+    fn fail(&self, batch: Vec<QueuedTxn>, reason: String) -> String {
         for job in batch {
             self.core.counters.failures.fetch_add(1, Ordering::Relaxed);
             job.end(Err(CommitError::Failed(reason.clone())));
@@ -258,10 +258,10 @@ impl Committer<'_> {
 
     fn rest(&mut self) {
         let is_done = self.sink.rest();
-        self.rest_at = (!is_done).then(|| clock::monotonic_ms(&*self.core.clock) + clock::millis(REST_AGAIN));
+        self.rest_at = (!is_done).then(|| clock::monotonic_ms(&*self.core.clock) + clock::millis(REST_RETRY));
     }
 
-    fn look_for_space(&mut self, probe: bool) {
+    fn check_space(&mut self, probe: bool) {
         let full = !self.sink.has_space(probe);
         let mut head = self.core.head();
         if std::mem::replace(&mut head.full, full) != full {
@@ -273,7 +273,7 @@ impl Committer<'_> {
     /// Deletes what is due, guarded by the revision that has the deadline. What fails comes again.
     fn delete_due(&mut self) {
         let now = clock::monotonic_ms(&*self.core.clock);
-        for key in self.expiry.due(now, DUE) {
+        for key in self.expiry.due(now, MAX_DUE) {
             let Some(entry) = self.core.published.get(&key) else { continue };
             let txn = Txn { guards: vec![Guard::At(key.clone(), entry.revision)], writes: vec![Write::Delete { key, last: None }] };
             if let Err(error) = self.core.submit_own(txn) {

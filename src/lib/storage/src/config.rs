@@ -1,8 +1,8 @@
 //! How a store is opened.
 
 use crate::clock::{Clock, SystemClock};
-use crate::journal::io::{Disk, Io};
-use crate::journal::transform::{Identity, Transformer};
+use crate::journal::io::{Io, SystemDisk};
+use crate::journal::transform::{PlainValues, Transformer};
 use crate::key::Revision;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub enum Engine {
 pub struct Config {
     /// The engine.
     pub engine: Engine,
-    /// The most bytes of history kept in memory over all resources (less is kept while little happens: [`Limits::quiet_history_bytes`]); older events are
+    /// The most bytes of history kept in memory over all resources (less is kept while little happens: [`StoreLimits::quiet_history_bytes`]); older events are
     /// read from the journal, or gone (memory engine).
     pub history_bytes: usize,
     /// Memory engine: its first revision follows this one. `None`: the time in microseconds since 1970, so that no revision of an earlier process is given
@@ -47,7 +47,7 @@ impl Config {
 
 /// What a store is built on. Production uses the default; tests exchange the parts.
 #[derive(Clone)]
-pub struct Parts {
+pub struct Environment {
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// The file system.
@@ -55,18 +55,18 @@ pub struct Parts {
     /// What changes values at the journal.
     pub transformer: Arc<dyn Transformer>,
     /// Bounds.
-    pub limits: Limits,
+    pub limits: StoreLimits,
     /// Bounds of the embedded journal.
     pub journal: JournalLimits,
 }
 
-impl Default for Parts {
+impl Default for Environment {
     fn default() -> Self {
         Self {
             clock: Arc::new(SystemClock::default()),
-            io: Arc::new(Disk),
-            transformer: Arc::new(Identity),
-            limits: Limits::default(),
+            io: Arc::new(SystemDisk),
+            transformer: Arc::new(PlainValues),
+            limits: StoreLimits::default(),
             journal: JournalLimits::default(),
         }
     }
@@ -74,7 +74,7 @@ impl Default for Parts {
 
 /// Bounds of a store.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct StoreLimits {
     /// Transactions that may wait for the committer; more are [`crate::Rejected::Busy`].
     pub queue_txns: usize,
     /// Their bytes.
@@ -94,7 +94,7 @@ pub struct Limits {
     pub young: Duration,
 }
 
-impl Default for Limits {
+impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             queue_txns: 8192,

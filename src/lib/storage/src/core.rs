@@ -1,8 +1,8 @@
 //! What the store's handle, its turns and its committer share.
 
 use crate::clock::{self, Clock};
-use crate::config::{Limits, Parts};
-use crate::head::{Accepted, Head, Outcome, Plan};
+use crate::config::{Environment, StoreLimits};
+use crate::head::{AcceptedTxn, CommitResult, Head, PreparedTxn};
 use crate::key::{Key, Revision};
 use crate::published::Published;
 use crate::stats::{Counters, Stats};
@@ -14,11 +14,11 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
 /// The store without its handle.
-pub(crate) struct Core {
+pub(crate) struct StoreCore {
     pub(crate) published: Arc<Published>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: StoreLimits,
     head: Mutex<Head>,
     /// Wakes the committer.
     pub(crate) work: Condvar,
@@ -32,9 +32,9 @@ pub(crate) struct Core {
     ended: watch::Sender<bool>,
 }
 
-impl Core {
+impl StoreCore {
     /// `next` is the first revision that it gives.
-    pub(crate) fn new(published: Arc<Published>, next: Revision, counters: Arc<Counters>, parts: &Parts) -> Self {
+    pub(crate) fn new(published: Arc<Published>, next: Revision, counters: Arc<Counters>, parts: &Environment) -> Self {
         let head = Head::new(next);
         Self {
             guess: AtomicU64::new(head.next().0),
@@ -60,17 +60,17 @@ impl Core {
     }
 
     /// Accepts a transaction.
-    pub(crate) fn submit(&self, txn: Txn, need: Need) -> Result<Accepted, Rejected> {
+    pub(crate) fn submit(&self, txn: Txn, need: Need) -> Result<AcceptedTxn, Rejected> {
         self.enqueue((txn, need), Some(&self.limits))
     }
 
     /// Accepts a transaction of the store itself, also when the queue is full.
-    pub(crate) fn submit_own(&self, txn: Txn) -> Result<Accepted, Rejected> {
+    pub(crate) fn submit_own(&self, txn: Txn) -> Result<AcceptedTxn, Rejected> {
         self.enqueue((txn, Need::Essential), None)
     }
 
     /// See [`Head::confirm`]. What is published takes no lock of the head.
-    pub(crate) fn confirm(&self, key: &Key, revision: Option<Revision>) -> Result<Option<oneshot::Receiver<Outcome>>, Rejected> {
+    pub(crate) fn confirm(&self, key: &Key, revision: Option<Revision>) -> Result<Option<oneshot::Receiver<CommitResult>>, Rejected> {
         if self.published.get(key).map(|entry| entry.revision) == revision {
             return Ok(None);
         }
@@ -83,8 +83,8 @@ impl Core {
         Ok(outcome)
     }
 
-    fn enqueue(&self, txn: (Txn, Need), queue: Option<&Limits>) -> Result<Accepted, Rejected> {
-        let plan = Plan::new(txn, &self.limits, &*self.clock, Revision(self.guess.load(Ordering::Relaxed)))?;
+    fn enqueue(&self, txn: (Txn, Need), queue: Option<&StoreLimits>) -> Result<AcceptedTxn, Rejected> {
+        let plan = PreparedTxn::new(txn, &self.limits, &*self.clock, Revision(self.guess.load(Ordering::Relaxed)))?;
         let mut head = self.head();
         let was_idle = head.queued().0 == 0;
         let accepted = head.accept(plan, queue, &self.published)?;
@@ -183,7 +183,7 @@ impl Core {
         };
         let mut stats = Stats { revision: self.published.revision(), queue, queue_bytes, disk_full, ..self.counters.stats() };
         stats.history_bytes = self.published.retained_bytes();
-        (stats.replays, stats.replay_bytes) = self.published.replays().stats();
+        (stats.replay_cache, stats.replay_bytes) = self.published.replay_cache().stats();
         stats.live_bytes = self.published.live_bytes();
         for resource in self.published.resources().values() {
             let state = sync::read(&resource.state);

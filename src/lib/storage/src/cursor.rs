@@ -1,8 +1,8 @@
 //! A watcher's place in the history. It holds no queue: ten thousand of them cost ten thousand positions.
 
 use crate::key::{Prefix, Revision};
-use crate::log::{Most, Read};
-use crate::published::{Published, Resource};
+use crate::log::{LogRead, ReadLimit};
+use crate::published::{Published, PublishedResource};
 use crate::sync;
 use crate::txn::Event;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub enum WatchError {
 /// A watcher's place in the history of one resource.
 pub struct Cursor {
     published: Arc<Published>,
-    resource: Arc<Resource>,
+    resource: Arc<PublishedResource>,
     position: Revision,
 }
 
@@ -29,7 +29,7 @@ impl Cursor {
     pub(crate) fn new(published: &Arc<Published>, prefix: &Prefix, after: Revision) -> Result<Self, WatchError> {
         let resource = published.resource(prefix);
         let floor = sync::read(&resource.state).log.floor();
-        let in_archive = || published.replays().archive().is_some_and(|archive| archive.floor() <= after);
+        let in_archive = || published.replay_cache().archive().is_some_and(|archive| archive.floor() <= after);
         if (after < floor && !in_archive()) || published.is_unknown(after) {
             return Err(WatchError::Compacted(after));
         }
@@ -46,14 +46,14 @@ impl Cursor {
     /// # Errors
     /// [`WatchError`]; `Closed` only when no event is left.
     pub async fn next(&mut self, max: usize) -> Result<Vec<Event>, WatchError> {
-        self.next_within(Most { events: max, bytes: usize::MAX }).await
+        self.next_within(ReadLimit { events: max, bytes: usize::MAX }).await
     }
 
     /// The same, bounded in bytes as well: whoever holds events keeps their values from being freed.
     ///
     /// # Errors
     /// As [`Self::next`].
-    pub async fn next_within(&mut self, most: Most) -> Result<Vec<Event>, WatchError> {
+    pub async fn next_within(&mut self, most: ReadLimit) -> Result<Vec<Event>, WatchError> {
         loop {
             // Before the log is read: what is published after that wakes it.
             let changed = self.resource.changed.notified();
@@ -62,16 +62,16 @@ impl Cursor {
             let read = if self.resource.has_after(self.position) || closed {
                 sync::read(&self.resource.state).log.read(self.position, most)
             } else {
-                Read::Events(Vec::new())
+                LogRead::Events(Vec::new())
             };
             match read {
-                Read::Events(events) if !events.is_empty() => {
+                LogRead::Events(events) if !events.is_empty() => {
                     drop(changed);
                     return Ok(self.give(events));
                 }
-                Read::Events(_) if closed => return Err(WatchError::Closed),
-                Read::Events(_) => changed.await,
-                Read::Lagging(floor) => {
+                LogRead::Events(_) if closed => return Err(WatchError::Closed),
+                LogRead::Events(_) => changed.await,
+                LogRead::Lagging(floor) => {
                     drop(changed);
                     let events = self.older(floor, most).await?;
                     if !events.is_empty() {
@@ -88,9 +88,9 @@ impl Cursor {
     }
 
     /// Reads from the archive; moves on where it has nothing for this resource.
-    async fn older(&mut self, until: Revision, most: Most) -> Result<Vec<Event>, WatchError> {
+    async fn older(&mut self, until: Revision, most: ReadLimit) -> Result<Vec<Event>, WatchError> {
         let after = self.position;
-        let older = self.published.replays().read(&self.resource.prefix, (after, until), most).await?;
+        let older = self.published.replay_cache().read(&self.resource.prefix, (after, until), most).await?;
         if older.events.is_empty() {
             // An archive that does not get on would be asked again and again.
             if older.reached <= after {

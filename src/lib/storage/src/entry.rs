@@ -53,7 +53,7 @@ impl Entry {
 
     /// The same revision with another value: a view of the object, such as its form in another version. `sidecar.revision_at` must lie in the value.
     pub fn with_value(&self, value: &[u8], sidecar: Sidecar) -> Self {
-        Draft::new([value, &[]], sidecar, self.revision).finish(self.key.clone(), self.revision, self.create_revision)
+        DraftEntry::new([value, &[]], sidecar, self.revision).finish(self.key.clone(), self.revision, self.create_revision)
     }
 
     /// Length of the value as it was written.
@@ -71,13 +71,13 @@ fn splice_len(comma: bool, revision: Revision) -> usize {
 }
 
 /// A value with a guessed revision spliced in: built before the lock under which revisions are assigned, so that only digits are left to write there.
-pub(crate) struct Draft {
+pub(crate) struct DraftEntry {
     buffer: Vec<u8>,
     sidecar: Sidecar,
     guess: Revision,
 }
 
-impl Draft {
+impl DraftEntry {
     /// `sidecar.revision_at` must lie in the value (checked by the caller).
     pub(crate) fn new(value: [&[u8]; 2], sidecar: Sidecar, guess: Revision) -> Self {
         let len = value[0].len() + value[1].len();
@@ -140,7 +140,7 @@ mod tests {
                 let sidecar = Sidecar { revision_at: 6, comma, ..Sidecar::default() };
                 let value = br#"{"a":1,"b":2}"#;
                 let cut: [&[u8]; 2] = if comma { [value, b""] } else { [&value[..3], &value[3..]] };
-                let entry = Draft::new(cut, sidecar, Revision(guess)).finish(key.clone(), Revision(revision), Revision(1));
+                let entry = DraftEntry::new(cut, sidecar, Revision(guess)).finish(key.clone(), Revision(revision), Revision(1));
                 assert_eq!(String::from_utf8_lossy(&entry.bytes), text);
                 assert_eq!(entry.value().concat(), value);
                 assert_eq!(entry.value_len(), value.len());

@@ -1,7 +1,7 @@
 //! Deadlines of published entries. Owned by the committer, which deletes what is due by ordinary transactions.
 
 use crate::key::Key;
-use crate::txn::{Change, Expires};
+use crate::txn::{Expires, TxnEvent};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct Expiry {
 
 impl Expiry {
     /// Takes note of a published change. `now_ms` goes by the clock that only moves forward.
-    pub(crate) fn published(&mut self, change: &Change, now_ms: u64) {
+    pub(crate) fn published(&mut self, change: &TxnEvent, now_ms: u64) {
         let deadline = change.expires.filter(|_| !change.event.deleted).map(|expires| now_ms.saturating_add(expires.ttl_ms));
         self.set(&change.event.entry.key, deadline);
     }

@@ -1,45 +1,45 @@
 //! The pending head: what preconditions see. It assigns revisions and holds the queue of the committer, under one short lock.
 
 use crate::clock::{self, Clock};
-use crate::config::Limits;
-use crate::entry::{Draft, Entry, Sidecar};
+use crate::config::StoreLimits;
+use crate::entry::{DraftEntry, Entry, Sidecar};
 use crate::key::{Key, Revision};
 use crate::published::Published;
-use crate::txn::{Change, CommitError, Event, Expires, Guard, Need, Put, Rejected, Txn, Write};
+use crate::txn::{CommitError, Event, Expires, Guard, Need, Put, Rejected, Txn, TxnEvent, Write};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How a transaction ended, for its ticket.
-pub(crate) type Outcome = Result<(), CommitError>;
+pub(crate) type CommitResult = Result<(), CommitError>;
 
 /// What a transaction costs in the queue beside its bytes.
 const JOB_OVERHEAD: usize = 256;
 
 /// An accepted transaction on its way to the journal.
-pub(crate) struct Job {
+pub(crate) struct QueuedTxn {
     pub(crate) revision: Revision,
     /// None in what only waits for those before it ([`Head::confirm`]).
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<TxnEvent>,
     pub(crate) bytes: usize,
     /// Its transaction makes the state larger.
     pub(crate) grows: bool,
     /// Keys that the transaction was computed on, beside those that it changes.
     guards: Vec<Guard>,
     /// Accepted together with the next one: both are in one batch.
-    joined: bool,
-    ticket: oneshot::Sender<Outcome>,
+    joins_next: bool,
+    ticket: oneshot::Sender<CommitResult>,
 }
 
-impl Job {
+impl QueuedTxn {
     fn is_computed_on(&self, keys: &HashSet<Key>) -> bool {
         let changed = self.changes.iter().map(|change| &change.event.entry.key);
         !keys.is_empty() && self.guards.iter().map(Guard::key).chain(changed).any(|key| keys.contains(key))
     }
 
     /// Tells its ticket. The ticket may be gone.
-    pub(crate) fn end(self, outcome: Outcome) {
+    pub(crate) fn end(self, outcome: CommitResult) {
         let _ = self.ticket.send(outcome);
     }
 }
@@ -54,7 +54,7 @@ pub(crate) struct Head {
     next: Revision,
     /// Keys that are written by transactions which are not published yet.
     overlay: HashMap<Key, Pending>,
-    queue: VecDeque<Job>,
+    queue: VecDeque<QueuedTxn>,
     queue_bytes: usize,
     /// Why no more is accepted.
     pub(crate) closed: Option<String>,
@@ -71,19 +71,19 @@ pub(crate) struct Head {
 }
 
 /// What [`Head::accept`] hands back.
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedTxn {
     pub(crate) revision: Revision,
     pub(crate) entries: Vec<Arc<Entry>>,
-    pub(crate) outcome: oneshot::Receiver<Outcome>,
+    pub(crate) outcome: oneshot::Receiver<CommitResult>,
 }
 
 /// The queue's part of one transaction.
-struct Jobs {
+struct EnqueuedTxn {
     revision: Revision,
-    early: Vec<Job>,
-    last: Job,
+    early: Vec<QueuedTxn>,
+    last: QueuedTxn,
     entries: Vec<Arc<Entry>>,
-    outcome: oneshot::Receiver<Outcome>,
+    outcome: oneshot::Receiver<CommitResult>,
 }
 
 impl Head {
@@ -121,11 +121,11 @@ impl Head {
     }
 
     /// Checks a transaction, assigns its revision and enqueues it; on a full disk its ticket says so at once. Without `limits` the queue has none.
-    pub(crate) fn accept(&mut self, plan: Plan, limits: Option<&Limits>, published: &Published) -> Result<Accepted, Rejected> {
+    pub(crate) fn accept(&mut self, plan: PreparedTxn, limits: Option<&StoreLimits>, published: &Published) -> Result<AcceptedTxn, Rejected> {
         if let Some(reason) = &self.closed {
             return Err(Rejected::Closed(reason.clone()));
         }
-        let is_over = |limits: &Limits| self.queue.len() >= limits.queue_txns || self.queue_bytes + plan.bytes > limits.queue_bytes;
+        let is_over = |limits: &StoreLimits| self.queue.len() >= limits.queue_txns || self.queue_bytes + plan.bytes > limits.queue_bytes;
         if !self.queue.is_empty() && limits.is_some_and(is_over) {
             return Err(Rejected::Busy);
         }
@@ -140,7 +140,7 @@ impl Head {
             jobs.early.into_iter().for_each(|job| self.enqueue(job));
             self.enqueue(jobs.last);
         }
-        Ok(Accepted { revision: jobs.revision, entries: jobs.entries, outcome: jobs.outcome })
+        Ok(AcceptedTxn { revision: jobs.revision, entries: jobs.entries, outcome: jobs.outcome })
     }
 
     /// Whether a key's pending head is this (`None`: no value). What is not published yet is awaited with the receiver, in a place of its own in the queue:
@@ -148,9 +148,9 @@ impl Head {
     pub(crate) fn confirm(
         &mut self,
         (key, head): (&Key, Option<Revision>),
-        limits: &Limits,
+        limits: &StoreLimits,
         published: &Published,
-    ) -> Result<Option<oneshot::Receiver<Outcome>>, Rejected> {
+    ) -> Result<Option<oneshot::Receiver<CommitResult>>, Rejected> {
         if self.pending(published, key).map(|entry| entry.revision) != head {
             return Err(Rejected::Guard(key.clone()));
         }
@@ -165,13 +165,13 @@ impl Head {
         self.queue_bytes += JOB_OVERHEAD;
         let guard = head.map_or(Guard::Absent(key.clone()), |revision| Guard::At(key.clone(), revision));
         let (changes, guards) = (Vec::new(), vec![guard]);
-        self.queue.push_back(Job { revision: self.next, changes, bytes: JOB_OVERHEAD, grows: false, guards, joined: false, ticket });
+        self.queue.push_back(QueuedTxn { revision: self.next, changes, bytes: JOB_OVERHEAD, grows: false, guards, joins_next: false, ticket });
         Ok(Some(outcome))
     }
 
     /// What a transaction becomes in the queue; the queue is as it was.
-    fn jobs(&self, plan: Plan, published: &Published) -> Result<Jobs, Rejected> {
-        let change = |write: Planned, revision| {
+    fn jobs(&self, plan: PreparedTxn, published: &Published) -> Result<EnqueuedTxn, Rejected> {
+        let change = |write: PreparedWrite, revision| {
             let previous = self.pending(published, write.key());
             write.change(revision, previous).map_err(Rejected::Guard)
         };
@@ -187,16 +187,24 @@ impl Head {
             entries.insert(write.index, change.event.entry.clone());
             // Nobody waits for it: what follows has the ticket.
             let ticket = oneshot::channel().0;
-            early.push(Job { revision: Revision(at), changes: vec![change], bytes: write.bytes, grows: false, guards: Vec::new(), joined: true, ticket });
+            early.push(QueuedTxn {
+                revision: Revision(at),
+                changes: vec![change],
+                bytes: write.bytes,
+                grows: false,
+                guards: Vec::new(),
+                joins_next: true,
+                ticket,
+            });
         }
         let (ticket, outcome) = oneshot::channel();
-        let grows = grows(early.iter().flat_map(|job| &job.changes).chain(&changes), plan.spare);
+        let grows = grows(early.iter().flat_map(|job| &job.changes).chain(&changes), plan.growth_allowance);
         early.iter_mut().for_each(|job| job.grows = grows);
-        let last = Job { revision, changes, bytes: plan.bytes, grows, guards: plan.guards, joined: false, ticket };
-        Ok(Jobs { revision, early, last, entries, outcome })
+        let last = QueuedTxn { revision, changes, bytes: plan.bytes, grows, guards: plan.guards, joins_next: false, ticket };
+        Ok(EnqueuedTxn { revision, early, last, entries, outcome })
     }
 
-    fn check(&self, plan: &Plan, published: &Published) -> Result<(), Rejected> {
+    fn check(&self, plan: &PreparedTxn, published: &Published) -> Result<(), Rejected> {
         for guard in &plan.guards {
             let holds = match (guard, self.pending(published, guard.key())) {
                 (Guard::Absent(_), present) => present.is_none(),
@@ -209,39 +217,39 @@ impl Head {
         Ok(())
     }
 
-    fn enqueue(&mut self, job: Job) {
+    fn enqueue(&mut self, job: QueuedTxn) {
         self.next = Revision(job.revision.0 + 1);
-        self.cover(&job);
+        self.overlay_changes(&job);
         self.queue_bytes += job.bytes;
         self.queue.push_back(job);
     }
 
     /// Lays what a transaction changes over what is published.
-    fn cover(&mut self, job: &Job) {
-        for Change { event, .. } in &job.changes {
+    fn overlay_changes(&mut self, job: &QueuedTxn) {
+        for TxnEvent { event, .. } in &job.changes {
             let entry = (!event.deleted).then(|| event.entry.clone());
             self.overlay.insert(event.entry.key.clone(), Pending { revision: job.revision, entry });
         }
     }
 
     /// The next batch, in order; empty when nothing waits.
-    pub(crate) fn take(&mut self, batch_bytes: usize) -> Vec<Job> {
-        let (mut bytes, mut count, mut joined) = (0, 0, false);
+    pub(crate) fn take(&mut self, batch_bytes: usize) -> Vec<QueuedTxn> {
+        let (mut bytes, mut count, mut joins_next) = (0, 0, false);
         for job in &self.queue {
-            if bytes >= batch_bytes && !joined {
+            if bytes >= batch_bytes && !joins_next {
                 break;
             }
             bytes += job.bytes;
             count += 1;
-            joined = job.joined;
+            joins_next = job.joins_next;
         }
-        let batch: Vec<Job> = self.queue.drain(..count).collect();
+        let batch: Vec<QueuedTxn> = self.queue.drain(..count).collect();
         self.queue_bytes -= bytes;
         batch
     }
 
     /// A batch was published: readers find its values there.
-    pub(crate) fn settle(&mut self, batch: &[Job]) {
+    pub(crate) fn settle(&mut self, batch: &[QueuedTxn]) {
         for job in batch {
             for change in &job.changes {
                 let key = &change.event.entry.key;
@@ -259,14 +267,14 @@ impl Head {
 
     /// There is no space for a batch: takes out of it, and out of what waits, what is to be refused, and every transaction that was computed on that. The
     /// others stay, with their revisions: first the rest of the batch, second what goes. Revisions are not given again: a guard may still name one.
-    pub(crate) fn sift(&mut self, batch: Vec<Job>, goes: impl Fn(&Job) -> bool) -> (Vec<Job>, Vec<Job>) {
+    pub(crate) fn split_refused(&mut self, batch: Vec<QueuedTxn>, goes: impl Fn(&QueuedTxn) -> bool) -> (Vec<QueuedTxn>, Vec<QueuedTxn>) {
         self.full = true;
         let count = batch.len();
         let (mut rest, mut refused, mut gone) = (Vec::new(), Vec::new(), HashSet::new());
         let mut together = Vec::new();
         let waiting = self.reset();
         for (index, job) in batch.into_iter().chain(waiting).enumerate() {
-            let is_joined = job.joined;
+            let is_joined = job.joins_next;
             together.push(job);
             if is_joined {
                 continue;
@@ -277,7 +285,7 @@ impl Head {
                 continue;
             }
             for job in together.drain(..) {
-                self.cover(&job);
+                self.overlay_changes(&job);
                 if index < count {
                     rest.push(job);
                 } else {
@@ -290,13 +298,13 @@ impl Head {
     }
 
     /// The first transaction of a batch.
-    pub(crate) fn first(batch: &mut Vec<Job>) -> Vec<Job> {
-        let count = batch.iter().take_while(|job| job.joined).count() + 1;
+    pub(crate) fn first_group(batch: &mut Vec<QueuedTxn>) -> Vec<QueuedTxn> {
+        let count = batch.iter().take_while(|job| job.joins_next).count() + 1;
         batch.drain(..count.min(batch.len())).collect()
     }
 
     /// A batch failed: everything that was computed on it goes with it. Its revisions are not given again: a guard may still name one. Returns what waited.
-    pub(crate) fn reset(&mut self) -> VecDeque<Job> {
+    pub(crate) fn reset(&mut self) -> VecDeque<QueuedTxn> {
         self.overlay.clear();
         self.queue_bytes = 0;
         std::mem::take(&mut self.queue)
@@ -304,42 +312,42 @@ impl Head {
 }
 
 /// A transaction as far as it can be prepared before the lock is taken.
-pub(crate) struct Plan {
+pub(crate) struct PreparedTxn {
     guards: Vec<Guard>,
-    writes: Vec<Planned>,
-    early: Vec<Early>,
+    writes: Vec<PreparedWrite>,
+    early: Vec<EarlyWrite>,
     bytes: usize,
     /// By so many bytes it may make the state larger when nothing else may.
-    spare: usize,
+    growth_allowance: usize,
 }
 
 /// A further change of a resource that the transaction changes already.
-struct Early {
+struct EarlyWrite {
     /// Its place in the transaction.
     index: usize,
-    planned: Planned,
+    planned: PreparedWrite,
     bytes: usize,
 }
 
-enum Planned {
-    Put { key: Key, draft: Draft, expires: Option<Expires> },
-    Delete { key: Key, last: Option<Draft> },
+enum PreparedWrite {
+    Put { key: Key, draft: DraftEntry, expires: Option<Expires> },
+    Delete { key: Key, last: Option<DraftEntry> },
 }
 
-impl Plan {
+impl PreparedTxn {
     /// Checks the form of a transaction and builds its values with `guess` as their revision.
-    pub(crate) fn new((txn, need): (Txn, Need), limits: &Limits, clock: &dyn Clock, guess: Revision) -> Result<Self, Rejected> {
+    pub(crate) fn new((txn, need): (Txn, Need), limits: &StoreLimits, clock: &dyn Clock, guess: Revision) -> Result<Self, Rejected> {
         let Txn { guards, writes } = txn;
         let others = check_keys(&writes)?;
-        let spare = if need == Need::Essential { limits.essential_bytes } else { 0 };
-        let mut plan = Self { guards, writes: Vec::with_capacity(writes.len()), early: Vec::new(), bytes: JOB_OVERHEAD, spare };
+        let growth_allowance = if need == Need::Essential { limits.essential_bytes } else { 0 };
+        let mut plan = Self { guards, writes: Vec::with_capacity(writes.len()), early: Vec::new(), bytes: JOB_OVERHEAD, growth_allowance };
         for (index, write) in writes.into_iter().enumerate() {
             if others.contains(&index) {
                 let mut bytes = JOB_OVERHEAD;
-                let planned = Planned::new(write, limits, clock, guess, &mut bytes)?;
-                plan.early.push(Early { index, planned, bytes });
+                let planned = PreparedWrite::new(write, limits, clock, guess, &mut bytes)?;
+                plan.early.push(EarlyWrite { index, planned, bytes });
             } else {
-                plan.writes.push(Planned::new(write, limits, clock, guess, &mut plan.bytes)?);
+                plan.writes.push(PreparedWrite::new(write, limits, clock, guess, &mut plan.bytes)?);
             }
         }
         Ok(plan)
@@ -364,8 +372,8 @@ fn check_keys(writes: &[Write]) -> Result<Vec<usize>, Rejected> {
     Ok(others)
 }
 
-impl Planned {
-    fn new(write: Write, limits: &Limits, clock: &dyn Clock, guess: Revision, bytes: &mut usize) -> Result<Self, Rejected> {
+impl PreparedWrite {
+    fn new(write: Write, limits: &StoreLimits, clock: &dyn Clock, guess: Revision, bytes: &mut usize) -> Result<Self, Rejected> {
         *bytes += JOB_OVERHEAD + write.key().as_str().len();
         Ok(match write {
             Write::Put(Put { key, value, sidecar, ttl }) => {
@@ -389,42 +397,42 @@ impl Planned {
     }
 
     /// The change at its revision; a delete of nothing gives the key back.
-    fn change(self, revision: Revision, previous: Option<Arc<Entry>>) -> Result<Change, Key> {
+    fn change(self, revision: Revision, previous: Option<Arc<Entry>>) -> Result<TxnEvent, Key> {
         match self {
             Self::Put { key, draft, expires } => {
                 let created = previous.as_ref().map_or(revision, |previous| previous.create_revision);
                 let entry = Arc::new(draft.finish(key, revision, created));
-                Ok(Change { event: Event { entry, previous, deleted: false }, own_last: false, expires })
+                Ok(TxnEvent { event: Event { entry, previous, deleted: false }, own_last: false, expires })
             }
             Self::Delete { key, last } => {
                 let Some(previous) = previous else { return Err(key) };
                 let own_last = last.is_some();
-                let last = last.unwrap_or_else(|| Draft::new(previous.value(), previous.sidecar.clone(), revision));
+                let last = last.unwrap_or_else(|| DraftEntry::new(previous.value(), previous.sidecar.clone(), revision));
                 let entry = Arc::new(last.finish(key, revision, previous.create_revision));
-                Ok(Change { event: Event { entry, previous: Some(previous), deleted: true }, own_last, expires: None })
+                Ok(TxnEvent { event: Event { entry, previous: Some(previous), deleted: true }, own_last, expires: None })
             }
         }
     }
 }
 
 /// Whether changes together make the state larger, by more than may be.
-fn grows<'a>(changes: impl Iterator<Item = &'a Change>, spare: usize) -> bool {
-    let (mut before, mut after) = (spare, 0);
-    for Change { event, .. } in changes {
+fn grows<'a>(changes: impl Iterator<Item = &'a TxnEvent>, growth_allowance: usize) -> bool {
+    let (mut before, mut after) = (growth_allowance, 0);
+    for TxnEvent { event, .. } in changes {
         before += event.previous.as_ref().map_or(0, |previous| previous.value_len());
         after += if event.deleted { 0 } else { event.entry.value_len() };
     }
     after > before
 }
 
-fn draft(value: &[u8], sidecar: Sidecar, limits: &Limits, guess: Revision) -> Result<Draft, Rejected> {
+fn draft(value: &[u8], sidecar: Sidecar, limits: &StoreLimits, guess: Revision) -> Result<DraftEntry, Rejected> {
     if value.len() > limits.value_bytes {
         return Err(Rejected::Invalid("a value over the limit"));
     }
     if sidecar.revision_at as usize > value.len() {
         return Err(Rejected::Invalid("a splice outside of its value"));
     }
-    Ok(Draft::new([value, b""], sidecar, guess))
+    Ok(DraftEntry::new([value, b""], sidecar, guess))
 }
 
 fn expires(clock: &dyn Clock, ttl: Duration) -> Expires {

@@ -1,7 +1,7 @@
 //! The history of one resource in memory, and the states that lists at an older revision start from.
 
 use crate::key::Revision;
-use crate::map::Map;
+use crate::map::EntryMap;
 use crate::txn::Event;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,24 +9,24 @@ use std::collections::{BTreeMap, VecDeque};
 const ASKED: usize = 8;
 
 /// Events in order. What was dropped from its front is at most `floor`.
-pub(crate) struct Log {
+pub(crate) struct EventLog {
     events: VecDeque<Event>,
     floor: Revision,
     since_kept: usize,
-    kept: BTreeMap<Revision, Map>,
-    asked: VecDeque<(Revision, Map)>,
+    kept: BTreeMap<Revision, EntryMap>,
+    asked: VecDeque<(Revision, EntryMap)>,
 }
 
 /// How much a reader takes at once: it ends with the event that reaches either bound.
 #[derive(Clone, Copy, Debug)]
-pub struct Most {
+pub struct ReadLimit {
     /// Events.
     pub events: usize,
     /// Bytes of their values.
     pub bytes: usize,
 }
 
-impl Most {
+impl ReadLimit {
     /// The first of some events; at least one if there is any.
     pub(crate) fn of<'a>(self, events: impl Iterator<Item = &'a Event>) -> Vec<Event> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
@@ -42,14 +42,14 @@ impl Most {
 }
 
 /// What a reader of the log finds after its position.
-pub(crate) enum Read {
+pub(crate) enum LogRead {
     /// The next events; none when it is drained.
     Events(Vec<Event>),
     /// Events up to this revision are no longer here.
     Lagging(Revision),
 }
 
-impl Log {
+impl EventLog {
     /// A log that is complete after `floor`.
     pub(crate) fn new(floor: Revision) -> Self {
         Self { events: VecDeque::new(), floor, since_kept: 0, kept: BTreeMap::new(), asked: VecDeque::new() }
@@ -61,7 +61,7 @@ impl Log {
     }
 
     /// Appends; keeps the state after the event when `replay_events` went by since the last kept one.
-    pub(crate) fn push(&mut self, event: Event, map: &Map, replay_events: usize) {
+    pub(crate) fn push(&mut self, event: Event, map: &EntryMap, replay_events: usize) {
         self.since_kept += 1;
         if self.since_kept >= replay_events {
             self.since_kept = 0;
@@ -71,7 +71,7 @@ impl Log {
     }
 
     /// Drops the oldest `count` events; the caller frees them outside of its lock.
-    pub(crate) fn evict(&mut self, count: usize) -> (Vec<Event>, BTreeMap<Revision, Map>) {
+    pub(crate) fn evict(&mut self, count: usize) -> (Vec<Event>, BTreeMap<Revision, EntryMap>) {
         let gone: Vec<Event> = self.events.drain(..count.min(self.events.len())).collect();
         if let Some(last) = gone.last() {
             self.floor = last.revision();
@@ -82,11 +82,11 @@ impl Log {
     }
 
     /// The next events after `position`: at least one if there is any.
-    pub(crate) fn read(&self, position: Revision, most: Most) -> Read {
+    pub(crate) fn read(&self, position: Revision, most: ReadLimit) -> LogRead {
         if position < self.floor {
-            return Read::Lagging(self.floor);
+            return LogRead::Lagging(self.floor);
         }
-        Read::Events(most.of(self.events.range(self.index(position)..)))
+        LogRead::Events(most.of(self.events.range(self.index(position)..)))
     }
 
     /// Whether nothing follows `position`.
@@ -95,7 +95,7 @@ impl Log {
     }
 
     /// How to get the state at `revision`, which must not be below the floor, from `current`.
-    pub(crate) fn replay(&self, revision: Revision, current: &Map) -> Replay {
+    pub(crate) fn replay(&self, revision: Revision, current: &EntryMap) -> Replay {
         let target = self.index(revision);
         let starts = self.kept.iter().map(|(revision, map)| (*revision, map)).chain(self.asked.iter().map(|(revision, map)| (*revision, map)));
         let (mut from, mut map) = (self.events.len(), current);
@@ -110,7 +110,7 @@ impl Log {
     }
 
     /// Remembers a state that was asked for.
-    pub(crate) fn remember(&mut self, revision: Revision, map: Map) {
+    pub(crate) fn remember(&mut self, revision: Revision, map: EntryMap) {
         if revision < self.floor || self.asked.iter().any(|(known, _)| *known == revision) {
             return;
         }
@@ -139,14 +139,14 @@ impl Log {
 
 /// A state and the events between it and the one that is wanted.
 pub(crate) struct Replay {
-    map: Map,
+    map: EntryMap,
     events: Vec<Event>,
     backwards: bool,
 }
 
 impl Replay {
     /// Does it; the second value says whether it took any work.
-    pub(crate) fn run(mut self) -> (Map, bool) {
+    pub(crate) fn run(mut self) -> (EntryMap, bool) {
         let worked = !self.events.is_empty();
         if self.backwards {
             for event in self.events.into_iter().rev() {

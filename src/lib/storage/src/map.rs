@@ -12,7 +12,7 @@ const ENTRY_OVERHEAD: u64 = 256;
 
 /// Entries in key order. The numbers are kept since walking a namespace to count it would make each page of a list cost as much as the whole.
 #[derive(Clone, Default)]
-pub(crate) struct Map {
+pub(crate) struct EntryMap {
     entries: OrdMap<Key, Arc<Entry>>,
     namespaces: HashMap<Arc<str>, usize>,
     /// Of all entries.
@@ -21,7 +21,7 @@ pub(crate) struct Map {
     replaced_bytes: u64,
 }
 
-impl Map {
+impl EntryMap {
     /// An empty one.
     pub(crate) fn new() -> Self {
         Self::default()
@@ -124,7 +124,7 @@ mod tests {
             Arc::new(Entry { key, revision: Revision(1), create_revision: Revision(1), bytes: "{}".into(), sidecar })
         };
         let keys = [("a", "x"), ("a", "y"), ("b", "x")].map(|(namespace, name)| prefix.key(Some(namespace), name).unwrap());
-        let mut map = Map::new();
+        let mut map = EntryMap::new();
         for key in keys.iter().chain(&keys[..1]) {
             map.insert(key.clone(), entry(key));
         }
@@ -149,7 +149,7 @@ mod tests {
             Arc::new(Entry { key, revision: Revision(1), create_revision: Revision(1), bytes: vec![b' '; length].into(), sidecar })
         };
         let (one, other) = (key("one"), key("other"));
-        let mut map = Map::new();
+        let mut map = EntryMap::new();
         map.insert(one.clone(), entry(&one, 1000));
         let earlier = map.clone();
         map.insert(other.clone(), entry(&other, 5000));

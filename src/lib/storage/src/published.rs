@@ -7,13 +7,13 @@
 use crate::cursor::WatchError;
 use crate::entry::Entry;
 use crate::key::{Key, Prefix, Revision};
-use crate::log::{Log, Most};
-use crate::map::Map;
-use crate::refill::Refill;
-use crate::replay::Replays;
+use crate::loader::StateLoader;
+use crate::log::{EventLog, ReadLimit};
+use crate::map::EntryMap;
+use crate::replay_cache::ReplayCache;
 use crate::snapshot::Snapshot;
 use crate::sync;
-use crate::txn::{Change, Event};
+use crate::txn::{Event, TxnEvent};
 use arc_swap::ArcSwap;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -35,11 +35,11 @@ pub(crate) trait Archive: Send + Sync {
     ///
     /// # Errors
     /// [`WatchError::Compacted`] when `after` is below the floor by now, or what was there cannot be read.
-    fn events(&self, prefix: &str, after: Revision, until: Revision, most: Most) -> Result<Older, WatchError>;
+    fn events(&self, prefix: &str, after: Revision, until: Revision, most: ReadLimit) -> Result<ArchivedEvents, WatchError>;
 }
 
 /// A piece of the archive.
-pub(crate) struct Older {
+pub(crate) struct ArchivedEvents {
     /// The events found.
     pub(crate) events: Vec<Event>,
     /// There are no others up to here.
@@ -47,16 +47,16 @@ pub(crate) struct Older {
 }
 
 /// One resource.
-pub(crate) struct Resource {
+pub(crate) struct PublishedResource {
     pub(crate) prefix: Prefix,
-    pub(crate) state: RwLock<State>,
+    pub(crate) state: RwLock<ResourceState>,
     /// Woken after events were published.
     pub(crate) changed: Notify,
     /// The last event that was published; until the first one nobody knows what the history holds.
     latest: AtomicU64,
 }
 
-impl Resource {
+impl PublishedResource {
     /// Whether the history may have events after this revision; takes no lock.
     pub(crate) fn has_after(&self, position: Revision) -> bool {
         position.0 < self.latest.load(Ordering::Acquire)
@@ -64,12 +64,12 @@ impl Resource {
 }
 
 /// What the lock of a resource protects.
-pub(crate) struct State {
-    pub(crate) map: Map,
-    pub(crate) log: Log,
+pub(crate) struct ResourceState {
+    pub(crate) map: EntryMap,
+    pub(crate) log: EventLog,
 }
 
-impl State {
+impl ResourceState {
     /// Gives back what was there.
     pub(crate) fn apply(&mut self, event: &Event, replay_events: usize) -> Option<Arc<Entry>> {
         let before = if event.deleted { self.map.remove(&event.entry.key) } else { self.map.insert(event.entry.key.clone(), event.entry.clone()) };
@@ -81,13 +81,13 @@ impl State {
 /// The events in memory over all resources, oldest first.
 #[derive(Default)]
 pub(crate) struct Retention {
-    queue: VecDeque<Retained>,
+    queue: VecDeque<RetainedEvent>,
     bytes: usize,
 }
 
-struct Retained {
+struct RetainedEvent {
     revision: Revision,
-    resource: Arc<Resource>,
+    resource: Arc<PublishedResource>,
     cost: usize,
     /// When it was published, in milliseconds of the clock; 0: before this process.
     at_ms: u64,
@@ -95,7 +95,7 @@ struct Retained {
 
 /// How much history stays in memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct HistoryBounds {
     /// Never more bytes than this.
     pub(crate) most: usize,
     /// Of events that are older than `young_ms`, no more than this, or a quarter of what is present if that is more: the journal has them, too.
@@ -106,7 +106,7 @@ pub(crate) struct Bounds {
 
 /// All resources.
 pub(crate) struct Published {
-    resources: ArcSwap<HashMap<Prefix, Arc<Resource>>>,
+    resources: ArcSwap<HashMap<Prefix, Arc<PublishedResource>>>,
     making: Mutex<()>,
     revision: AtomicU64,
     /// Events up to here were never in memory.
@@ -116,15 +116,15 @@ pub(crate) struct Published {
     live_bytes: AtomicU64,
     retention: Mutex<Retention>,
     retained_bytes: AtomicUsize,
-    bounds: Bounds,
+    bounds: HistoryBounds,
     replay_events: usize,
     moved: Notify,
     closed: AtomicBool,
-    replays: Replays,
+    replay_cache: ReplayCache,
 }
 
 impl Published {
-    pub(crate) fn new(bounds: Bounds, replay_events: usize) -> Self {
+    pub(crate) fn new(bounds: HistoryBounds, replay_events: usize) -> Self {
         Self {
             resources: ArcSwap::default(),
             making: Mutex::default(),
@@ -138,7 +138,7 @@ impl Published {
             replay_events: replay_events.max(1),
             moved: Notify::new(),
             closed: AtomicBool::new(false),
-            replays: Replays::default(),
+            replay_cache: ReplayCache::default(),
         }
     }
 
@@ -158,21 +158,21 @@ impl Published {
     }
 
     /// The way to older events.
-    pub(crate) fn replays(&self) -> &Replays {
-        &self.replays
+    pub(crate) fn replay_cache(&self) -> &ReplayCache {
+        &self.replay_cache
     }
 
     /// Every resource that was ever named, with its lock.
-    pub(crate) fn resources(&self) -> Arc<HashMap<Prefix, Arc<Resource>>> {
+    pub(crate) fn resources(&self) -> Arc<HashMap<Prefix, Arc<PublishedResource>>> {
         self.resources.load_full()
     }
 
-    fn find(&self, prefix: &str) -> Option<Arc<Resource>> {
+    fn find(&self, prefix: &str) -> Option<Arc<PublishedResource>> {
         self.resources.load().get(prefix).cloned()
     }
 
     /// The resource, made when it is new.
-    pub(crate) fn resource(&self, prefix: &Prefix) -> Arc<Resource> {
+    pub(crate) fn resource(&self, prefix: &Prefix) -> Arc<PublishedResource> {
         if let Some(resource) = self.find(prefix.as_str()) {
             return resource;
         }
@@ -181,8 +181,8 @@ impl Published {
             return resource;
         }
         let origin = Revision(self.origin.load(Ordering::Acquire));
-        let state = RwLock::new(State { map: Map::new(), log: Log::new(origin) });
-        let resource = Arc::new(Resource { prefix: prefix.clone(), state, changed: Notify::new(), latest: AtomicU64::new(u64::MAX) });
+        let state = RwLock::new(ResourceState { map: EntryMap::new(), log: EventLog::new(origin) });
+        let resource = Arc::new(PublishedResource { prefix: prefix.clone(), state, changed: Notify::new(), latest: AtomicU64::new(u64::MAX) });
         let mut resources = HashMap::clone(&self.resources.load());
         resources.insert(prefix.clone(), resource.clone());
         self.resources.store(Arc::new(resources));
@@ -197,10 +197,10 @@ impl Published {
     }
 
     /// Makes a batch visible; `revision` is its last one, `now_ms` the time. Returns the resources to wake.
-    pub(crate) fn publish<'a>(&self, changes: impl Iterator<Item = &'a Change>, revision: Revision, now_ms: u64) -> Vec<Arc<Resource>> {
+    pub(crate) fn publish<'a>(&self, changes: impl Iterator<Item = &'a TxnEvent>, revision: Revision, now_ms: u64) -> Vec<Arc<PublishedResource>> {
         let touched = self.by_resource(changes);
         let mut retention = sync::lock(&self.retention);
-        let mut states: Vec<RwLockWriteGuard<'_, State>> = touched.iter().map(|touched| sync::write(&touched.resource.state)).collect();
+        let mut states: Vec<RwLockWriteGuard<'_, ResourceState>> = touched.iter().map(|touched| sync::write(&touched.resource.state)).collect();
         for (state, touched) in states.iter_mut().zip(&touched) {
             for change in &touched.changes {
                 state.apply(&change.event, self.replay_events);
@@ -214,7 +214,7 @@ impl Published {
         touched.into_iter().map(|touched| touched.resource).collect()
     }
 
-    fn by_resource<'a>(&self, changes: impl Iterator<Item = &'a Change>) -> Vec<Touched<'a>> {
+    fn by_resource<'a>(&self, changes: impl Iterator<Item = &'a TxnEvent>) -> Vec<Touched<'a>> {
         let mut touched: Vec<Touched<'a>> = Vec::new();
         for change in changes {
             let prefix = change.event.entry.key.prefix();
@@ -228,11 +228,11 @@ impl Published {
 
     fn account(&self, retention: &mut Retention, touched: &[Touched<'_>], now_ms: u64) {
         let mut live = 0i64;
-        let mut added: Vec<Retained> = Vec::new();
+        let mut added: Vec<RetainedEvent> = Vec::new();
         for Touched { resource, changes } in touched {
-            for Change { event, .. } in changes {
+            for TxnEvent { event, .. } in changes {
                 live += growth(event);
-                added.push(Retained { revision: event.revision(), resource: resource.clone(), cost: cost(event), at_ms: now_ms });
+                added.push(RetainedEvent { revision: event.revision(), resource: resource.clone(), cost: cost(event), at_ms: now_ms });
             }
         }
         added.sort_by_key(|retained| retained.revision);
@@ -243,8 +243,8 @@ impl Published {
     }
 
     /// Drops events from the front of the history while `more` says so.
-    fn evict_while(&self, retention: &mut Retention, more: impl Fn(&Retention, &Retained) -> bool) {
-        let mut counts: Vec<(Arc<Resource>, usize)> = Vec::new();
+    fn evict_while(&self, retention: &mut Retention, more: impl Fn(&Retention, &RetainedEvent) -> bool) {
+        let mut counts: Vec<(Arc<PublishedResource>, usize)> = Vec::new();
         while let Some(front) = retention.queue.front() {
             if !more(retention, front) {
                 break;
@@ -264,8 +264,8 @@ impl Published {
     }
 
     /// Fills it while nobody else uses it yet.
-    pub(crate) fn refill(&self) -> Refill<'_> {
-        Refill::new(self, sync::lock(&self.retention))
+    pub(crate) fn loader(&self) -> StateLoader<'_> {
+        StateLoader::new(self, sync::lock(&self.retention))
     }
 
     /// Where the history begins, while it is filled.
@@ -285,9 +285,9 @@ impl Published {
     }
 
     /// Keeps an event that was read back.
-    pub(crate) fn retain(&self, retention: &mut Retention, resource: Arc<Resource>, event: &Event) {
+    pub(crate) fn retain(&self, retention: &mut Retention, resource: Arc<PublishedResource>, event: &Event) {
         retention.bytes += cost(event);
-        retention.queue.push_back(Retained { revision: event.revision(), resource, cost: cost(event), at_ms: 0 });
+        retention.queue.push_back(RetainedEvent { revision: event.revision(), resource, cost: cost(event), at_ms: 0 });
         // Not after each: dropping takes a lock for each resource.
         if retention.queue.len().is_multiple_of(REFILL_EVENTS) {
             self.evict_while(retention, |retention, _| retention.bytes > self.bounds.most);
@@ -303,14 +303,14 @@ impl Published {
 
     fn evict(&self, retention: &mut Retention, now_ms: u64) {
         let (most, quiet) = (self.bounds.most, self.quiet_bytes());
-        let old = |front: &Retained| front.at_ms.saturating_add(self.bounds.young_ms) <= now_ms;
+        let old = |front: &RetainedEvent| front.at_ms.saturating_add(self.bounds.young_ms) <= now_ms;
         self.evict_while(retention, |retention, front| retention.bytes > most || (retention.bytes > quiet && old(front)));
     }
 
     /// What may stay of events that are no longer young. All of them without an archive: nobody else has them.
     fn quiet_bytes(&self) -> usize {
         let live = usize::try_from(self.live_bytes()).unwrap_or(usize::MAX);
-        if self.replays.archive().is_some() { self.bounds.quiet.max(live / 4).min(self.bounds.most) } else { self.bounds.most }
+        if self.replay_cache.archive().is_some() { self.bounds.quiet.max(live / 4).min(self.bounds.most) } else { self.bounds.most }
     }
 
     /// How long until [`Self::trim`] has something to do; `None`: not before the next event.
@@ -331,7 +331,7 @@ impl Published {
     }
 
     /// Wakes the watchers of these resources, and who waits for the revision.
-    pub(crate) fn wake(&self, resources: &[Arc<Resource>]) {
+    pub(crate) fn wake(&self, resources: &[Arc<PublishedResource>]) {
         self.moved.notify_waiters();
         for resource in resources {
             resource.changed.notify_waiters();
@@ -397,8 +397,8 @@ impl Published {
 }
 
 struct Touched<'a> {
-    resource: Arc<Resource>,
-    changes: Vec<&'a Change>,
+    resource: Arc<PublishedResource>,
+    changes: Vec<&'a TxnEvent>,
 }
 
 /// What an event costs while it is kept: what it alone keeps from being freed. The value that it wrote is the state's until a later event replaces it, which

@@ -2,7 +2,7 @@
 
 use crate::entry::Entry;
 use crate::key::{Prefix, Revision};
-use crate::map::Map;
+use crate::map::EntryMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub struct Snapshot {
     /// Every event up to here is in it, none after. Counts over all resources.
     pub revision: Revision,
     prefix: Prefix,
-    map: Map,
+    map: EntryMap,
 }
 
 /// A place in what happens to one resource. It holds nothing.
@@ -30,7 +30,7 @@ impl Mark {
 }
 
 impl Snapshot {
-    pub(crate) fn new(revision: Revision, prefix: Prefix, map: Map) -> Self {
+    pub(crate) fn new(revision: Revision, prefix: Prefix, map: EntryMap) -> Self {
         Self { revision, prefix, map }
     }
 

@@ -32,7 +32,7 @@ pub struct Stats {
     /// Events in memory.
     pub history_events: usize,
     /// Times that older events were decoded from the journal, for watches that resume.
-    pub replays: u64,
+    pub replay_cache: u64,
     /// Bytes of such events that are kept for other watches.
     pub replay_bytes: usize,
     /// Entries of each resource.

@@ -1,21 +1,21 @@
 //! The store: turns, transactions, snapshots and cursors over one history.
 
 use crate::clock;
-use crate::committer::{self, Nowhere, Sink};
-use crate::config::{Config, Engine, OpenError, Parts};
-use crate::core::Core;
+use crate::committer::{self, JournalWriter, NullJournal};
+use crate::config::{Config, Engine, Environment, OpenError};
+use crate::core::StoreCore;
 use crate::cursor::{Cursor, WatchError};
 use crate::entry::Entry;
 use crate::expiry::Expiry;
-use crate::head::{Accepted, Outcome};
-use crate::journal::{Journal, Restore, Setup};
+use crate::head::{AcceptedTxn, CommitResult};
+use crate::journal::{Journal, JournalSetup, RecoveryVisitor};
 use crate::key::{Key, Prefix, Revision};
-use crate::published::{Bounds, Published};
-use crate::refill::Refill;
+use crate::loader::StateLoader;
+use crate::published::{HistoryBounds, Published};
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
 use crate::sync;
-use crate::turns::{Asked, Turns};
+use crate::turns::{Acquired, KeyTurns};
 use crate::txn::{CommitError, Committed, Event, Expires, Need, Rejected, Txn};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 pub struct Ticket {
     revision: Revision,
     entries: Vec<Arc<Entry>>,
-    outcome: oneshot::Receiver<Outcome>,
+    outcome: oneshot::Receiver<CommitResult>,
 }
 
 impl Ticket {
@@ -46,14 +46,14 @@ impl Ticket {
     }
 }
 
-impl From<Accepted> for Ticket {
-    fn from(accepted: Accepted) -> Self {
+impl From<AcceptedTxn> for Ticket {
+    fn from(accepted: AcceptedTxn) -> Self {
         Self { revision: accepted.revision, entries: accepted.entries, outcome: accepted.outcome }
     }
 }
 
 /// Resolves when what an answer was computed on can be read by everybody, or was lost.
-pub struct Confirmation(Option<oneshot::Receiver<Outcome>>);
+pub struct Confirmation(Option<oneshot::Receiver<CommitResult>>);
 
 impl Confirmation {
     /// Waits; not at all for what is published.
@@ -128,8 +128,8 @@ pub struct History {
 pub struct Store(Arc<Handle>);
 
 struct Handle {
-    core: Arc<Core>,
-    turns: Arc<Turns>,
+    core: Arc<StoreCore>,
+    turns: Arc<KeyTurns>,
 }
 
 impl Drop for Handle {
@@ -144,36 +144,36 @@ impl Store {
     /// # Errors
     /// [`OpenError`].
     pub fn open(config: Config) -> Result<Self, OpenError> {
-        Self::open_with(config, Parts::default())
+        Self::open_with(config, Environment::default())
     }
 
     /// Opens a store on other parts than the system's.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open_with(config: Config, parts: Parts) -> Result<Self, OpenError> {
+    pub fn open_with(config: Config, parts: Environment) -> Result<Self, OpenError> {
         let published = Arc::new(Published::new(bounds(&config, &parts), parts.limits.replay_events));
         let counters = Arc::new(Counters::default());
         let mut expiry = Expiry::default();
-        let (sink, next): (Box<dyn Sink>, Revision) = match &config.engine {
+        let (sink, next): (Box<dyn JournalWriter>, Revision) = match &config.engine {
             Engine::Memory => {
                 let origin = config.origin.unwrap_or_else(|| now(&parts));
                 published.set_origin(origin);
-                (Box::new(Nowhere), Revision(origin.0 + 1))
+                (Box::new(NullJournal), Revision(origin.0 + 1))
             }
             Engine::Embedded(dir) => {
                 let (journal, next) = open_journal((dir, config.must_exist), &parts, &published, &counters, &mut expiry)?;
                 (Box::new(journal), next)
             }
         };
-        let core = Arc::new(Core::new(published, next, counters, &parts));
+        let core = Arc::new(StoreCore::new(published, next, counters, &parts));
         listen_to_clock(&core);
         start(&core, sink, expiry)?;
-        Ok(Self(Arc::new(Handle { core, turns: Turns::new() })))
+        Ok(Self(Arc::new(Handle { core, turns: KeyTurns::new() })))
     }
 
     /// For tests.
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &StoreCore {
         &self.0.core
     }
 
@@ -182,10 +182,10 @@ impl Store {
     /// # Errors
     /// [`Rejected::Busy`] when a thousand wait already.
     pub async fn turn(&self, key: &Key) -> Result<Turn<'_>, Rejected> {
-        let key = match self.0.turns.ask(key.as_str()) {
-            Asked::Taken(key) => key,
-            Asked::Queued(next) => next.await.expect("a line ends with its last waiter").take(),
-            Asked::Full => return Err(Rejected::Busy),
+        let key = match self.0.turns.acquire(key.as_str()) {
+            Acquired::Taken(key) => key,
+            Acquired::Queued(next) => next.await.expect("a line ends with its last waiter").take(),
+            Acquired::Full => return Err(Rejected::Busy),
         };
         Ok(Turn { store: self, key })
     }
@@ -259,7 +259,7 @@ impl Store {
     pub fn history(&self, prefix: &Prefix) -> History {
         let published = &self.0.core.published;
         let listed = sync::read(&published.resource(prefix).state).log.floor();
-        let watched = published.replays().archive().map_or(listed, |archive| archive.floor().min(listed));
+        let watched = published.replay_cache().archive().map_or(listed, |archive| archive.floor().min(listed));
         History { listed, watched }
     }
 
@@ -308,14 +308,14 @@ impl Store {
     }
 }
 
-fn bounds(config: &Config, parts: &Parts) -> Bounds {
+fn bounds(config: &Config, parts: &Environment) -> HistoryBounds {
     let most = config.history_bytes;
-    Bounds { most, quiet: parts.limits.quiet_history_bytes.min(most), young_ms: clock::millis(parts.limits.young) }
+    HistoryBounds { most, quiet: parts.limits.quiet_history_bytes.min(most), young_ms: clock::millis(parts.limits.young) }
 }
 
 /// The time as a revision: microseconds since 1970. No store gives a million revisions in each second of its life, so that one that begins there is above all
 /// that an earlier one of the same name has shown, whatever became of it. Not so if the wall clock is behind.
-fn now(parts: &Parts) -> Revision {
+fn now(parts: &Environment) -> Revision {
     let since = parts.clock.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Revision(u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2))
 }
@@ -323,13 +323,13 @@ fn now(parts: &Parts) -> Revision {
 /// The journal, and the first revision for what follows.
 fn open_journal(
     (dir, must_exist): (&Path, bool),
-    parts: &Parts,
+    parts: &Environment,
     published: &Arc<Published>,
     counters: &Arc<Counters>,
     expiry: &mut Expiry,
 ) -> Result<(Journal, Revision), OpenError> {
     let live = published.clone();
-    let setup = Setup {
+    let setup = JournalSetup {
         dir: dir.to_owned(),
         must_exist,
         floor: now(parts),
@@ -340,42 +340,42 @@ fn open_journal(
         live_bytes: Box::new(move || live.live_bytes()),
     };
     let (now_ms, wall_ms) = (clock::monotonic_ms(&*parts.clock), clock::wall_ms(&*parts.clock));
-    let (journal, next) = Journal::open(setup, &mut Recovery { published, refill: published.refill(), expiry, now_ms, wall_ms })?;
-    published.replays().set_archive(journal.archive());
+    let (journal, next) = Journal::open(setup, &mut Recovery { published, loader: published.loader(), expiry, now_ms, wall_ms })?;
+    published.replay_cache().set_archive(journal.archive());
     Ok((journal, next))
 }
 
 /// Takes what a journal holds.
 struct Recovery<'a> {
     published: &'a Published,
-    refill: Refill<'a>,
+    loader: StateLoader<'a>,
     expiry: &'a mut Expiry,
     now_ms: u64,
     wall_ms: u64,
 }
 
-impl Restore for Recovery<'_> {
+impl RecoveryVisitor for Recovery<'_> {
     fn origin(&mut self, revision: Revision) {
-        self.refill.origin(revision);
+        self.loader.origin(revision);
     }
 
     fn entry(&mut self, entry: Arc<Entry>, expires: Option<Expires>) {
         self.expiry.recovered(&entry.key, expires, self.now_ms, self.wall_ms);
-        self.refill.entry(entry);
+        self.loader.entry(entry);
     }
 
     fn absent(&mut self, key: &Key) {
         self.expiry.recovered(key, None, self.now_ms, self.wall_ms);
-        self.refill.absent(key);
+        self.loader.absent(key);
     }
 
     fn present(&mut self, key: &Key) -> Option<Arc<Entry>> {
-        self.refill.present(key)
+        self.loader.present(key)
     }
 
     fn event(&mut self, event: Event, expires: Option<Expires>) -> bool {
         self.expiry.recovered(&event.entry.key, expires.filter(|_| !event.deleted), self.now_ms, self.wall_ms);
-        self.refill.event(&event)
+        self.loader.event(&event)
     }
 
     fn gap(&mut self, after: Revision, before: Revision) {
@@ -383,11 +383,11 @@ impl Restore for Recovery<'_> {
     }
 
     fn end(&mut self, revision: Revision) {
-        self.refill.end(revision);
+        self.loader.end(revision);
     }
 }
 
-fn listen_to_clock(core: &Arc<Core>) {
+fn listen_to_clock(core: &Arc<StoreCore>) {
     let weak = Arc::downgrade(core);
     core.clock.on_leap(Arc::new(move || {
         if let Some(core) = weak.upgrade() {
@@ -397,7 +397,7 @@ fn listen_to_clock(core: &Arc<Core>) {
     }));
 }
 
-fn start(core: &Arc<Core>, sink: Box<dyn Sink>, expiry: Expiry) -> Result<(), OpenError> {
+fn start(core: &Arc<StoreCore>, sink: Box<dyn JournalWriter>, expiry: Expiry) -> Result<(), OpenError> {
     let shared = core.clone();
     let spawned = std::thread::Builder::new().name("storage-commit".to_owned()).spawn(move || committer::run(&shared, sink, expiry));
     spawned.map(drop).map_err(|source| OpenError::Io { what: "start the committer of", path: "the store".into(), source })

@@ -82,7 +82,7 @@ pub enum Need {
     /// It is refused if it makes the state larger.
     #[default]
     Ordinary,
-    /// It leads to a delete: it may make the state larger by a little ([`crate::Limits::essential_bytes`]).
+    /// It leads to a delete: it may make the state larger by a little ([`crate::StoreLimits::essential_bytes`]).
     Essential,
 }
 
@@ -152,7 +152,7 @@ pub(crate) struct Expires {
 
 /// An event on its way to the journal and to the history.
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
+pub(crate) struct TxnEvent {
     pub(crate) event: Event,
     /// A delete that shows another state than the previous one: the journal must hold it.
     pub(crate) own_last: bool,

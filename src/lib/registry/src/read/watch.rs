@@ -8,7 +8,7 @@ use crate::context::Target;
 use crate::failure::unknown;
 use crate::pipeline::{Registry, prefix};
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_storage::{Cursor, Event, Most, Prefix, Revision, Snapshot, WatchError};
+use ferrokube_storage::{Cursor, Event, ReadLimit, Prefix, Revision, Snapshot, WatchError};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::future::Future;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// At most so many frames at once, and about so many bytes: whoever has taken them keeps their objects from being freed while its client takes none.
-const BATCH: Most = Most { events: 128, bytes: 8 * 1024 };
+const BATCH: ReadLimit = ReadLimit { events: 128, bytes: 8 * 1024 };
 /// So many objects of the state are looked at before others get their turn.
 const LOOKED_AT: usize = 1024;
 /// How often bookmarks are sent.

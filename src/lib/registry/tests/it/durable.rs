@@ -4,17 +4,17 @@ use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::ListOptions;
-use ferrokube_storage::testing::{Crash, Fault, SimDisk, hold, release};
-use ferrokube_storage::{Config, JournalLimits, Limits, Parts, Rewrites, Store};
+use ferrokube_storage::testing::{Crash, DiskFault, SimDisk, hold, release};
+use ferrokube_storage::{Config, JournalLimits, StoreLimits, Environment, Rewrites, Store};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-fn on_disk(disk: &SimDisk, limits: Limits) -> Server {
+fn on_disk(disk: &SimDisk, limits: StoreLimits) -> Server {
     let journal = JournalLimits { watermark_bytes: 0, ballast_bytes: 16 << 10, rewrites: Rewrites::Inline, ..JournalLimits::default() };
-    let parts = Parts { io: Arc::new(disk.clone()), journal, limits, ..Parts::default() };
+    let parts = Environment { io: Arc::new(disk.clone()), journal, limits, ..Environment::default() };
     Server::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap())
 }
 
@@ -38,7 +38,7 @@ fn create(server: &Server) -> Attempt<'_> {
 #[tokio::test]
 async fn fault_07_a_noop_on_a_refused_head_is_computed_again() {
     let disk = SimDisk::default();
-    let server = on_disk(&disk, Limits::default());
+    let server = on_disk(&disk, StoreLimits::default());
     server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
     type Case = (&'static str, bool, for<'a> fn(&'a Server) -> Attempt<'a>);
     let cases: [Case; 4] = [("a", false, label), ("a", false, replace), ("new", false, create), ("a", true, label)];
@@ -50,7 +50,7 @@ async fn fault_07_a_noop_on_a_refused_head_is_computed_again() {
         let (mut first, mut second) = (attempt(&server), attempt(&server));
         assert!(first.as_mut().now_or_never().is_none(), "{round}: it waits for the disk");
         assert!(second.as_mut().now_or_never().is_none(), "{round}: so does what was computed on it");
-        disk.fail_next_write(".log", Fault::Enospc);
+        disk.fail_next_write(".log", DiskFault::Enospc);
         release(store);
         assert_eq!(soon(first).await.unwrap_err().code, 507, "{round}");
         soon(server.post(CONFIGMAPS, configmap(&format!("other-{round}"), "0"))).await.unwrap();
@@ -64,7 +64,7 @@ async fn fault_07_a_noop_on_a_refused_head_is_computed_again() {
 #[tokio::test]
 async fn fault_01_a_noop_waits_for_the_write_that_it_relies_on() {
     let disk = SimDisk::default();
-    let server = on_disk(&disk, Limits::default());
+    let server = on_disk(&disk, StoreLimits::default());
     server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
     disk.hold_syncs();
     let (mut first, mut second) = (label(&server), label(&server));
@@ -78,7 +78,7 @@ async fn fault_01_a_noop_waits_for_the_write_that_it_relies_on() {
     tokio::time::resume();
     assert!(second.as_mut().now_or_never().is_none(), "the write it relies on is not durable yet");
     assert!(outdated.as_mut().now_or_never().is_none());
-    let dropped = on_disk(&disk.crash(Crash::Dropped, 0), Limits::default());
+    let dropped = on_disk(&disk.crash(Crash::Dropped, 0), StoreLimits::default());
     assert_eq!(dropped.get(CONFIGMAPS, "a").await.unwrap().label("x"), None, "it could be lost");
     disk.release_syncs();
     let (first, second) = (soon(first).await.unwrap(), soon(second).await.unwrap());
@@ -90,13 +90,13 @@ async fn fault_01_a_noop_waits_for_the_write_that_it_relies_on() {
 #[tokio::test]
 async fn fault_05_a_noop_on_a_failed_write_fails() {
     let disk = SimDisk::default();
-    let server = on_disk(&disk, Limits::default());
+    let server = on_disk(&disk, StoreLimits::default());
     server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
     let store = server.registry.store();
     hold(store);
     let (mut first, mut second) = (label(&server), label(&server));
     assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
-    disk.fail_next_write(".log", Fault::Eio);
+    disk.fail_next_write(".log", DiskFault::Eio);
     release(store);
     assert_eq!((soon(first).await.unwrap_err().code, soon(second).await.unwrap_err().code), (500, 500));
 }
@@ -105,7 +105,7 @@ async fn fault_05_a_noop_on_a_failed_write_fails() {
 #[tokio::test]
 async fn fault_09_a_page_of_a_state_that_was_lost_is_gone() {
     let disk = SimDisk::default();
-    let server = on_disk(&disk, Limits::default());
+    let server = on_disk(&disk, StoreLimits::default());
     for name in ["a", "b", "c"] {
         server.post(CONFIGMAPS, configmap(name, "0")).await.unwrap();
     }
@@ -114,7 +114,7 @@ async fn fault_09_a_page_of_a_state_that_was_lost_is_gone() {
         server.patch(CONFIGMAPS, "c", merge(json!({"data": {"k": value}}))).await.unwrap();
     }
     let page = server.list(CONFIGMAPS, &ListOptions { limit: 1, ..ListOptions::default() }).await.unwrap();
-    let older = on_disk(&copy, Limits::default());
+    let older = on_disk(&copy, StoreLimits::default());
     for _ in 0..2 {
         let next = ListOptions { limit: 1, continue_token: page.continue_token.clone(), ..ListOptions::default() };
         let failure = older.list(CONFIGMAPS, &next).await.unwrap_err();
@@ -127,7 +127,7 @@ async fn fault_09_a_page_of_a_state_that_was_lost_is_gone() {
 #[tokio::test]
 async fn refusals_of_the_store_do_not_wait() {
     let disk = SimDisk::default();
-    let server = on_disk(&disk, Limits { queue_txns: 1, ..Limits::default() });
+    let server = on_disk(&disk, StoreLimits { queue_txns: 1, ..StoreLimits::default() });
     for name in ["a", "b"] {
         server.post(CONFIGMAPS, configmap(name, "0")).await.unwrap();
     }

@@ -4,7 +4,7 @@ use crate::support::*;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_registry::{Deleted, ListOptions};
 use ferrokube_storage::testing::SimDisk;
-use ferrokube_storage::{Config, Guard, Parts, Prefix, Revision, Store};
+use ferrokube_storage::{Config, Guard, Environment, Prefix, Revision, Store};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,7 +170,7 @@ async fn writes_are_guarded_by_what_admission_has_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_tells_of_nothing_that_is_not_durable() {
     let disk = SimDisk::default();
-    let parts = Parts { io: Arc::new(disk.clone()), ..Parts::default() };
+    let parts = Environment { io: Arc::new(disk.clone()), ..Environment::default() };
     let server = Server::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap());
     disk.hold_syncs();
     let first = tokio::spawn({

@@ -3,14 +3,14 @@
 use crate::cursor::WatchError;
 use crate::entry::Entry;
 use crate::journal::codec;
-use crate::journal::frame::{Flags, Op};
-use crate::journal::frames::{Frames, Problem};
+use crate::journal::dir::JournalDir;
+use crate::journal::frame::{Op, OpFlags};
+use crate::journal::frame_reader::{FrameProblem, FrameReader};
 use crate::journal::io::{File, is_scarce};
-use crate::journal::layout::{Files, Layout, Piece};
-use crate::journal::place::Place;
+use crate::journal::layout::{JournalLayout, Segment, SegmentFiles};
 use crate::key::{Key, Revision};
-use crate::log::Most;
-use crate::published::{Archive, Older, event_bytes};
+use crate::log::ReadLimit;
+use crate::published::{Archive, ArchivedEvents, event_bytes};
 use crate::stats::Counters;
 use crate::txn::Event;
 use std::collections::HashMap;
@@ -28,19 +28,19 @@ const SCARCE_WAIT: Duration = Duration::from_millis(50);
 
 /// The journal's files as an archive.
 pub(crate) struct JournalArchive {
-    place: Place,
-    layout: Arc<Layout>,
+    journal_dir: JournalDir,
+    layout: Arc<JournalLayout>,
     counters: Arc<Counters>,
 }
 
 impl JournalArchive {
-    pub(crate) fn new(place: Place, layout: Arc<Layout>, counters: Arc<Counters>) -> Self {
-        Self { place, layout, counters }
+    pub(crate) fn new(journal_dir: JournalDir, layout: Arc<JournalLayout>, counters: Arc<Counters>) -> Self {
+        Self { journal_dir, layout, counters }
     }
 
     /// The files that hold something of `after < revision <= until`, and those before them, for what is replaced.
-    fn pieces(&self, after: Revision) -> Result<Vec<Arc<Piece>>, WatchError> {
-        let Files { base, closed, active } = self.layout.with(|files| files.clone());
+    fn segments(&self, after: Revision) -> Result<Vec<Arc<Segment>>, WatchError> {
+        let SegmentFiles { base, closed, active } = self.layout.with(|files| files.clone());
         if after.0 < base.last().map_or(0, |base| base.last) {
             return Err(WatchError::Compacted(after));
         }
@@ -48,8 +48,8 @@ impl JournalArchive {
     }
 
     /// Whether these are still the files.
-    fn is_current(&self, pieces: &[Arc<Piece>]) -> bool {
-        self.layout.with(|files| pieces.iter().all(|piece| files.has(&piece.path)))
+    fn is_current(&self, segments: &[Arc<Segment>]) -> bool {
+        self.layout.with(|files| segments.iter().all(|segment| files.has(&segment.path)))
     }
 }
 
@@ -58,15 +58,15 @@ impl Archive for JournalArchive {
         Revision(self.layout.with(|files| files.floor()))
     }
 
-    fn events(&self, prefix: &str, after: Revision, until: Revision, most: Most) -> Result<Older, WatchError> {
+    fn events(&self, prefix: &str, after: Revision, until: Revision, most: ReadLimit) -> Result<ArchivedEvents, WatchError> {
         let (mut scarce, mut merged) = (0, false);
         loop {
             // Says so when what follows `after` was merged meanwhile.
-            let pieces = self.pieces(after)?;
+            let segments = self.segments(after)?;
             let mut scan = Scan {
-                place: &self.place,
-                pieces: &pieces,
-                wanted: Wanted { prefix, after, until, most },
+                journal_dir: &self.journal_dir,
+                segments: &segments,
+                wanted: ScanRange { prefix, after, until, most },
                 seen: HashMap::new(),
                 lookups: Vec::new(),
                 events: Vec::new(),
@@ -74,15 +74,15 @@ impl Archive for JournalArchive {
                 bytes: 0,
             };
             match scan.run() {
-                Ok(reached) => return Ok(Older { events: scan.events, reached: Revision(reached).min(until) }),
+                Ok(reached) => return Ok(ArchivedEvents { events: scan.events, reached: Revision(reached).min(until) }),
                 Err(ScanError::Scarce) if scarce < SCARCE_ATTEMPTS => {
                     scarce += 1;
                     std::thread::sleep(SCARCE_WAIT);
                 }
                 // A file that was merged is gone, or is written to for something else: the next look does not find it.
                 Err(ScanError::Gone(_)) if !merged => merged = true,
-                Err(ScanError::Damaged(_)) if !merged && !self.is_current(&pieces) => merged = true,
-                Err(ScanError::Damaged(reason)) if self.is_current(&pieces) => {
+                Err(ScanError::Damaged(_)) if !merged && !self.is_current(&segments) => merged = true,
+                Err(ScanError::Damaged(reason)) if self.is_current(&segments) => {
                     self.counters.damaged(&reason);
                     return Err(WatchError::Compacted(after));
                 }
@@ -119,17 +119,17 @@ impl From<String> for ScanError {
 }
 
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct ScanRange<'a> {
     prefix: &'a str,
     after: Revision,
     until: Revision,
-    most: Most,
+    most: ReadLimit,
 }
 
 struct Scan<'a> {
-    place: &'a Place,
-    pieces: &'a [Arc<Piece>],
-    wanted: Wanted<'a>,
+    journal_dir: &'a JournalDir,
+    segments: &'a [Arc<Segment>],
+    wanted: ScanRange<'a>,
     /// The last values of keys that came by: mostly what the next event of the key replaces.
     seen: HashMap<Key, Arc<Entry>>,
     /// Where others were looked up: what events in turn replace stands in turn, too. The last used one is the last.
@@ -142,14 +142,14 @@ struct Scan<'a> {
 /// A place in a file.
 struct Lookup {
     path: PathBuf,
-    frames: Frames<Arc<dyn File>>,
+    frames: FrameReader<Arc<dyn File>>,
     /// The frames before it hold nothing after this revision.
     passed: u64,
 }
 
 impl Scan<'_> {
     fn open(&self, path: &Path) -> Result<Arc<dyn File>, ScanError> {
-        self.place.io.open(path).map_err(|error| match error.kind() {
+        self.journal_dir.io.open(path).map_err(|error| match error.kind() {
             _ if is_scarce(&error) => ScanError::Scarce,
             std::io::ErrorKind::NotFound => ScanError::Gone(format!("{}: {error}", path.display())),
             _ => ScanError::Unreadable(format!("{}: {error}", path.display())),
@@ -157,10 +157,10 @@ impl Scan<'_> {
     }
 
     /// A reader of the frames from before a revision on; one that was there already, if it can be.
-    fn look_up(&mut self, piece: &Piece, revision: u64) -> Result<&mut Lookup, ScanError> {
-        let at = piece.seek(revision - 1);
+    fn look_up(&mut self, segment: &Segment, revision: u64) -> Result<&mut Lookup, ScanError> {
+        let at = segment.seek(revision - 1);
         let is_before = |lookup: &Lookup| lookup.passed < revision && at <= lookup.frames.offset();
-        let mut of_piece = (0..self.lookups.len()).filter(|index| self.lookups[*index].path == piece.path);
+        let mut of_piece = (0..self.lookups.len()).filter(|index| self.lookups[*index].path == segment.path);
         let near = of_piece.find(|index| is_before(&self.lookups[*index]) || self.lookups[*index].frames.is_near(at));
         let mut lookup = match near {
             Some(near) => self.lookups.remove(near),
@@ -168,8 +168,8 @@ impl Scan<'_> {
                 if self.lookups.len() >= LOOKUPS {
                     self.lookups.remove(0);
                 }
-                let file = self.open(&piece.path)?;
-                Lookup { path: piece.path.clone(), frames: Frames::here_and_there(file, (at, piece.len), piece.key), passed: revision - 1 }
+                let file = self.open(&segment.path)?;
+                Lookup { path: segment.path.clone(), frames: FrameReader::for_lookups(file, (at, segment.len), segment.key), passed: revision - 1 }
             }
         };
         if !is_before(&lookup) {
@@ -182,12 +182,12 @@ impl Scan<'_> {
 
     /// Up to where it looked.
     fn run(&mut self) -> Result<u64, ScanError> {
-        let (pieces, after) = (self.pieces, self.wanted.after.0);
+        let (segments, after) = (self.segments, self.wanted.after.0);
         let mut reached = after;
-        for piece in pieces.iter().filter(|piece| piece.last > after) {
-            let file = self.open(&piece.path)?;
-            let mut frames = Frames::new(&*file, (piece.seek(after), piece.len), piece.key, None);
-            while let Some(frame) = frames.next().map_err(|problem| describe(&piece.path, problem))? {
+        for segment in segments.iter().filter(|segment| segment.last > after) {
+            let file = self.open(&segment.path)?;
+            let mut frames = FrameReader::new(&*file, (segment.seek(after), segment.len), segment.key, None);
+            while let Some(frame) = frames.next().map_err(|problem| describe(&segment.path, problem))? {
                 for op in frame.ops() {
                     self.take(&op)?;
                 }
@@ -214,8 +214,8 @@ impl Scan<'_> {
         }
         let key = codec::key(op)?;
         let previous = self.previous(&key, op.header.previous)?;
-        let entry = codec::entry(op, key.clone(), previous.as_deref(), &*self.place.transformer)?;
-        let deleted = op.header.flags.has(Flags::DELETE);
+        let entry = codec::entry(op, key.clone(), previous.as_deref(), &*self.journal_dir.transformer)?;
+        let deleted = op.header.flags.has(OpFlags::DELETE);
         if deleted {
             self.seen.remove(&key);
         } else {
@@ -235,10 +235,10 @@ impl Scan<'_> {
         if let Some(seen) = self.seen.get(key).filter(|seen| seen.revision.0 == revision) {
             return Ok(Some(seen.clone()));
         }
-        let (pieces, transformer) = (self.pieces, &*self.place.transformer);
-        let piece = pieces.iter().find(|piece| piece.last >= revision).ok_or_else(|| "a value is in no segment".to_owned())?;
-        let Lookup { frames, passed, .. } = self.look_up(piece, revision)?;
-        while let Some(frame) = frames.next().map_err(|problem| describe(&piece.path, problem))? {
+        let (segments, transformer) = (self.segments, &*self.journal_dir.transformer);
+        let segment = segments.iter().find(|segment| segment.last >= revision).ok_or_else(|| "a value is in no segment".to_owned())?;
+        let Lookup { frames, passed, .. } = self.look_up(segment, revision)?;
+        while let Some(frame) = frames.next().map_err(|problem| describe(&segment.path, problem))? {
             if let Some(op) = frame.ops().find(|op| op.header.revision == revision && op.key == key.as_str()) {
                 let entry = codec::entry(&op, key.clone(), None, transformer)?;
                 // The next one may be in the same frame.
@@ -251,13 +251,13 @@ impl Scan<'_> {
             }
             *passed = frame.header.last.max(*passed);
         }
-        Err(format!("what {:?} was at revision {revision} is not in {}", key.as_str(), piece.path.display()).into())
+        Err(format!("what {:?} was at revision {revision} is not in {}", key.as_str(), segment.path.display()).into())
     }
 }
 
-fn describe(path: &Path, problem: Problem) -> ScanError {
+fn describe(path: &Path, problem: FrameProblem) -> ScanError {
     match problem {
-        Problem::Io(error) => ScanError::Unreadable(format!("{}: {error}", path.display())),
-        Problem::Bad { offset, what, .. } => ScanError::Damaged(format!("{} is damaged at byte {offset}: {what}", path.display())),
+        FrameProblem::Io(error) => ScanError::Unreadable(format!("{}: {error}", path.display())),
+        FrameProblem::Bad { offset, what, .. } => ScanError::Damaged(format!("{} is damaged at byte {offset}: {what}", path.display())),
     }
 }

@@ -1,24 +1,24 @@
 //! Changes and entries as ops.
 
-use crate::entry::{Draft, Entry, Sidecar};
-use crate::journal::frame::{Flags, FrameWriter, Op, OpHeader, u32_at};
+use crate::entry::{DraftEntry, Entry, Sidecar};
+use crate::journal::frame::{FrameWriter, Op, OpFlags, OpHeader, u32_at};
 use crate::journal::transform::Transformer;
 use crate::key::{Key, Revision};
-use crate::txn::{Change, Expires};
+use crate::txn::{Expires, TxnEvent};
 use std::sync::Arc;
 
 /// Appends a change to a frame.
-pub(crate) fn write(writer: &mut FrameWriter, change: &Change, transformer: &dyn Transformer) {
-    let Change { event, own_last, expires } = change;
+pub(crate) fn write(writer: &mut FrameWriter, change: &TxnEvent, transformer: &dyn Transformer) {
+    let TxnEvent { event, own_last, expires } = change;
     let entry = &event.entry;
     let Sidecar { marks, revision_at, comma, fields, schema_epoch, stale } = &entry.sidecar;
-    let flags = Flags::default()
-        .with(Flags::DELETE, event.deleted)
-        .with(Flags::OWN_LAST, *own_last)
-        .with(Flags::COMMA, *comma)
-        .with(Flags::STALE, *stale)
-        .with(Flags::EXPIRES, expires.is_some())
-        .with(Flags::DIFFERENCE, *own_last);
+    let flags = OpFlags::default()
+        .with(OpFlags::DELETE, event.deleted)
+        .with(OpFlags::OWN_LAST, *own_last)
+        .with(OpFlags::COMMA, *comma)
+        .with(OpFlags::STALE, *stale)
+        .with(OpFlags::EXPIRES, expires.is_some())
+        .with(OpFlags::DIFFERENCE, *own_last);
     let header = OpHeader {
         revision: entry.revision.0,
         create_revision: entry.create_revision.0,
@@ -39,7 +39,7 @@ pub(crate) fn write(writer: &mut FrameWriter, change: &Change, transformer: &dyn
             match event.previous.as_deref().filter(|_| *own_last) {
                 Some(previous) => {
                     let (old, new) = (previous.value().concat(), entry.value().concat());
-                    let difference = Difference::between(&old, &new);
+                    let difference = ValueDelta::between(&old, &new);
                     transformer.seal(&entry.key, &[&fields, &difference.lengths(), difference.middle], buffer);
                 }
                 None => {
@@ -53,13 +53,13 @@ pub(crate) fn write(writer: &mut FrameWriter, change: &Change, transformer: &dyn
 
 /// What makes one value of another: so many bytes of its beginning, something else, so many bytes of its end. A delete that shows who deleted takes little more
 /// than its key then, which a full disk must have room for.
-struct Difference<'a> {
+struct ValueDelta<'a> {
     before: usize,
     after: usize,
     middle: &'a [u8],
 }
 
-impl<'a> Difference<'a> {
+impl<'a> ValueDelta<'a> {
     fn between(old: &[u8], new: &'a [u8]) -> Self {
         let before = old.iter().zip(new).take_while(|(old, new)| old == new).count();
         let after = old[before..].iter().rev().zip(new[before..].iter().rev()).take_while(|(old, new)| old == new).count();
@@ -116,7 +116,7 @@ pub(crate) fn key(op: &Op<'_>) -> Result<Key, String> {
 
 /// When the entry of an op goes by itself.
 pub(crate) fn expires(op: &Op<'_>) -> Option<Expires> {
-    op.header.flags.has(Flags::EXPIRES).then_some(Expires { ttl_ms: op.header.ttl_ms, wall_ms: op.header.wall_ms })
+    op.header.flags.has(OpFlags::EXPIRES).then_some(Expires { ttl_ms: op.header.ttl_ms, wall_ms: op.header.wall_ms })
 }
 
 /// The entry of an op. `previous` is what it replaces: a delete without a state of its own shows that.
@@ -126,18 +126,18 @@ pub(crate) fn expires(op: &Op<'_>) -> Option<Expires> {
 pub(crate) fn entry(op: &Op<'_>, key: Key, previous: Option<&Entry>, transformer: &dyn Transformer) -> Result<Arc<Entry>, String> {
     let header = &op.header;
     let revision = Revision(header.revision);
-    let draft = if header.flags.has(Flags::DELETE) && !header.flags.has(Flags::OWN_LAST) {
+    let draft = if header.flags.has(OpFlags::DELETE) && !header.flags.has(OpFlags::OWN_LAST) {
         let previous = previous.ok_or_else(|| format!("{:?} is deleted but was not there", op.key))?;
-        Draft::new(previous.value(), previous.sidecar.clone(), revision)
+        DraftEntry::new(previous.value(), previous.sidecar.clone(), revision)
     } else {
         let opened = transformer.open(&key, op.value).map_err(|reason| format!("the value of {:?} cannot be opened: {reason}", op.key))?;
         let parts = opened.value.split_at_checked(header.fields_len);
         let (fields, value) = parts.ok_or_else(|| format!("the value of {:?} is cut short", op.key))?;
         let fields = read_fields(fields).ok_or_else(|| format!("the fields of {:?} are malformed", op.key))?;
         let whole;
-        let value = if header.flags.has(Flags::DIFFERENCE) {
+        let value = if header.flags.has(OpFlags::DIFFERENCE) {
             let previous = previous.ok_or_else(|| format!("{:?} is deleted but was not there", op.key))?.value().concat();
-            whole = Difference::parse(value)
+            whole = ValueDelta::parse(value)
                 .and_then(|difference| difference.apply(&previous))
                 .ok_or_else(|| format!("{:?} differs from something else", op.key))?;
             &whole[..]
@@ -150,12 +150,12 @@ pub(crate) fn entry(op: &Op<'_>, key: Key, previous: Option<&Entry>, transformer
         let sidecar = Sidecar {
             marks: header.marks,
             revision_at: header.revision_at,
-            comma: header.flags.has(Flags::COMMA),
+            comma: header.flags.has(OpFlags::COMMA),
             fields,
             schema_epoch: header.schema_epoch,
-            stale: header.flags.has(Flags::STALE) || opened.stale,
+            stale: header.flags.has(OpFlags::STALE) || opened.stale,
         };
-        Draft::new([value, b""], sidecar, revision)
+        DraftEntry::new([value, b""], sidecar, revision)
     };
     Ok(Arc::new(draft.finish(key, revision, Revision(header.create_revision))))
 }

@@ -18,7 +18,7 @@ const END: u8 = 0xE5;
 
 /// What a segment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SegmentKind {
     /// Every change from a revision on.
     Log,
     /// Of the changes in a range of revisions those that still matter, ordered by revision: entries that are present, and deletes of what an older file has.
@@ -43,7 +43,7 @@ impl FrameKey {
 /// The first bytes of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
     /// A log's first revision; the last one of a base.
     pub(crate) revision: u64,
     /// The chain value that a log's first frame follows; for a base that of what comes after it.
@@ -63,7 +63,7 @@ pub(crate) enum HeaderError {
 
 impl SegmentHeader {
     /// Of a new segment.
-    pub(crate) fn new(kind: Kind, revision: u64, chain: u64) -> Self {
+    pub(crate) fn new(kind: SegmentKind, revision: u64, chain: u64) -> Self {
         Self { kind, revision, chain, key: FrameKey::random(), format: FORMAT }
     }
 
@@ -71,7 +71,7 @@ impl SegmentHeader {
         let mut bytes = [0; SEGMENT_HEADER];
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
         bytes[8..12].copy_from_slice(&self.format.to_le_bytes());
-        bytes[12..16].copy_from_slice(&(if self.kind == Kind::Log { 1u32 } else { 2 }).to_le_bytes());
+        bytes[12..16].copy_from_slice(&(if self.kind == SegmentKind::Log { 1u32 } else { 2 }).to_le_bytes());
         bytes[16..24].copy_from_slice(&self.revision.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.chain.to_le_bytes());
         if self.format > 1 {
@@ -92,8 +92,8 @@ impl SegmentHeader {
             return Err(HeaderError::Newer(format));
         }
         let kind = match u32_at(bytes, 12) {
-            1 => Kind::Log,
-            2 => Kind::Base,
+            1 => SegmentKind::Log,
+            2 => SegmentKind::Base,
             _ => return Err(HeaderError::Bad),
         };
         let key = if format == 1 { FrameKey::FIRST } else { FrameKey(bytes[32..40].try_into().expect("eight bytes")) };
@@ -262,7 +262,7 @@ pub(crate) struct OpHeader {
     pub(crate) marks: [u32; 3],
     pub(crate) revision_at: u32,
     pub(crate) schema_epoch: u32,
-    pub(crate) flags: Flags,
+    pub(crate) flags: OpFlags,
     pub(crate) prefix_len: usize,
     pub(crate) key_len: usize,
     /// How much of the opened value are the selectable fields, at its beginning.
@@ -272,9 +272,9 @@ pub(crate) struct OpHeader {
 
 /// What an op is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Flags(pub(crate) u32);
+pub(crate) struct OpFlags(pub(crate) u32);
 
-impl Flags {
+impl OpFlags {
     pub(crate) const DELETE: u32 = 1;
     /// A delete that holds the state to show; else it is that of the entry that it deletes.
     pub(crate) const OWN_LAST: u32 = 2;
@@ -319,7 +319,7 @@ impl OpHeader {
             marks: [u32_at(bytes, 44), u32_at(bytes, 48), u32_at(bytes, 52)],
             revision_at: u32_at(bytes, 56),
             schema_epoch: u32_at(bytes, 60),
-            flags: Flags(u32_at(bytes, 64)),
+            flags: OpFlags(u32_at(bytes, 64)),
             fields_len: len(68),
             value_len: len(72),
             prefix_len: len(76),

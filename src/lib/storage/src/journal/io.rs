@@ -16,7 +16,7 @@ pub trait Io: Send + Sync + 'static {
 
     /// Locks a directory until the process or the returned value ends; `None` when another holds it. The lock is on the directory itself: no file in it can
     /// be removed to undo it.
-    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn Held>>>;
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
 
     /// The names in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
@@ -41,7 +41,7 @@ pub trait Io: Send + Sync + 'static {
 }
 
 /// A lock that is held while this lives.
-pub trait Held: Send + Sync {}
+pub trait DirLock: Send + Sync {}
 
 /// An open file.
 #[allow(clippy::len_without_is_empty)]
@@ -81,9 +81,9 @@ pub(crate) fn is_scarce(error: &io::Error) -> bool {
 
 /// The real file system.
 #[derive(Debug, Default)]
-pub struct Disk;
+pub struct SystemDisk;
 
-impl Io for Disk {
+impl Io for SystemDisk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let mode = fs::metadata(dir)?.mode();
@@ -94,10 +94,10 @@ impl Io for Disk {
         Ok(())
     }
 
-    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn Held>>> {
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
         let file = fs::File::open(dir)?;
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Box::new(DiskFile(file)))),
+            Ok(()) => Ok(Some(Box::new(SystemFile(file)))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -109,11 +109,11 @@ impl Io for Disk {
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        Ok(Arc::new(DiskFile(file)))
+        Ok(Arc::new(SystemFile(file)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(DiskFile(OpenOptions::new().read(true).write(true).open(path)?)))
+        Ok(Arc::new(SystemFile(OpenOptions::new().read(true).write(true).open(path)?)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -134,11 +134,11 @@ impl Io for Disk {
     }
 }
 
-struct DiskFile(fs::File);
+struct SystemFile(fs::File);
 
-impl Held for DiskFile {}
+impl DirLock for SystemFile {}
 
-impl File for DiskFile {
+impl File for SystemFile {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }

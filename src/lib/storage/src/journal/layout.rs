@@ -10,7 +10,7 @@ const INDEX_BYTES: u64 = 64 << 10;
 
 /// A file of the journal, complete or as far as it was synced.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     /// The revision that its name begins with.
     pub(crate) first: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Piece {
     index: Vec<(u64, u64)>,
 }
 
-impl Piece {
+impl Segment {
     /// A file without frames; the first one will follow the revision before `first`.
     pub(crate) fn new(path: PathBuf, first: u64, chain: u64, key: FrameKey) -> Self {
         Self { path, first, last: first.saturating_sub(1), len: SEGMENT_HEADER as u64, chain, key, index: Vec::new() }
@@ -33,8 +33,8 @@ impl Piece {
 
     /// How often its content was merged.
     pub(crate) fn generation(&self) -> u32 {
-        match self.path.file_name().and_then(|name| name.to_str()).map(Name::parse) {
-            Some(Name::Base(covers)) => covers.generation,
+        match self.path.file_name().and_then(|name| name.to_str()).map(SegmentName::parse) {
+            Some(SegmentName::Base(covers)) => covers.generation,
             _ => 0,
         }
     }
@@ -57,21 +57,21 @@ impl Piece {
 }
 
 /// The journal's files in order.
-pub(crate) struct Layout {
-    files: Mutex<Files>,
+pub(crate) struct JournalLayout {
+    files: Mutex<SegmentFiles>,
 }
 
 #[derive(Clone)]
-pub(crate) struct Files {
+pub(crate) struct SegmentFiles {
     /// The state that the logs continue: bases, and logs that are no longer read as history. In order of their revisions, of which no two hold the same.
-    pub(crate) base: Vec<Arc<Piece>>,
+    pub(crate) base: Vec<Arc<Segment>>,
     /// Complete logs.
-    pub(crate) closed: Vec<Arc<Piece>>,
+    pub(crate) closed: Vec<Arc<Segment>>,
     /// The log that is written to.
-    pub(crate) active: Piece,
+    pub(crate) active: Segment,
 }
 
-impl Files {
+impl SegmentFiles {
     /// Changes up to here are only in the base, if at all.
     pub(crate) fn floor(&self) -> u64 {
         self.base.last().map_or(0, |base| base.last)
@@ -79,17 +79,17 @@ impl Files {
 
     /// Whether a file is one of them.
     pub(crate) fn has(&self, path: &Path) -> bool {
-        self.base.iter().chain(&self.closed).any(|piece| piece.path == path) || self.active.path == path
+        self.base.iter().chain(&self.closed).any(|segment| segment.path == path) || self.active.path == path
     }
 
     /// Bytes of all files.
     pub(crate) fn len(&self) -> u64 {
-        self.base.iter().chain(&self.closed).map(|piece| piece.len).sum::<u64>() + self.active.len
+        self.base.iter().chain(&self.closed).map(|segment| segment.len).sum::<u64>() + self.active.len
     }
 
     /// Bytes of the largest file.
     pub(crate) fn largest(&self) -> u64 {
-        self.base.iter().chain(&self.closed).map(|piece| piece.len).max().unwrap_or(0).max(self.active.len)
+        self.base.iter().chain(&self.closed).map(|segment| segment.len).max().unwrap_or(0).max(self.active.len)
     }
 
     /// How much is to be held back for a file that is written in the place of others: what the largest one may come to.
@@ -99,36 +99,36 @@ impl Files {
     }
 }
 
-impl Layout {
-    pub(crate) fn new(files: Files) -> Self {
+impl JournalLayout {
+    pub(crate) fn new(files: SegmentFiles) -> Self {
         Self { files: Mutex::new(files) }
     }
 
     /// Runs under the lock; no IO in there.
-    pub(crate) fn with<T>(&self, run: impl FnOnce(&mut Files) -> T) -> T {
+    pub(crate) fn with<T>(&self, run: impl FnOnce(&mut SegmentFiles) -> T) -> T {
         run(&mut crate::sync::lock(&self.files))
     }
 }
 
 /// What a name in the directory says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Name {
+pub(crate) enum SegmentName {
     /// A log that begins at this revision.
     Log(u64),
     /// What was written in a range of revisions and was still present at some later one.
-    Base(Covers),
+    Base(BaseRange),
     /// Something that was never finished.
     Temporary,
     /// Not ours.
     Other,
 }
 
-impl Name {
+impl SegmentName {
     pub(crate) fn parse(name: &str) -> Self {
         let number = |text: &str| text.parse().ok().filter(|_| text.len() == 20);
         match name.rsplit_once('.') {
             Some((stem, "log")) => number(stem).map_or(Self::Other, Self::Log),
-            Some((stem, "base")) => Covers::parse(stem, number).map_or(Self::Other, Self::Base),
+            Some((stem, "base")) => BaseRange::parse(stem, number).map_or(Self::Other, Self::Base),
             Some((_, "tmp")) => Self::Temporary,
             _ => Self::Other,
         }
@@ -147,22 +147,22 @@ impl Name {
         format!("{revision:020}.log")
     }
 
-    pub(crate) fn base(covers: Covers) -> String {
-        let Covers { first, last, generation } = covers;
+    pub(crate) fn base(covers: BaseRange) -> String {
+        let BaseRange { first, last, generation } = covers;
         if generation == 0 { format!("{last:020}.base") } else { format!("{first:020}-{last:020}-{generation:010}.base") }
     }
 }
 
 /// The revisions of a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Covers {
+pub(crate) struct BaseRange {
     pub(crate) first: u64,
     pub(crate) last: u64,
     /// How often its content was merged; 0: a base of format 2, which has no other beside it.
     pub(crate) generation: u32,
 }
 
-impl Covers {
+impl BaseRange {
     fn parse(stem: &str, number: impl Fn(&str) -> Option<u64>) -> Option<Self> {
         let Some((first, rest)) = stem.split_once('-') else { return Some(Self { first: 0, last: number(stem)?, generation: 0 }) };
         let (last, generation) = rest.split_once('-')?;

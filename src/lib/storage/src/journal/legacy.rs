@@ -1,13 +1,13 @@
 //! Directories in format 1 are brought to the present one when they are opened, whatever happens meanwhile.
 
-use crate::entry::Draft;
+use crate::entry::DraftEntry;
 use crate::journal::codec;
-use crate::journal::frame::{FrameWriter, Kind, SegmentHeader};
+use crate::journal::frame::{FrameWriter, SegmentHeader, SegmentKind};
 use crate::journal::io::Io;
-use crate::journal::transform::Identity;
-use crate::testing::{Crash, Fault, SimDisk, commit, key, put, text, write};
-use crate::txn::{Change, Event};
-use crate::{Config, OpenError, Parts, Prefix, Revision, Store};
+use crate::journal::transform::PlainValues;
+use crate::testing::{Crash, DiskFault, SimDisk, commit, key, put, text, write};
+use crate::txn::{Event, TxnEvent};
+use crate::{Config, Environment, OpenError, Prefix, Revision, Store};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn old(frames: u64) -> SimDisk {
     let at = |name: &str| Path::new(DIR).join(name);
     disk.make_dir(Path::new(DIR)).unwrap();
     disk.create(&at("FORMAT")).unwrap().write_at(0, b"ferrokube-storage format 1\n").unwrap();
-    let header = SegmentHeader { format: 1, ..SegmentHeader::new(Kind::Log, 1, 0) };
+    let header = SegmentHeader { format: 1, ..SegmentHeader::new(SegmentKind::Log, 1, 0) };
     let bytes = header.encode();
     let header = SegmentHeader::decode(&bytes).unwrap();
     assert_eq!((header.format, &bytes[32..40]), (1, [0; 8].as_slice()));
@@ -27,10 +27,10 @@ fn old(frames: u64) -> SimDisk {
     let (mut writer, mut chain) = (FrameWriter::default(), 0);
     for revision in 1..=frames {
         let put = put(&key("configmaps", "ns", &format!("n{revision}")), "old");
-        let entry = Draft::new([&put.value, b""], put.sidecar, Revision(revision)).finish(put.key, Revision(revision), Revision(revision));
+        let entry = DraftEntry::new([&put.value, b""], put.sidecar, Revision(revision)).finish(put.key, Revision(revision), Revision(revision));
         let event = Event { entry: Arc::new(entry), previous: None, deleted: false };
         writer.begin();
-        codec::write(&mut writer, &Change { event, own_last: false, expires: None }, &Identity);
+        codec::write(&mut writer, &TxnEvent { event, own_last: false, expires: None }, &PlainValues);
         let (frame, bytes) = writer.end(chain, header.key);
         assert!(bytes.starts_with(b"fkFr"));
         log.extend_from_slice(bytes);
@@ -41,7 +41,7 @@ fn old(frames: u64) -> SimDisk {
 }
 
 fn open(disk: &SimDisk) -> Result<Store, OpenError> {
-    Store::open_with(Config::embedded(DIR), Parts { io: Arc::new(disk.clone()), ..Parts::default() })
+    Store::open_with(Config::embedded(DIR), Environment { io: Arc::new(disk.clone()), ..Environment::default() })
 }
 
 async fn check(disk: &SimDisk, frames: u64) {
@@ -74,7 +74,7 @@ async fn an_upgrade_survives_a_power_cut_at_every_call() {
     for crash in [Crash::Killed, Crash::Dropped, Crash::Torn, Crash::Reordered] {
         for call in 0.. {
             let disk = old(3);
-            disk.fail_at(call, Fault::PowerCut);
+            disk.fail_at(call, DiskFault::PowerCut);
             if let Ok(store) = open(&disk) {
                 store.close().await;
             }

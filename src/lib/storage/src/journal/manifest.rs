@@ -35,14 +35,14 @@ pub(crate) struct Acknowledged {
 
 /// A slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Slot {
+struct ManifestSlot {
     number: u64,
     acknowledged: Acknowledged,
     /// The journal was closed here: nothing was written after.
     closed: bool,
 }
 
-impl Slot {
+impl ManifestSlot {
     fn encode(&self) -> [u8; SLOT] {
         let mut bytes = [0; SLOT];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -66,7 +66,7 @@ impl Slot {
 
 /// What an earlier process has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct LastRun {
     /// At least so much was acknowledged.
     pub(crate) acknowledged: Acknowledged,
     /// And exactly so much when this is set.
@@ -86,7 +86,7 @@ impl Manifest {
     /// Fills a new file. The caller makes its name durable.
     pub(crate) fn create(file: Arc<dyn File>, acknowledged: Acknowledged) -> io::Result<Self> {
         for number in [1, 2] {
-            file.write_at(number % 2 * PAGE, &Slot { number, acknowledged, closed: false }.encode())?;
+            file.write_at(number % 2 * PAGE, &ManifestSlot { number, acknowledged, closed: false }.encode())?;
         }
         // Also allocates the pages, so that a full disk can be written to in place.
         file.write_at(MARK * PAGE, &[0; PAGE as usize])?;
@@ -95,18 +95,18 @@ impl Manifest {
     }
 
     /// Reads a file; `None` when no durable slot of it is whole.
-    pub(crate) fn open(file: Arc<dyn File>) -> io::Result<Option<(Self, Left)>> {
-        let slot = |at: u64| -> io::Result<Option<Slot>> {
+    pub(crate) fn open(file: Arc<dyn File>) -> io::Result<Option<(Self, LastRun)>> {
+        let slot = |at: u64| -> io::Result<Option<ManifestSlot>> {
             let mut bytes = [0; SLOT];
             let len = file.read_at(at * PAGE, &mut bytes)?;
-            Ok(Slot::decode(&bytes[..len]))
+            Ok(ManifestSlot::decode(&bytes[..len]))
         };
         let Some(last) = slot(0)?.into_iter().chain(slot(1)?).max_by_key(|slot| slot.number) else { return Ok(None) };
         let mark = slot(MARK)?.map_or(last.acknowledged, |mark| mark.acknowledged);
         let left = if mark.revision > last.acknowledged.revision || mark.log > last.acknowledged.log {
-            Left { acknowledged: mark, closed: false }
+            LastRun { acknowledged: mark, closed: false }
         } else {
-            Left { acknowledged: last.acknowledged, closed: last.closed }
+            LastRun { acknowledged: last.acknowledged, closed: last.closed }
         };
         Ok(Some((Self { file, number: last.number, given_up: false }, left)))
     }
@@ -119,7 +119,7 @@ impl Manifest {
         if self.given_up {
             return Ok(false);
         }
-        let slot = Slot { number: self.number + 1, acknowledged, closed };
+        let slot = ManifestSlot { number: self.number + 1, acknowledged, closed };
         let written = self.file.write_at(slot.number % 2 * PAGE, &slot.encode()).and_then(|()| self.file.sync());
         self.number = slot.number;
         self.given_up = written.is_err();
@@ -135,7 +135,7 @@ impl Manifest {
 
     /// Writes the mark, unsynced.
     pub(crate) fn mark(&mut self, acknowledged: Acknowledged) {
-        if !self.given_up && self.file.write_at(MARK * PAGE, &Slot { number: 0, acknowledged, closed: false }.encode()).is_err() {
+        if !self.given_up && self.file.write_at(MARK * PAGE, &ManifestSlot { number: 0, acknowledged, closed: false }.encode()).is_err() {
             self.given_up = true;
         }
     }
@@ -159,15 +159,15 @@ mod tests {
         let file = disk.create(Path::new("/m/MANIFEST")).unwrap();
         let left = || Manifest::open(file.clone()).unwrap().unwrap().1;
         let mut manifest = Manifest::create(file.clone(), at(1, 48, 0)).unwrap();
-        assert_eq!(left(), Left { acknowledged: at(1, 48, 0), closed: false });
+        assert_eq!(left(), LastRun { acknowledged: at(1, 48, 0), closed: false });
         manifest.mark(at(1, 200, 3));
-        assert_eq!(left(), Left { acknowledged: at(1, 200, 3), closed: false });
+        assert_eq!(left(), LastRun { acknowledged: at(1, 200, 3), closed: false });
         assert!(manifest.settle(at(4, 48, 3), false).unwrap());
         assert_eq!(left().acknowledged, at(4, 48, 3));
         assert!(manifest.settle(at(4, 100, 5), true).unwrap());
-        assert_eq!(left(), Left { acknowledged: at(4, 100, 5), closed: true });
+        assert_eq!(left(), LastRun { acknowledged: at(4, 100, 5), closed: true });
         file.write_at(0, &[7]).unwrap();
-        assert_eq!(left(), Left { acknowledged: at(4, 48, 3), closed: false }, "the other slot");
+        assert_eq!(left(), LastRun { acknowledged: at(4, 48, 3), closed: false }, "the other slot");
         manifest.mark(at(4, 90, 4));
         file.write_at(MARK * PAGE + 9, &[7]).unwrap();
         assert_eq!(left().acknowledged, at(4, 48, 3), "a torn mark is none");

@@ -8,12 +8,12 @@
 //! The group with the last log comes first: with it the history begins later, and what the history before needed may go. Watches from before are told that
 //! their events are gone, so no delete is missed in silence.
 
-use crate::journal::frame::{Flags, FrameWriter, Kind, Op, OpHeader, SEGMENT_HEADER, SegmentHeader};
-use crate::journal::frames::{Frames, Problem};
-use crate::journal::gate::Gate;
+use crate::journal::dir::{JournalDir, Reserve};
+use crate::journal::frame::{FrameWriter, Op, OpFlags, OpHeader, SEGMENT_HEADER, SegmentHeader, SegmentKind};
+use crate::journal::frame_reader::{FrameProblem, FrameReader};
 use crate::journal::io::{File, is_full, is_scarce};
-use crate::journal::layout::{Covers, Files, Layout, Name, Piece};
-use crate::journal::place::{Place, Reserve};
+use crate::journal::layout::{BaseRange, JournalLayout, Segment, SegmentFiles, SegmentName};
+use crate::journal::step_gate::StepGate;
 use crate::stats::Counters;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,13 +26,13 @@ const FRAME_BYTES: usize = 256 << 10;
 
 /// What is spared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Thrift {
+pub(crate) enum SpacePressure {
     /// There is space: some history is kept, everything else that was replaced goes.
-    History,
+    Low,
     /// There is little: no history is kept, and what would regain little is not written.
-    Work,
+    High,
     /// There is none: no history is kept, and every byte that was replaced goes.
-    Nothing,
+    Full,
 }
 
 /// Why a merge ended early. The journal goes on with the files that it has.
@@ -49,18 +49,18 @@ pub(crate) enum MergeError {
 }
 
 /// What is merged, in order.
-pub(crate) struct Old {
-    files: Vec<Arc<Piece>>,
+pub(crate) struct MergeInput {
+    files: Vec<Arc<Segment>>,
     /// So many of them, at the end, are logs that are history yet.
     logs: usize,
 }
 
-impl Old {
+impl MergeInput {
     /// The state and all closed logs but the newest `retain` bytes.
-    pub(crate) fn choose(files: &Files, retain: u64) -> Option<Self> {
+    pub(crate) fn choose(files: &SegmentFiles, retain: u64) -> Option<Self> {
         let mut kept = 0;
-        let keep = files.closed.iter().rev().take_while(|piece| {
-            kept += piece.len;
+        let keep = files.closed.iter().rev().take_while(|segment| {
+            kept += segment.len;
             kept <= retain
         });
         let logs = files.closed.len() - keep.count();
@@ -73,24 +73,24 @@ impl Old {
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.files.iter().map(|piece| piece.len).sum()
+        self.files.iter().map(|segment| segment.len).sum()
     }
 }
 
 pub(crate) struct Merge {
-    pub(crate) place: Place,
-    pub(crate) layout: Arc<Layout>,
+    pub(crate) journal_dir: JournalDir,
+    pub(crate) layout: Arc<JournalLayout>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) cancelled: Arc<AtomicBool>,
-    pub(crate) gate: Option<Arc<Gate>>,
-    pub(crate) old: Old,
-    pub(crate) thrift: Thrift,
+    pub(crate) gate: Option<Arc<StepGate>>,
+    pub(crate) old: MergeInput,
+    pub(crate) pressure: SpacePressure,
     /// How large the spare file is to be.
     pub(crate) spare_bytes: u64,
 }
 
 /// What became of a key.
-struct Fate {
+struct KeyFate {
     /// Its last value; 0: it is deleted.
     revision: u64,
     /// Bytes of that in its file, and which file it is.
@@ -100,8 +100,8 @@ struct Fate {
 }
 
 /// What a scan has found.
-struct Found {
-    fates: HashMap<Box<str>, Fate>,
+struct MergeScan {
+    fates: HashMap<Box<str>, KeyFate>,
     /// Of each file: bytes of changes, and of those that are present.
     sizes: Vec<(u64, u64)>,
 }
@@ -117,18 +117,18 @@ impl Merge {
     pub(crate) fn run(&self) -> Result<(), MergeError> {
         // It begins where its driver says so, too: calls of the disk are counted.
         self.step();
-        let found = self.look()?;
+        let found = self.survey()?;
         let groups = self.groups(&found.sizes);
         let Some(last) = groups.last().cloned() else { return Ok(()) };
         let mut outcome = Ok(());
-        if self.old.logs > 0 || self.pays(&last, &found) {
+        if self.old.logs > 0 || self.is_worthwhile(&last, &found) {
             self.rewrite(&last, &found, last.start)?;
         }
         // Up to here nothing is left that was replaced.
         let mut clean = 0;
         for group in &groups[..groups.len() - 1] {
             let is_whole = clean == group.start;
-            if self.pays(group, &found) {
+            if self.is_worthwhile(group, &found) {
                 match self.rewrite(group, &found, if is_whole { 0 } else { group.start }) {
                     // Others may need less.
                     Err(error @ MergeError::Later(_)) => {
@@ -148,14 +148,14 @@ impl Merge {
     }
 
     /// Which value of each key is the last one, and how much of each file is present.
-    fn look(&self) -> Result<Found, MergeError> {
-        let mut fates: HashMap<Box<str>, Fate> = HashMap::new();
+    fn survey(&self) -> Result<MergeScan, MergeError> {
+        let mut fates: HashMap<Box<str>, KeyFate> = HashMap::new();
         let mut sizes = vec![(0, 0); self.old.files.len()];
         for index in 0..self.old.files.len() {
             self.scan(index, |op| {
                 let len = op.bytes.len() as u64;
                 sizes[index].0 += len;
-                let is_delete = op.header.flags.has(Flags::DELETE);
+                let is_delete = op.header.flags.has(OpFlags::DELETE);
                 match fates.get_mut(op.key) {
                     Some(fate) => {
                         sizes[fate.at.1].1 -= fate.at.0;
@@ -169,21 +169,21 @@ impl Merge {
                     }
                     None if is_delete => {}
                     None => {
-                        fates.insert(op.key.into(), Fate { revision: op.header.revision, at: (len, index), first: index });
+                        fates.insert(op.key.into(), KeyFate { revision: op.header.revision, at: (len, index), first: index });
                         sizes[index].1 += len;
                     }
                 }
                 Ok(())
             })?;
         }
-        Ok(Found { fates, sizes })
+        Ok(MergeScan { fates, sizes })
     }
 
     /// Neighbours whose present values make a file together.
     fn groups(&self, sizes: &[(u64, u64)]) -> Vec<Range<usize>> {
-        let base_bytes = self.place.limits.base_bytes();
+        let base_bytes = self.journal_dir.limits.base_bytes();
         // Without space, what is there must be enough.
-        let most = if self.thrift == Thrift::History { base_bytes } else { base_bytes.min(self.place.held_bytes(Reserve::Spare)) };
+        let most = if self.pressure == SpacePressure::Low { base_bytes } else { base_bytes.min(self.journal_dir.held_bytes(Reserve::Spare)) };
         let mut groups: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;
         for (index, (_, live)) in sizes.iter().enumerate() {
@@ -199,20 +199,20 @@ impl Merge {
         groups
     }
 
-    fn garbage(&self, group: &Range<usize>, found: &Found) -> u64 {
+    fn garbage(&self, group: &Range<usize>, found: &MergeScan) -> u64 {
         found.sizes[group.clone()].iter().map(|(all, live)| all - live).sum()
     }
 
-    fn pays(&self, group: &Range<usize>, found: &Found) -> bool {
+    fn is_worthwhile(&self, group: &Range<usize>, found: &MergeScan) -> bool {
         let garbage = self.garbage(group, found);
         let live: u64 = found.sizes[group.clone()].iter().map(|(_, live)| live).sum();
-        group.len() > 1 || (garbage > 0 && (self.thrift != Thrift::Work || garbage >= live / 8))
+        group.len() > 1 || (garbage > 0 && (self.pressure != SpacePressure::High || garbage >= live / 8))
     }
 
     fn scan(&self, index: usize, mut each: impl FnMut(&Op<'_>) -> Result<(), MergeError>) -> Result<(), MergeError> {
-        let piece = &self.old.files[index];
-        let file = self.place.io.open(&piece.path).map_err(|error| later("open", &piece.path, &error))?;
-        let mut frames = Frames::new(&*file, (SEGMENT_HEADER as u64, piece.len), piece.key, None);
+        let segment = &self.old.files[index];
+        let file = self.journal_dir.io.open(&segment.path).map_err(|error| later("open", &segment.path, &error))?;
+        let mut frames = FrameReader::new(&*file, (SEGMENT_HEADER as u64, segment.len), segment.key, None);
         loop {
             self.step();
             if self.cancelled.load(Ordering::Relaxed) {
@@ -221,37 +221,37 @@ impl Merge {
             match frames.next() {
                 Ok(None) => return Ok(()),
                 Ok(Some(frame)) => frame.ops().try_for_each(|op| each(&op))?,
-                Err(Problem::Io(error)) => return Err(later("read", &piece.path, &error)),
-                Err(Problem::Bad { offset, what, .. }) => {
-                    return Err(MergeError::Damaged(format!("{} is damaged at byte {offset}: {what}", piece.path.display())));
+                Err(FrameProblem::Io(error)) => return Err(later("read", &segment.path, &error)),
+                Err(FrameProblem::Bad { offset, what, .. }) => {
+                    return Err(MergeError::Damaged(format!("{} is damaged at byte {offset}: {what}", segment.path.display())));
                 }
             }
         }
     }
 
     /// Writes a group anew and puts it in its place. Files before `dirty` may hold values that were deleted later.
-    fn rewrite(&self, group: &Range<usize>, found: &Found, dirty: usize) -> Result<(), MergeError> {
+    fn rewrite(&self, group: &Range<usize>, found: &MergeScan, dirty: usize) -> Result<(), MergeError> {
         let files = &self.old.files[group.clone()];
         let (first, last) = (files.first().expect("no group is empty"), files.last().expect("no group is empty"));
-        let generation = 1 + files.iter().map(|piece| piece.generation()).max().unwrap_or(0);
-        let name = Name::base(Covers { first: first.first, last: last.last, generation });
-        let temporary = self.place.path(&format!("{name}.tmp"));
-        if self.thrift != Thrift::History {
+        let generation = 1 + files.iter().map(|segment| segment.generation()).max().unwrap_or(0);
+        let name = SegmentName::base(BaseRange { first: first.first, last: last.last, generation });
+        let temporary = self.journal_dir.path(&format!("{name}.tmp"));
+        if self.pressure != SpacePressure::Low {
             self.take_spare(&temporary)?;
         }
         let written = self.write(&temporary, (group, found, dirty));
         if written.is_err() {
             self.step();
             // Else it is removed when the journal is opened.
-            let _ = self.place.retire(&temporary);
+            let _ = self.journal_dir.retire(&temporary);
         }
-        let mut piece = written?;
-        piece.path = self.place.path(&name);
-        self.install(&temporary, piece, group)?;
-        if self.thrift != Thrift::History {
+        let mut segment = written?;
+        segment.path = self.journal_dir.path(&name);
+        self.install(&temporary, segment, group)?;
+        if self.pressure != SpacePressure::Low {
             // Somebody else may be quicker.
             self.step();
-            self.place.hold(Reserve::Spare, self.place.held_bytes(Reserve::Spare), self.spare_bytes);
+            self.journal_dir.hold(Reserve::Spare, self.journal_dir.held_bytes(Reserve::Spare), self.spare_bytes);
         }
         Ok(())
     }
@@ -259,28 +259,28 @@ impl Merge {
     /// Makes the space that is held back for this the file that is written.
     fn take_spare(&self, temporary: &Path) -> Result<(), MergeError> {
         self.step();
-        if self.place.take_spare(temporary) {
+        if self.journal_dir.take_spare(temporary) {
             self.step();
             // No other name may ever come back to it.
-            self.place.io.sync_dir(&self.place.dir).map_err(|error| synced("sync", &self.place.dir, &error))?;
+            self.journal_dir.io.sync_dir(&self.journal_dir.dir).map_err(|error| synced("sync", &self.journal_dir.dir, &error))?;
         }
         Ok(())
     }
 
-    fn write(&self, path: &Path, (group, found, dirty): (&Range<usize>, &Found, usize)) -> Result<Piece, MergeError> {
+    fn write(&self, path: &Path, (group, found, dirty): (&Range<usize>, &MergeScan, usize)) -> Result<Segment, MergeError> {
         let (first, last) = (&self.old.files[group.start], &self.old.files[group.end - 1]);
         let chain = if group.start == 0 { 0 } else { self.old.files[group.start - 1].chain };
         self.step();
-        let file = self.place.open_or_create(path).map_err(|error| later("create", path, &error))?;
-        let header = SegmentHeader::new(Kind::Base, last.last, last.chain);
+        let file = self.journal_dir.open_or_create(path).map_err(|error| later("create", path, &error))?;
+        let header = SegmentHeader::new(SegmentKind::Base, last.last, last.chain);
         file.write_at(0, &header.encode()).map_err(|error| later("write", path, &error))?;
-        let mut piece = Piece::new(path.to_owned(), first.first, chain, header.key);
-        let mut output = Output { merge: self, file: &*file, path, writer: FrameWriter::default(), piece: &mut piece, ops: 0 };
+        let mut segment = Segment::new(path.to_owned(), first.first, chain, header.key);
+        let mut output = BaseOutput { merge: self, file: &*file, path, writer: FrameWriter::default(), segment: &mut segment, ops: 0 };
         output.writer.begin();
         for index in group.clone() {
             self.scan(index, |op| {
                 let Some(fate) = found.fates.get(op.key) else { return Ok(()) };
-                if !op.header.flags.has(Flags::DELETE) {
+                if !op.header.flags.has(OpFlags::DELETE) {
                     return if fate.revision == op.header.revision { output.push(op) } else { Ok(()) };
                 }
                 if fate.revision == 0 && fate.first < dirty { output.push_delete(op) } else { Ok(()) }
@@ -291,36 +291,36 @@ impl Merge {
         output.append()?;
         self.step();
         // The file may have been longer.
-        file.truncate(piece.len).map_err(|error| later("cut", path, &error))?;
+        file.truncate(segment.len).map_err(|error| later("cut", path, &error))?;
         self.step();
         file.sync().map_err(|error| synced("sync", path, &error))?;
-        piece.chain = last.chain;
-        Ok(piece)
+        segment.chain = last.chain;
+        Ok(segment)
     }
 
     /// Puts a new base in the place of what it was made of.
-    fn install(&self, temporary: &Path, piece: Piece, group: &Range<usize>) -> Result<(), MergeError> {
-        let Self { place, layout, counters, old, .. } = self;
+    fn install(&self, temporary: &Path, segment: Segment, group: &Range<usize>) -> Result<(), MergeError> {
+        let Self { journal_dir, layout, counters, old, .. } = self;
         self.step();
-        place.io.rename(temporary, &piece.path).map_err(|error| later("rename", temporary, &error))?;
+        journal_dir.io.rename(temporary, &segment.path).map_err(|error| later("rename", temporary, &error))?;
         self.step();
-        place.io.sync_dir(&place.dir).map_err(|error| synced("sync", &place.dir, &error))?;
+        journal_dir.io.sync_dir(&journal_dir.dir).map_err(|error| synced("sync", &journal_dir.dir, &error))?;
         self.step();
         let gone = &old.files[group.clone()];
         let total = layout.with(|files| {
             if group.end == old.files.len() {
                 files.base.extend(files.closed.drain(..old.logs));
             }
-            let at = files.base.iter().position(|piece| Arc::ptr_eq(piece, &gone[0])).unwrap_or(0);
-            files.base.splice(at..at + gone.len(), [Arc::new(piece)]);
+            let at = files.base.iter().position(|segment| Arc::ptr_eq(segment, &gone[0])).unwrap_or(0);
+            files.base.splice(at..at + gone.len(), [Arc::new(segment)]);
             files.len()
         });
         counters.journal_bytes.store(total, Ordering::Relaxed);
         counters.rewrites.fetch_add(1, Ordering::Relaxed);
-        for piece in gone {
+        for segment in gone {
             self.step();
-            if let Err(error) = place.retire(&piece.path) {
-                tracing::warn!(%error, path = %piece.path.display(), "a merged segment is removed at the next start");
+            if let Err(error) = journal_dir.retire(&segment.path) {
+                tracing::warn!(%error, path = %segment.path.display(), "a merged segment is removed at the next start");
             }
         }
         Ok(())
@@ -328,16 +328,16 @@ impl Merge {
 }
 
 /// A base that is being written.
-struct Output<'a> {
+struct BaseOutput<'a> {
     merge: &'a Merge,
     file: &'a dyn File,
     path: &'a Path,
     writer: FrameWriter,
-    piece: &'a mut Piece,
+    segment: &'a mut Segment,
     ops: u64,
 }
 
-impl Output<'_> {
+impl BaseOutput<'_> {
     fn push(&mut self, op: &Op<'_>) -> Result<(), MergeError> {
         self.writer.raw(op);
         self.pushed()
@@ -346,7 +346,7 @@ impl Output<'_> {
     /// A delete without the state that it showed: nobody reads it any more.
     fn push_delete(&mut self, op: &Op<'_>) -> Result<(), MergeError> {
         let OpHeader { revision, create_revision, previous, prefix_len, .. } = op.header;
-        let flags = Flags::default().with(Flags::DELETE, true);
+        let flags = OpFlags::default().with(OpFlags::DELETE, true);
         self.writer.op(OpHeader { revision, create_revision, previous, prefix_len, flags, ..OpHeader::default() }, op.key, |_| ());
         self.pushed()
     }
@@ -366,9 +366,9 @@ impl Output<'_> {
 
     fn append(&mut self) -> Result<(), MergeError> {
         self.merge.step();
-        let (header, bytes) = self.writer.end(self.piece.chain, self.piece.key);
-        self.file.write_at(self.piece.len, bytes).map_err(|error| later("write", self.path, &error))?;
-        self.piece.push(&header);
+        let (header, bytes) = self.writer.end(self.segment.chain, self.segment.key);
+        self.file.write_at(self.segment.len, bytes).map_err(|error| later("write", self.path, &error))?;
+        self.segment.push(&header);
         Ok(())
     }
 }

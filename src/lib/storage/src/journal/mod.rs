@@ -8,35 +8,35 @@
 
 mod archive;
 mod codec;
+mod dir;
 mod frame;
-mod frames;
-mod gate;
+mod frame_reader;
 pub mod io;
 mod layout;
 #[cfg(test)]
 mod legacy;
 mod manifest;
 mod merge;
-mod place;
 mod recover;
 mod rewrite;
 mod space;
+mod step_gate;
 pub mod transform;
 
-pub(crate) use recover::Restore;
+pub(crate) use recover::RecoveryVisitor;
 
-use crate::committer::{AppendError, Sink};
+use crate::committer::{AppendError, JournalWriter};
 use crate::config::{JournalLimits, OpenError};
-use crate::head::Job;
+use crate::head::QueuedTxn;
 use crate::journal::archive::JournalArchive;
+use crate::journal::dir::{JournalDir, io_error};
 use crate::journal::frame::{FrameKey, FrameWriter, SEGMENT_HEADER};
-use crate::journal::io::{File, Held, is_full, is_scarce};
-use crate::journal::layout::Layout;
+use crate::journal::io::{DirLock, File, is_full, is_scarce};
+use crate::journal::layout::JournalLayout;
 use crate::journal::manifest::{Acknowledged, Manifest};
-use crate::journal::merge::Thrift;
-use crate::journal::place::{Place, io_error};
+use crate::journal::merge::SpacePressure;
 use crate::journal::rewrite::Rewriter;
-use crate::journal::space::Space;
+use crate::journal::space::DiskSpace;
 use crate::key::Revision;
 use crate::published::Archive;
 use crate::stats::Counters;
@@ -45,7 +45,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// How to open a journal.
-pub(crate) struct Setup {
+pub(crate) struct JournalSetup {
     pub(crate) dir: std::path::PathBuf,
     /// Refuse to make a new one.
     pub(crate) must_exist: bool,
@@ -61,8 +61,8 @@ pub(crate) struct Setup {
 
 /// An open journal; its owner is the committer.
 pub(crate) struct Journal {
-    place: Place,
-    layout: Arc<Layout>,
+    journal_dir: JournalDir,
+    layout: Arc<JournalLayout>,
     file: Arc<dyn File>,
     manifest: Manifest,
     /// The active log, its length (where the next frame goes), the last revision in the journal.
@@ -72,45 +72,45 @@ pub(crate) struct Journal {
     writer: FrameWriter,
     counters: Arc<Counters>,
     live_bytes: Box<dyn Fn() -> u64 + Send>,
-    space: Space,
+    space: DiskSpace,
     rewriter: Rewriter,
     /// Last: the directory is free only when everything else is done.
-    _held: Box<dyn Held>,
+    _held: Box<dyn DirLock>,
 }
 
 impl Journal {
     /// Takes the directory and reads what is there; also gives the first revision for what follows.
-    pub(crate) fn open(setup: Setup, restore: &mut dyn Restore) -> Result<(Self, Revision), OpenError> {
-        let Setup { dir, must_exist, floor, io, transformer, limits, counters, live_bytes } = setup;
-        let place = Place { dir, io, transformer, limits, must_exist };
-        let held = place.enter()?;
-        let names = place.io.list(&place.dir).map_err(io_error("list", &place.dir))?;
-        let recovered = recover::recover(&place, &names, floor, restore)?;
-        let space = Space::find(&place);
+    pub(crate) fn open(setup: JournalSetup, restore: &mut dyn RecoveryVisitor) -> Result<(Self, Revision), OpenError> {
+        let JournalSetup { dir, must_exist, floor, io, transformer, limits, counters, live_bytes } = setup;
+        let journal_dir = JournalDir { dir, io, transformer, limits, must_exist };
+        let held = journal_dir.enter()?;
+        let names = journal_dir.io.list(&journal_dir.dir).map_err(io_error("list", &journal_dir.dir))?;
+        let recovered = recover::recover(&journal_dir, &names, floor, restore)?;
+        let space = DiskSpace::find(&journal_dir);
         counters.journal_bytes.store(recovered.files.len(), Ordering::Relaxed);
         let (chain, key) = (recovered.files.active.chain, recovered.files.active.key);
-        let layout = Arc::new(Layout::new(recovered.files));
-        let rewriter = Rewriter::new(place.clone(), layout.clone(), counters.clone());
+        let layout = Arc::new(JournalLayout::new(recovered.files));
+        let rewriter = Rewriter::new(journal_dir.clone(), layout.clone(), counters.clone());
         let (file, manifest, end) = (recovered.active, recovered.manifest, recovered.end);
         let writer = FrameWriter::default();
-        let mut journal = Self { place, layout, file, manifest, end, chain, key, writer, counters, live_bytes, space, rewriter, _held: held };
+        let mut journal = Self { journal_dir, layout, file, manifest, end, chain, key, writer, counters, live_bytes, space, rewriter, _held: held };
         journal.hold_back();
         Ok((journal, Revision(recovered.next)))
     }
 
     /// Reads events that are no longer in memory.
     pub(crate) fn archive(&self) -> Arc<dyn Archive> {
-        Arc::new(JournalArchive::new(self.place.clone(), self.layout.clone(), self.counters.clone()))
+        Arc::new(JournalArchive::new(self.journal_dir.clone(), self.layout.clone(), self.counters.clone()))
     }
 
-    fn try_append(&mut self, batch: &[Job]) -> Result<(), AppendError> {
-        if self.end.len >= self.place.limits.segment_bytes {
+    fn try_append(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
+        if self.end.len >= self.journal_dir.limits.segment_bytes {
             let first = batch.iter().flat_map(|job| &job.changes).next().map_or(self.end.revision + 1, |change| change.event.revision().0);
             self.roll(first)?;
         }
         self.writer.begin();
         for change in batch.iter().flat_map(|job| &job.changes) {
-            codec::write(&mut self.writer, change, &*self.place.transformer);
+            codec::write(&mut self.writer, change, &*self.journal_dir.transformer);
         }
         let (header, bytes) = self.writer.end(self.chain, self.key);
         if let Err(error) = self.file.write_at(self.end.len, bytes) {
@@ -140,7 +140,7 @@ impl Journal {
 
     /// Closes the active log, which is synced, and begins the next one; not without a descriptor for it.
     fn roll(&mut self, next: u64) -> Result<(), AppendError> {
-        let (file, piece) = match self.place.begin_log(next, self.chain) {
+        let (file, segment) = match self.journal_dir.begin_log(next, self.chain) {
             Ok(begun) => begun,
             Err(error) if is_full(&error) => {
                 self.space.full = true;
@@ -154,16 +154,16 @@ impl Journal {
             Err(error) => return Err(fatal("begin a segment of", &error)),
         };
         self.file = file;
-        self.key = piece.key;
-        self.end = Acknowledged { log: next, len: piece.len, revision: self.end.revision };
+        self.key = segment.key;
+        self.end = Acknowledged { log: next, len: segment.len, revision: self.end.revision };
         self.layout.with(|files| {
-            let closed = std::mem::replace(&mut files.active, piece);
+            let closed = std::mem::replace(&mut files.active, segment);
             files.closed.push(Arc::new(closed));
         });
         self.counters.journal_bytes.fetch_add(self.end.len, Ordering::Relaxed);
         self.manifest.settle(self.end, false).map_err(|error| fatal("write the manifest of", &error))?;
-        let thrift = if self.space.full { self.space.thrift } else { Thrift::History };
-        self.rewriter.start((self.live_bytes)(), thrift).map_err(AppendError::Fatal)
+        let pressure = if self.space.full { self.space.pressure } else { SpacePressure::Low };
+        self.rewriter.start((self.live_bytes)(), pressure).map_err(AppendError::Fatal)
     }
 
     /// A burst of writes is over: what it left behind goes now, instead of when the next segment is full. False: not yet.
@@ -175,10 +175,10 @@ impl Journal {
             self.space.broken = Some(reason);
         }
         let live = (self.live_bytes)();
-        let limits = &self.place.limits;
+        let limits = &self.journal_dir.limits;
         let (total, next) = self.layout.with(|files| (files.len(), files.active.last + 1));
-        let pays = total > 2 * live + limits.retain(live) + 2 * limits.segment_bytes;
-        if !pays || self.end.len <= SEGMENT_HEADER as u64 || self.space.broken.is_some() {
+        let is_worthwhile = total > 2 * live + limits.retain(live) + 2 * limits.segment_bytes;
+        if !is_worthwhile || self.end.len <= SEGMENT_HEADER as u64 || self.space.broken.is_some() {
             return true;
         }
         match self.roll(next) {
@@ -191,8 +191,8 @@ impl Journal {
     }
 }
 
-impl Sink for Journal {
-    fn append(&mut self, batch: &[Job]) -> Result<(), AppendError> {
+impl JournalWriter for Journal {
+    fn append(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
         if let Some(reason) = self.space.broken.take() {
             return Err(AppendError::Fatal(reason));
         }
@@ -220,7 +220,7 @@ impl Sink for Journal {
     }
 
     fn has_space(&mut self, probe: bool) -> bool {
-        self.look_for_space(probe)
+        self.check_space(probe)
     }
 }
 

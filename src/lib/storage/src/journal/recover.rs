@@ -14,12 +14,12 @@
 use crate::config::OpenError;
 use crate::entry::Entry;
 use crate::journal::codec;
-use crate::journal::frame::{self, HeaderError, Kind, Op, SEGMENT_HEADER, SegmentHeader};
-use crate::journal::frames::{self, Frame, Frames, Problem};
+use crate::journal::dir::{JournalDir, io_error};
+use crate::journal::frame::{self, HeaderError, Op, SEGMENT_HEADER, SegmentHeader, SegmentKind};
+use crate::journal::frame_reader::{self, CheckedFrame, FrameProblem, FrameReader};
 use crate::journal::io::File;
-use crate::journal::layout::{Covers, Files, Name, Piece};
-use crate::journal::manifest::{Acknowledged, Left, Manifest};
-use crate::journal::place::{Place, io_error};
+use crate::journal::layout::{BaseRange, Segment, SegmentFiles, SegmentName};
+use crate::journal::manifest::{Acknowledged, LastRun, Manifest};
 use crate::key::{Key, Revision};
 use crate::txn::{Event, Expires};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ const GAP: u64 = 1000;
 const EPOCH: u64 = 1_000_000;
 
 /// Takes what is read back, in order.
-pub(crate) trait Restore {
+pub(crate) trait RecoveryVisitor {
     /// The state before the first event is that of this revision.
     fn origin(&mut self, revision: Revision);
 
@@ -56,8 +56,8 @@ pub(crate) trait Restore {
 }
 
 /// A journal as it was found, and the log to go on with.
-pub(crate) struct Recovered {
-    pub(crate) files: Files,
+pub(crate) struct RecoveredJournal {
+    pub(crate) files: SegmentFiles,
     pub(crate) active: Arc<dyn File>,
     pub(crate) manifest: Manifest,
     /// The last log and its length, the last revision.
@@ -69,147 +69,147 @@ pub(crate) struct Recovered {
 /// Reads everything, makes it durable, then cleans up what a crash has left.
 ///
 /// The revisions that follow are at least `floor`, unless the journal is new.
-pub(crate) fn recover(place: &Place, names: &[String], floor: Revision, restore: &mut dyn Restore) -> Result<Recovered, OpenError> {
-    let Some(format) = place.check_format(names)? else { return begin(place, names, restore) };
-    let (manifest, left) = open_manifest(place, names, format)?;
-    let mut found = Found::new(names);
-    let mut reader = Reader { place, restore, next: 1, chain: 0, bound: left.acknowledged, is_state: true };
+pub(crate) fn recover(journal_dir: &JournalDir, names: &[String], floor: Revision, restore: &mut dyn RecoveryVisitor) -> Result<RecoveredJournal, OpenError> {
+    let Some(format) = journal_dir.check_format(names)? else { return begin(journal_dir, names, restore) };
+    let (manifest, left) = open_manifest(journal_dir, names, format)?;
+    let mut found = DirContents::new(names);
+    let mut reader = RecoveryReader { journal_dir, restore, next: 1, chain: 0, bound: left.acknowledged, is_state: true };
     let base = reader.state(&found)?;
     reader.is_state = false;
     let mut logs = reader.logs(&mut found)?;
     let (revision, chain) = (reader.next - 1, reader.chain);
     let last = logs.pop().filter(|last| last.first >= left.acknowledged.log).ok_or_else(|| {
-        let path = place.path(&Name::log(left.acknowledged.log.max(1)));
+        let path = journal_dir.path(&SegmentName::log(left.acknowledged.log.max(1)));
         damaged(&path, 0, "this log is missing")
     })?;
     if revision < left.acknowledged.revision {
         let what = format!("the journal ends at revision {revision}, but was acknowledged up to {}", left.acknowledged.revision);
-        return Err(damaged(&last.path, last.piece.as_ref().map_or(0, |piece| piece.len), what));
+        return Err(damaged(&last.path, last.segment.as_ref().map_or(0, |segment| segment.len), what));
     }
     let (legacy, first) = (last.legacy, last.first);
-    let (mut active, mut piece) = last.open(place, chain, left.acknowledged)?;
-    let mut closed: Vec<Arc<Piece>> = logs.into_iter().filter_map(|log| log.piece).map(Arc::new).collect();
-    let mut end = Acknowledged { log: first, len: piece.len, revision };
+    let (mut active, mut segment) = last.open(journal_dir, chain, left.acknowledged)?;
+    let mut closed: Vec<Arc<Segment>> = logs.into_iter().filter_map(|log| log.segment).map(Arc::new).collect();
+    let mut end = Acknowledged { log: first, len: segment.len, revision };
     if !(left.closed && left.acknowledged == end) {
         tracing::info!(revision, "the journal was not closed");
     }
     if legacy {
         let next = (revision + 1).max(first);
-        let (file, new) = place.insist(|| place.begin_log(next, chain)).map_err(io_error("begin a log in", &place.dir))?;
+        let (file, new) = journal_dir.with_ballast(|| journal_dir.begin_log(next, chain)).map_err(io_error("begin a log in", &journal_dir.dir))?;
         if next != first {
-            closed.push(Arc::new(piece));
+            closed.push(Arc::new(segment));
         }
-        (active, piece, end) = (file, new, Acknowledged { log: next, len: SEGMENT_HEADER as u64, revision });
+        (active, segment, end) = (file, new, Acknowledged { log: next, len: SEGMENT_HEADER as u64, revision });
     }
-    place.io.sync_dir(&place.dir).map_err(io_error("sync", &place.dir))?;
-    let manifest = settle(place, manifest, end, format)?;
-    found.remove_obsolete(place)?;
+    journal_dir.io.sync_dir(&journal_dir.dir).map_err(io_error("sync", &journal_dir.dir))?;
+    let manifest = settle(journal_dir, manifest, end, format)?;
+    found.remove_obsolete(journal_dir)?;
     let last = revision.max(end.log);
     let next = if floor.0 > last + GAP { floor.0 } else { last + EPOCH };
     restore.gap(Revision(revision), Revision(next));
     restore.end(Revision(revision));
-    Ok(Recovered { files: Files { base, closed, active: piece }, active, manifest, end, next })
+    Ok(RecoveredJournal { files: SegmentFiles { base, closed, active: segment }, active, manifest, end, next })
 }
 
 /// What an earlier process says that it has acknowledged; format 1 said nothing.
-fn open_manifest(place: &Place, names: &[String], format: u32) -> Result<(Option<Manifest>, Left), OpenError> {
-    let path = place.manifest_path();
+fn open_manifest(journal_dir: &JournalDir, names: &[String], format: u32) -> Result<(Option<Manifest>, LastRun), OpenError> {
+    let path = journal_dir.manifest_path();
     let found = if names.iter().any(|name| Path::new(name) == path.file_name().map_or(Path::new(""), Path::new)) {
-        let file = place.io.open(&path).map_err(io_error("open", &path))?;
+        let file = journal_dir.io.open(&path).map_err(io_error("open", &path))?;
         Manifest::open(file).map_err(io_error("read", &path))?
     } else {
         None
     };
     match found {
         Some((manifest, left)) => Ok((Some(manifest), left)),
-        None if format == 1 => Ok((None, Left { acknowledged: Acknowledged::default(), closed: false })),
+        None if format == 1 => Ok((None, LastRun { acknowledged: Acknowledged::default(), closed: false })),
         None => Err(damaged(&path, 0, "it is missing, or does not hold")),
     }
 }
 
 /// Writes down that everything up to here is durable, and that the journal is in use.
-fn settle(place: &Place, manifest: Option<Manifest>, end: Acknowledged, format: u32) -> Result<Manifest, OpenError> {
-    let path = place.manifest_path();
+fn settle(journal_dir: &JournalDir, manifest: Option<Manifest>, end: Acknowledged, format: u32) -> Result<Manifest, OpenError> {
+    let path = journal_dir.manifest_path();
     let manifest = match manifest {
         Some(mut manifest) => {
             manifest.settle(end, false).map_err(io_error("write", &path))?;
             manifest
         }
-        None => place.insist(|| place.create_manifest(end)).map_err(io_error("create", &path))?,
+        None => journal_dir.with_ballast(|| journal_dir.create_manifest(end)).map_err(io_error("create", &path))?,
     };
     if format < frame::FORMAT {
         tracing::info!(from = format, to = frame::FORMAT, "the journal is brought to a newer format");
-        place.write_format()?;
+        journal_dir.write_format()?;
     }
     Ok(manifest)
 }
 
 /// A new journal, or one whose making was interrupted.
-fn begin(place: &Place, names: &[String], restore: &mut dyn Restore) -> Result<Recovered, OpenError> {
+fn begin(journal_dir: &JournalDir, names: &[String], restore: &mut dyn RecoveryVisitor) -> Result<RecoveredJournal, OpenError> {
     for name in names {
-        let holds_data = match Name::parse(name) {
-            Name::Log(_) => {
-                let path = place.path(name);
-                let len = place.io.open(&path).and_then(|file| file.len()).map_err(io_error("open", &path))?;
+        let holds_data = match SegmentName::parse(name) {
+            SegmentName::Log(_) => {
+                let path = journal_dir.path(name);
+                let len = journal_dir.io.open(&path).and_then(|file| file.len()).map_err(io_error("open", &path))?;
                 len > SEGMENT_HEADER as u64
             }
-            Name::Base(_) => true,
-            Name::Temporary | Name::Other => false,
+            SegmentName::Base(_) => true,
+            SegmentName::Temporary | SegmentName::Other => false,
         };
         if holds_data {
-            return Err(OpenError::Damaged { file: place.format_path(), offset: 0, what: format!("it is missing, but there is {name}") });
+            return Err(OpenError::Damaged { file: journal_dir.format_path(), offset: 0, what: format!("it is missing, but there is {name}") });
         }
     }
-    if place.must_exist {
-        return Err(OpenError::Missing(place.dir.clone()));
+    if journal_dir.must_exist {
+        return Err(OpenError::Missing(journal_dir.dir.clone()));
     }
-    place.sync_ancestors()?;
-    let (active, piece) = place.insist(|| place.begin_log(1, 0)).map_err(io_error("begin a log in", &place.dir))?;
+    journal_dir.sync_ancestors()?;
+    let (active, segment) = journal_dir.with_ballast(|| journal_dir.begin_log(1, 0)).map_err(io_error("begin a log in", &journal_dir.dir))?;
     let end = Acknowledged { log: 1, len: SEGMENT_HEADER as u64, revision: 0 };
-    let manifest = place.insist(|| place.create_manifest(end)).map_err(io_error("create", &place.manifest_path()))?;
-    place.write_format()?;
+    let manifest = journal_dir.with_ballast(|| journal_dir.create_manifest(end)).map_err(io_error("create", &journal_dir.manifest_path()))?;
+    journal_dir.write_format()?;
     restore.origin(Revision(0));
     restore.end(Revision(0));
-    Ok(Recovered { files: Files { base: Vec::new(), closed: Vec::new(), active: piece }, active, manifest, end, next: 1 })
+    Ok(RecoveredJournal { files: SegmentFiles { base: Vec::new(), closed: Vec::new(), active: segment }, active, manifest, end, next: 1 })
 }
 
 /// The files by what they are.
-struct Found {
+struct DirContents {
     /// The state, in order.
-    state: Vec<Name>,
+    state: Vec<SegmentName>,
     /// The history: logs that begin after it, in order.
     logs: Vec<u64>,
     obsolete: Vec<String>,
 }
 
-impl Found {
+impl DirContents {
     fn new(names: &[String]) -> Self {
-        let mut parsed: Vec<(Name, &String)> = names.iter().map(|name| (Name::parse(name), name)).collect();
-        let bases: Vec<Covers> = parsed.iter().filter_map(|(name, _)| if let Name::Base(covers) = name { Some(*covers) } else { None }).collect();
+        let mut parsed: Vec<(SegmentName, &String)> = names.iter().map(|name| (SegmentName::parse(name), name)).collect();
+        let bases: Vec<BaseRange> = parsed.iter().filter_map(|(name, _)| if let SegmentName::Base(covers) = name { Some(*covers) } else { None }).collect();
         let end = bases.iter().map(|covers| covers.last).max().unwrap_or(0);
         let is_obsolete = |name| match name {
-            Name::Log(first) => bases.iter().any(|covers| (covers.first..=covers.last).contains(&first)),
-            Name::Base(covers) => bases.iter().any(|other| other.replaces(covers)),
-            Name::Temporary => true,
-            Name::Other => false,
+            SegmentName::Log(first) => bases.iter().any(|covers| (covers.first..=covers.last).contains(&first)),
+            SegmentName::Base(covers) => bases.iter().any(|other| other.replaces(covers)),
+            SegmentName::Temporary => true,
+            SegmentName::Other => false,
         };
         parsed.sort_by_key(|(name, _)| name.first());
         let (mut state, mut logs, mut obsolete) = (Vec::new(), Vec::new(), Vec::new());
         for (name, text) in parsed {
             match name {
                 name if is_obsolete(name) => obsolete.push(text.clone()),
-                Name::Log(first) if first > end => logs.push(first),
-                Name::Log(_) | Name::Base(_) => state.push(name),
-                Name::Temporary | Name::Other => {}
+                SegmentName::Log(first) if first > end => logs.push(first),
+                SegmentName::Log(_) | SegmentName::Base(_) => state.push(name),
+                SegmentName::Temporary | SegmentName::Other => {}
             }
         }
         Self { state, logs, obsolete }
     }
 
-    fn remove_obsolete(&self, place: &Place) -> Result<(), OpenError> {
+    fn remove_obsolete(&self, journal_dir: &JournalDir) -> Result<(), OpenError> {
         for name in &self.obsolete {
-            let path = place.path(name);
-            match place.retire(&path) {
+            let path = journal_dir.path(name);
+            match journal_dir.retire(&path) {
                 // A temporary file that was used meanwhile.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 outcome => outcome.map_err(io_error("remove", &path))?,
@@ -220,11 +220,11 @@ impl Found {
 }
 
 /// A log that was read.
-struct Log {
+struct ScannedLog {
     first: u64,
     path: PathBuf,
     /// `None`: its header was never written in full.
-    piece: Option<Piece>,
+    segment: Option<Segment>,
     /// Written in format 1.
     legacy: bool,
     /// Where its last frame begins; 0: it has none.
@@ -233,23 +233,25 @@ struct Log {
     cut: Option<u64>,
 }
 
-impl Log {
+impl ScannedLog {
     /// Opens it to go on with: cuts what is torn, makes the rest durable, makes it anew when it has no header.
-    fn open(self, place: &Place, chain: u64, bound: Acknowledged) -> Result<(Arc<dyn File>, Piece), OpenError> {
-        let Some(piece) = self.piece else { return place.insist(|| place.begin_log(self.first, chain)).map_err(io_error("create", &self.path)) };
-        let file = place.io.open(&self.path).map_err(io_error("open", &self.path))?;
+    fn open(self, journal_dir: &JournalDir, chain: u64, bound: Acknowledged) -> Result<(Arc<dyn File>, Segment), OpenError> {
+        let Some(segment) = self.segment else {
+            return journal_dir.with_ballast(|| journal_dir.begin_log(self.first, chain)).map_err(io_error("create", &self.path));
+        };
+        let file = journal_dir.io.open(&self.path).map_err(io_error("open", &self.path))?;
         if let Some(offset) = self.cut {
             tracing::warn!(file = %self.path.display(), offset, "a batch that was never completed is cut off");
             file.truncate(offset).map_err(io_error("cut", &self.path))?;
         }
-        let is_acknowledged = bound.log == self.first && bound.len == piece.len;
+        let is_acknowledged = bound.log == self.first && bound.len == segment.len;
         if !is_acknowledged {
-            rewrite(&*file, self.last_frame, piece.len).map_err(io_error("write", &self.path))?;
+            rewrite(&*file, self.last_frame, segment.len).map_err(io_error("write", &self.path))?;
         }
         if self.cut.is_some() || !is_acknowledged {
             file.sync().map_err(io_error("sync", &self.path))?;
         }
-        Ok((file, piece))
+        Ok((file, segment))
     }
 }
 
@@ -262,9 +264,9 @@ fn rewrite(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
     file.write_at(from, &bytes)
 }
 
-struct Reader<'a> {
-    place: &'a Place,
-    restore: &'a mut dyn Restore,
+struct RecoveryReader<'a> {
+    journal_dir: &'a JournalDir,
+    restore: &'a mut dyn RecoveryVisitor,
     /// The lowest revision that may come next.
     next: u64,
     /// The chain value so far.
@@ -275,39 +277,41 @@ struct Reader<'a> {
     is_state: bool,
 }
 
-impl Reader<'_> {
+impl RecoveryReader<'_> {
     /// Everything up to the end of the bases.
-    fn state(&mut self, found: &Found) -> Result<Vec<Arc<Piece>>, OpenError> {
-        if let Some(Name::Base(covers)) = found.state.last() {
+    fn state(&mut self, found: &DirContents) -> Result<Vec<Arc<Segment>>, OpenError> {
+        if let Some(SegmentName::Base(covers)) = found.state.last() {
             self.restore.origin(Revision(covers.last));
         }
-        let mut pieces = Vec::with_capacity(found.state.len());
+        let mut segments = Vec::with_capacity(found.state.len());
         for name in &found.state {
-            let piece = match *name {
-                Name::Base(covers) => self.base(covers)?,
-                Name::Log(first) => self.log(first, false)?.piece.ok_or_else(|| damaged(&self.place.path(&Name::log(first)), 0, "its header does not hold"))?,
-                Name::Temporary | Name::Other => continue,
+            let segment = match *name {
+                SegmentName::Base(covers) => self.base(covers)?,
+                SegmentName::Log(first) => {
+                    self.log(first, false)?.segment.ok_or_else(|| damaged(&self.journal_dir.path(&SegmentName::log(first)), 0, "its header does not hold"))?
+                }
+                SegmentName::Temporary | SegmentName::Other => continue,
             };
-            pieces.push(Arc::new(piece));
+            segments.push(Arc::new(segment));
         }
-        Ok(pieces)
+        Ok(segments)
     }
 
-    fn base(&mut self, covers: Covers) -> Result<Piece, OpenError> {
+    fn base(&mut self, covers: BaseRange) -> Result<Segment, OpenError> {
         let revision = covers.last;
-        let path = self.place.path(&Name::base(covers));
+        let path = self.journal_dir.path(&SegmentName::base(covers));
         let (file, len) = self.open(&path)?;
         let header = self.header(&*file, &path)?.ok_or_else(|| damaged(&path, 0, "its header does not hold"))?;
-        if header.kind != Kind::Base || header.revision != revision {
+        if header.kind != SegmentKind::Base || header.revision != revision {
             return Err(damaged(&path, 0, "it is not the base that its name says"));
         }
-        let mut piece = Piece::new(path.clone(), covers.first, 0, header.key);
+        let mut segment = Segment::new(path.clone(), covers.first, 0, header.key);
         let before = if covers.generation == 0 { 0 } else { self.chain };
-        let mut frames = Frames::whole(&*file, len, header.key, before);
+        let mut frames = FrameReader::whole(&*file, len, header.key, before);
         let mut ops = 0u64;
         let complete = loop {
             let Some(frame) = frames.next().map_err(|problem| refuse(&path, problem))? else { break false };
-            piece.push(&frame.header);
+            segment.push(&frame.header);
             if frame.header.ops == 0 {
                 break frame.header.first == ops && frame.header.last == revision;
             }
@@ -319,8 +323,8 @@ impl Reader<'_> {
         if !complete || frames.offset() != len {
             return Err(damaged(&path, frames.offset(), "its end does not fit"));
         }
-        (self.next, self.chain, piece.chain) = (revision + 1, header.chain, header.chain);
-        Ok(piece)
+        (self.next, self.chain, segment.chain) = (revision + 1, header.chain, header.chain);
+        Ok(segment)
     }
 
     /// A change of the state.
@@ -329,18 +333,18 @@ impl Reader<'_> {
             return Err(format!("{:?} does not belong there", op.key));
         }
         let key = codec::key(op)?;
-        if op.header.flags.has(frame::Flags::DELETE) {
+        if op.header.flags.has(frame::OpFlags::DELETE) {
             self.restore.absent(&key);
             return Ok(());
         }
-        let entry = codec::entry(op, key, None, &*self.place.transformer)?;
+        let entry = codec::entry(op, key, None, &*self.journal_dir.transformer)?;
         self.restore.entry(entry, codec::expires(op));
         Ok(())
     }
 
     /// All logs. Any without frames may be what is left of an attempt to begin one, after which the one before it went on.
-    fn logs(&mut self, found: &mut Found) -> Result<Vec<Log>, OpenError> {
-        let mut logs: Vec<Log> = Vec::new();
+    fn logs(&mut self, found: &mut DirContents) -> Result<Vec<ScannedLog>, OpenError> {
+        let mut logs: Vec<ScannedLog> = Vec::new();
         // The last one with frames: what follows it says little of its end.
         let mut end = found.logs.len().saturating_sub(1);
         while end > 0 && self.has_no_frames(found.logs[end])? {
@@ -348,14 +352,14 @@ impl Reader<'_> {
         }
         for (index, first) in found.logs.iter().enumerate() {
             if *first < self.next && self.has_no_frames(*first)? {
-                found.obsolete.push(Name::log(*first));
+                found.obsolete.push(SegmentName::log(*first));
                 continue;
             }
             if let Some((before, cut)) = logs.last().and_then(|before| Some((before, before.cut?))) {
                 if self.began_later(*first)? {
                     return Err(damaged(&before.path, cut, "its end does not hold, but the next log was begun after it"));
                 }
-                found.obsolete.push(Name::log(*first));
+                found.obsolete.push(SegmentName::log(*first));
                 continue;
             }
             let log = self.log(*first, index >= end)?;
@@ -366,48 +370,48 @@ impl Reader<'_> {
 
     /// Whether a log's header says that it was begun after more than was read of the log before.
     fn began_later(&self, first: u64) -> Result<bool, OpenError> {
-        let path = self.place.path(&Name::log(first));
+        let path = self.journal_dir.path(&SegmentName::log(first));
         let (file, _) = self.open(&path)?;
         Ok(self.header(&*file, &path)?.is_some_and(|header| header.chain != self.chain))
     }
 
     fn has_no_frames(&self, first: u64) -> Result<bool, OpenError> {
-        let (_, len) = self.open(&self.place.path(&Name::log(first)))?;
+        let (_, len) = self.open(&self.journal_dir.path(&SegmentName::log(first)))?;
         Ok(len <= SEGMENT_HEADER as u64)
     }
 
-    fn log(&mut self, first: u64, may_be_torn: bool) -> Result<Log, OpenError> {
-        let path = self.place.path(&Name::log(first));
+    fn log(&mut self, first: u64, may_be_torn: bool) -> Result<ScannedLog, OpenError> {
+        let path = self.journal_dir.path(&SegmentName::log(first));
         if first < self.next {
             return Err(damaged(&path, 0, format!("it begins at revision {first}, but {} comes next", self.next)));
         }
         let (file, len) = self.open(&path)?;
         let Some(header) = self.header(&*file, &path)? else {
             if may_be_torn && first > self.bound.log && len <= SEGMENT_HEADER as u64 && header_is_torn(&*file, &path)? {
-                return Ok(Log { first, path, piece: None, legacy: false, last_frame: 0, cut: None });
+                return Ok(ScannedLog { first, path, segment: None, legacy: false, last_frame: 0, cut: None });
             }
             return Err(damaged(&path, 0, "its header does not hold"));
         };
-        if header.kind != Kind::Log || header.revision != first || header.chain != self.chain {
+        if header.kind != SegmentKind::Log || header.revision != first || header.chain != self.chain {
             let what = format!("it does not follow what comes before, up to revision {}: a segment is missing", self.next - 1);
             return Err(damaged(&path, 0, what));
         }
-        let mut log = Log { first, path: path.clone(), piece: None, legacy: header.format == 1, last_frame: 0, cut: None };
-        let mut piece = Piece::new(path.clone(), first, self.chain, header.key);
-        let mut frames = Frames::whole(&*file, len, header.key, self.chain);
+        let mut log = ScannedLog { first, path: path.clone(), segment: None, legacy: header.format == 1, last_frame: 0, cut: None };
+        let mut segment = Segment::new(path.clone(), first, self.chain, header.key);
+        let mut frames = FrameReader::whole(&*file, len, header.key, self.chain);
         log.cut = loop {
             let problem = match frames.next() {
                 Ok(None) => break None,
                 Ok(Some(frame)) => {
                     self.frame(&frame, first).map_err(|what| damaged(&path, frame.offset, what))?;
-                    piece.push(&frame.header);
+                    segment.push(&frame.header);
                     log.last_frame = frame.offset;
                     continue;
                 }
                 Err(problem) => problem,
             };
             match problem {
-                Problem::Bad { offset, header: found, .. }
+                FrameProblem::Bad { offset, header: found, .. }
                     if may_be_torn && self.is_unacknowledged(first, offset) && torn(&*file, &path, (offset, len), header.key, found)? =>
                 {
                     break Some(offset);
@@ -415,8 +419,8 @@ impl Reader<'_> {
                 problem => return Err(refuse(&path, problem)),
             }
         };
-        self.chain = piece.chain;
-        log.piece = Some(piece);
+        self.chain = segment.chain;
+        log.segment = Some(segment);
         Ok(log)
     }
 
@@ -425,7 +429,7 @@ impl Reader<'_> {
         log > self.bound.log || (log == self.bound.log && offset >= self.bound.len)
     }
 
-    fn frame(&mut self, frame: &Frame<'_>, least: u64) -> Result<(), String> {
+    fn frame(&mut self, frame: &CheckedFrame<'_>, least: u64) -> Result<(), String> {
         let header = &frame.header;
         let mut revision = self.next.max(least);
         if header.first < revision || header.ops == 0 {
@@ -452,8 +456,8 @@ impl Reader<'_> {
         if previous.as_ref().map_or(0, |previous| previous.revision.0) != op.header.previous {
             return Err(format!("{:?} does not follow what it replaces", op.key));
         }
-        let entry = codec::entry(op, key, previous.as_deref(), &*self.place.transformer)?;
-        let deleted = op.header.flags.has(frame::Flags::DELETE);
+        let entry = codec::entry(op, key, previous.as_deref(), &*self.journal_dir.transformer)?;
+        let deleted = op.header.flags.has(frame::OpFlags::DELETE);
         let event = Event { entry, previous, deleted };
         if !self.restore.event(event, codec::expires(op)) {
             return Err(format!("{:?} is created but was there", op.key));
@@ -462,7 +466,7 @@ impl Reader<'_> {
     }
 
     fn open(&self, path: &Path) -> Result<(Arc<dyn File>, u64), OpenError> {
-        let file = self.place.io.open(path).map_err(io_error("open", path))?;
+        let file = self.journal_dir.io.open(path).map_err(io_error("open", path))?;
         let len = file.len().map_err(io_error("measure", path))?;
         Ok((file, len))
     }
@@ -490,16 +494,16 @@ fn header_is_torn(file: &dyn File, path: &Path) -> Result<bool, OpenError> {
 }
 
 fn torn(file: &dyn File, path: &Path, range: (u64, u64), key: frame::FrameKey, header: Option<frame::FrameHeader>) -> Result<bool, OpenError> {
-    frames::is_torn(file, range, key, header).map_err(io_error("read", path))
+    frame_reader::is_torn(file, range, key, header).map_err(io_error("read", path))
 }
 
 fn damaged(path: &Path, offset: u64, what: impl Into<String>) -> OpenError {
     OpenError::Damaged { file: path.to_owned(), offset, what: what.into() }
 }
 
-fn refuse(path: &Path, problem: Problem) -> OpenError {
+fn refuse(path: &Path, problem: FrameProblem) -> OpenError {
     match problem {
-        Problem::Io(source) => OpenError::Io { what: "read", path: path.to_owned(), source },
-        Problem::Bad { offset, what, .. } => damaged(path, offset, what),
+        FrameProblem::Io(source) => OpenError::Io { what: "read", path: path.to_owned(), source },
+        FrameProblem::Bad { offset, what, .. } => damaged(path, offset, what),
     }
 }

@@ -1,10 +1,10 @@
 //! Regains space: runs one merge of old files at a time, on a thread of its own.
 
 use crate::config::Rewrites;
-use crate::journal::gate::Gate;
-use crate::journal::layout::Layout;
-use crate::journal::merge::{Merge, MergeError, Old, Thrift};
-use crate::journal::place::Place;
+use crate::journal::dir::JournalDir;
+use crate::journal::layout::JournalLayout;
+use crate::journal::merge::{Merge, MergeError, MergeInput, SpacePressure};
+use crate::journal::step_gate::StepGate;
 use crate::stats::Counters;
 use crate::testing::Dice;
 use std::panic::AssertUnwindSafe;
@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 
 /// Runs one rewrite at a time.
 pub(crate) struct Rewriter {
-    place: Place,
-    layout: Arc<Layout>,
+    journal_dir: JournalDir,
+    layout: Arc<JournalLayout>,
     counters: Arc<Counters>,
     cancelled: Arc<AtomicBool>,
     running: Option<JoinHandle<Result<(), MergeError>>>,
@@ -27,17 +27,17 @@ pub(crate) struct Rewriter {
 
 /// Drives rewrites step by step.
 struct Driver {
-    gate: Arc<Gate>,
+    gate: Arc<StepGate>,
     dice: Dice,
 }
 
 impl Rewriter {
-    pub(crate) fn new(place: Place, layout: Arc<Layout>, counters: Arc<Counters>) -> Self {
-        let driver = match place.limits.rewrites {
+    pub(crate) fn new(journal_dir: JournalDir, layout: Arc<JournalLayout>, counters: Arc<Counters>) -> Self {
+        let driver = match journal_dir.limits.rewrites {
             Rewrites::Stepped(seed) => Some(Driver { gate: Arc::default(), dice: Dice::new(seed) }),
             Rewrites::Background | Rewrites::Inline => None,
         };
-        Self { place, layout, counters, cancelled: Arc::default(), running: None, ended: false, driver }
+        Self { journal_dir, layout, counters, cancelled: Arc::default(), running: None, ended: false, driver }
     }
 
     /// Whether one is running.
@@ -57,25 +57,25 @@ impl Rewriter {
     }
 
     /// Begins one if it pays.
-    pub(crate) fn start(&mut self, live_bytes: u64, thrift: Thrift) -> Result<(), String> {
+    pub(crate) fn start(&mut self, live_bytes: u64, pressure: SpacePressure) -> Result<(), String> {
         if self.running.is_some() {
             return Ok(());
         }
-        let limits = &self.place.limits;
-        let retain = if thrift == Thrift::History { limits.retain(live_bytes) } else { 0 };
-        let Some(old) = self.layout.with(|files| Old::choose(files, retain)) else { return Ok(()) };
-        if thrift == Thrift::History && (old.has_no_history() || old.len() <= 2 * live_bytes + limits.segment_bytes) {
+        let limits = &self.journal_dir.limits;
+        let retain = if pressure == SpacePressure::Low { limits.retain(live_bytes) } else { 0 };
+        let Some(old) = self.layout.with(|files| MergeInput::choose(files, retain)) else { return Ok(()) };
+        if pressure == SpacePressure::Low && (old.has_no_history() || old.len() <= 2 * live_bytes + limits.segment_bytes) {
             return Ok(());
         }
         let spare_bytes = self.layout.with(|files| files.spare_bytes(limits));
         let merge = Merge {
-            place: self.place.clone(),
+            journal_dir: self.journal_dir.clone(),
             layout: self.layout.clone(),
             counters: self.counters.clone(),
             cancelled: self.cancelled.clone(),
             gate: None,
             old,
-            thrift,
+            pressure,
             spare_bytes,
         };
         if limits.rewrites == Rewrites::Inline {

@@ -5,11 +5,11 @@
 //! While one of them is missing, what would grow is refused. So whatever others do to the disk: deletes are journaled, and make space by themselves.
 
 use crate::committer::AppendError;
-use crate::head::Job;
+use crate::head::QueuedTxn;
 use crate::journal::Journal;
+use crate::journal::dir::{JournalDir, ROOM_BYTES, Reserve};
 use crate::journal::frame::SEGMENT_HEADER;
-use crate::journal::merge::Thrift;
-use crate::journal::place::{Place, ROOM_BYTES, Reserve};
+use crate::journal::merge::SpacePressure;
 
 /// After so many appended bytes the free space is looked at again.
 const SPACE_CHECK_BYTES: u64 = 1 << 20;
@@ -18,11 +18,11 @@ const RECLAIM_BYTES: u64 = 1 << 20;
 /// And such a part of the journal.
 const RECLAIM_PART: u64 = 32;
 
-pub(super) struct Space {
+pub(super) struct DiskSpace {
     /// What would grow is refused.
     pub(super) full: bool,
     /// What the next merge spares.
-    pub(super) thrift: Thrift,
+    pub(super) pressure: SpacePressure,
     /// Bytes since the free space was looked at.
     pub(super) unchecked: u64,
     /// Bytes that are held back.
@@ -36,15 +36,15 @@ pub(super) struct Space {
     pub(super) broken: Option<String>,
 }
 
-impl Space {
+impl DiskSpace {
     /// As the last process has left it.
-    pub(super) fn find(place: &Place) -> Self {
-        let [ballast, spare] = [Reserve::Ballast, Reserve::Spare].map(|reserve| place.held_bytes(reserve));
-        Self { full: false, thrift: Thrift::Work, unchecked: SPACE_CHECK_BYTES, ballast, spare, overhead: 0, tried: None, broken: None }
+    pub(super) fn find(journal_dir: &JournalDir) -> Self {
+        let [ballast, spare] = [Reserve::Ballast, Reserve::Spare].map(|reserve| journal_dir.held_bytes(reserve));
+        Self { full: false, pressure: SpacePressure::High, unchecked: SPACE_CHECK_BYTES, ballast, spare, overhead: 0, tried: None, broken: None }
     }
 
     /// Gives up some of what is held back, but for what must be left; whether there was any.
-    fn give_up(&mut self, place: &Place, reserve: Reserve, (bytes, left): (u64, u64)) -> bool {
+    fn give_up(&mut self, journal_dir: &JournalDir, reserve: Reserve, (bytes, left): (u64, u64)) -> bool {
         let held = match reserve {
             Reserve::Ballast => &mut self.ballast,
             Reserve::Spare => &mut self.spare,
@@ -53,7 +53,7 @@ impl Space {
             return false;
         }
         let rest = held.saturating_sub(bytes).max(left);
-        let outcome = place.shrink(reserve, rest);
+        let outcome = journal_dir.shrink(reserve, rest);
         *held = if outcome.is_ok() { rest } else { 0 };
         outcome.is_ok()
     }
@@ -61,11 +61,11 @@ impl Space {
 
 impl Journal {
     /// Appends what makes nothing larger, when there is no space: gives up what is held back for it, then regains what was replaced.
-    pub(super) fn append_anyway(&mut self, batch: &[Job]) -> Result<(), AppendError> {
+    pub(super) fn append_anyway(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
         // No more than needed: others take the rest.
-        let mut bytes = (self.writer.len() as u64).max(self.place.limits.ballast_bytes / 64).max(1);
+        let mut bytes = (self.writer.len() as u64).max(self.journal_dir.limits.ballast_bytes / 64).max(1);
         loop {
-            let has_more = self.space.give_up(&self.place, Reserve::Ballast, (bytes, self.room())) || self.reclaim_all()? || self.give_up_spare(bytes);
+            let has_more = self.space.give_up(&self.journal_dir, Reserve::Ballast, (bytes, self.room())) || self.reclaim_all()? || self.give_up_spare(bytes);
             if !has_more {
                 return Err(AppendError::Full);
             }
@@ -81,7 +81,7 @@ impl Journal {
     }
 
     /// Without space the active log must not outgrow the spare file: no merge could write it anew.
-    pub(super) fn keep_mergeable(&mut self, batch: &[Job]) -> Result<(), AppendError> {
+    pub(super) fn keep_mergeable(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
         let after = self.end.len + batch.iter().map(|job| job.bytes as u64).sum::<u64>();
         if !self.space.full || self.end.len <= SEGMENT_HEADER as u64 || self.space.spare == 0 || after <= self.space.spare {
             return Ok(());
@@ -94,13 +94,13 @@ impl Journal {
 
     /// So much of the ballast is for the new log with which a merge begins.
     fn room(&self) -> u64 {
-        ROOM_BYTES.min(self.place.limits.ballast_bytes / 8)
+        ROOM_BYTES.min(self.journal_dir.limits.ballast_bytes / 8)
     }
 
     /// Gives up what no merge needs.
     fn give_up_spare(&mut self, bytes: u64) -> bool {
         let largest = self.layout.with(|files| files.largest());
-        self.space.give_up(&self.place, Reserve::Spare, (bytes, largest))
+        self.space.give_up(&self.journal_dir, Reserve::Spare, (bytes, largest))
     }
 
     /// Waits for every byte that was replaced; false when there is none.
@@ -109,15 +109,15 @@ impl Journal {
         if self.space.tried.replace(self.end.revision) == Some(self.end.revision) {
             return Ok(false);
         }
-        self.space.thrift = Thrift::Nothing;
+        self.space.pressure = SpacePressure::Full;
         let begun = self.merge();
-        self.space.thrift = Thrift::Work;
+        self.space.pressure = SpacePressure::High;
         begun?;
         self.rewriter.finish().map_err(AppendError::Fatal)?;
         self.merged();
         self.hold_back();
         // The spare file gets what was regained first.
-        let missing = (self.place.limits.ballast_bytes / 2).saturating_sub(self.space.ballast);
+        let missing = (self.journal_dir.limits.ballast_bytes / 2).saturating_sub(self.space.ballast);
         if missing > 0 && self.give_up_spare(missing) {
             self.hold_back();
         }
@@ -127,12 +127,13 @@ impl Journal {
     /// Closes the active log, if there is anything in it, and begins a merge.
     fn merge(&mut self) -> Result<(), AppendError> {
         if self.end.len <= SEGMENT_HEADER as u64 {
-            return self.rewriter.start((self.live_bytes)(), self.space.thrift).map_err(AppendError::Fatal);
+            return self.rewriter.start((self.live_bytes)(), self.space.pressure).map_err(AppendError::Fatal);
         }
         let next = self.layout.with(|files| files.active.last + 1);
         loop {
             match self.roll(next) {
-                Err(AppendError::Full) if self.space.thrift == Thrift::Nothing && self.space.give_up(&self.place, Reserve::Ballast, (self.room() / 4, 0)) => {}
+                Err(AppendError::Full)
+                    if self.space.pressure == SpacePressure::Full && self.space.give_up(&self.journal_dir, Reserve::Ballast, (self.room() / 4, 0)) => {}
                 outcome => return outcome,
             }
         }
@@ -145,7 +146,7 @@ impl Journal {
         }
         let live = (self.live_bytes)();
         let total = self.layout.with(|files| files.len());
-        let least = RECLAIM_BYTES.min(self.place.limits.segment_bytes).max(total / RECLAIM_PART);
+        let least = RECLAIM_BYTES.min(self.journal_dir.limits.segment_bytes).max(total / RECLAIM_PART);
         if total.saturating_sub(live) < self.space.overhead + least {
             return;
         }
@@ -159,14 +160,14 @@ impl Journal {
 
     /// Makes what is held back as large as it is to be; whether it is.
     pub(super) fn hold_back(&mut self) -> bool {
-        let ballast = self.place.limits.ballast_bytes / 2;
-        self.space.ballast = self.place.hold(Reserve::Ballast, self.space.ballast, ballast);
+        let ballast = self.journal_dir.limits.ballast_bytes / 2;
+        self.space.ballast = self.journal_dir.hold(Reserve::Ballast, self.space.ballast, ballast);
         // A merge uses it, and makes it again.
         if self.rewriter.is_running() {
             return false;
         }
-        let spare = self.layout.with(|files| files.spare_bytes(&self.place.limits));
-        self.space.spare = self.place.hold(Reserve::Spare, self.space.spare, spare);
+        let spare = self.layout.with(|files| files.spare_bytes(&self.journal_dir.limits));
+        self.space.spare = self.journal_dir.hold(Reserve::Spare, self.space.spare, spare);
         self.space.ballast >= ballast && self.space.spare >= spare
     }
 
@@ -176,18 +177,18 @@ impl Journal {
             let total = self.layout.with(|files| files.len());
             self.space.overhead = total.saturating_sub((self.live_bytes)());
             // It was used, and made again in whole or in part.
-            self.space.spare = self.place.held_bytes(Reserve::Spare);
+            self.space.spare = self.journal_dir.held_bytes(Reserve::Spare);
         }
     }
 
     /// Whether something may grow.
-    pub(super) fn look_for_space(&mut self, probe: bool) -> bool {
-        if !probe && !self.space.full && self.space.unchecked < SPACE_CHECK_BYTES.min(self.place.limits.ballast_bytes / 8) {
+    pub(super) fn check_space(&mut self, probe: bool) -> bool {
+        if !probe && !self.space.full && self.space.unchecked < SPACE_CHECK_BYTES.min(self.journal_dir.limits.ballast_bytes / 8) {
             return true;
         }
-        let Ok(free) = self.place.io.free_bytes(&self.place.dir) else { return !self.space.full };
+        let Ok(free) = self.journal_dir.io.free_bytes(&self.journal_dir.dir) else { return !self.space.full };
         self.space.unchecked = 0;
-        let watermark = self.place.limits.watermark_bytes;
+        let watermark = self.journal_dir.limits.watermark_bytes;
         self.space.full |= free < watermark;
         if !self.space.full {
             self.space.full = !self.rewriter.is_running() && !self.hold_back();

@@ -12,11 +12,11 @@ pub trait Transformer: Send + Sync + 'static {
     ///
     /// # Errors
     /// It was not sealed for this key, or its secret is not known; the text names the reason and holds no value.
-    fn open<'a>(&self, key: &Key, sealed: &'a [u8]) -> Result<Opened<'a>, String>;
+    fn open<'a>(&self, key: &Key, sealed: &'a [u8]) -> Result<OpenedValue<'a>, String>;
 }
 
 /// An opened value.
-pub struct Opened<'a> {
+pub struct OpenedValue<'a> {
     /// The value.
     pub value: Cow<'a, [u8]>,
     /// It was sealed in a way that is no longer used: the next write is not a no-op.
@@ -25,16 +25,16 @@ pub struct Opened<'a> {
 
 /// Leaves values as they are.
 #[derive(Debug, Default)]
-pub struct Identity;
+pub struct PlainValues;
 
-impl Transformer for Identity {
+impl Transformer for PlainValues {
     fn seal(&self, _key: &Key, parts: &[&[u8]], sealed: &mut Vec<u8>) {
         for part in parts {
             sealed.extend_from_slice(part);
         }
     }
 
-    fn open<'a>(&self, _key: &Key, sealed: &'a [u8]) -> Result<Opened<'a>, String> {
-        Ok(Opened { value: Cow::Borrowed(sealed), stale: false })
+    fn open<'a>(&self, _key: &Key, sealed: &'a [u8]) -> Result<OpenedValue<'a>, String> {
+        Ok(OpenedValue { value: Cow::Borrowed(sealed), stale: false })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Only tests and debug builds open a store on it; nothing in the store knows of it.
 
-use crate::journal::io::{Disk, File, Held, Io};
+use crate::journal::io::{DirLock, File, Io, SystemDisk};
 use rustix::process::{Signal, getpid, kill_process};
 use std::io::Result;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// When the process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
+enum FailMoment {
     Before,
     /// Only a part of what is to be written is.
     Half,
@@ -24,7 +24,7 @@ enum When {
 pub struct Failpoint {
     call: String,
     of: String,
-    when: When,
+    when: FailMoment,
     count: u64,
 }
 
@@ -56,9 +56,9 @@ impl FromStr for Failpoint {
         let mut word = || words.next().ok_or_else(|| format!("{text:?} is not a call, a file, before, half or after, and a count"));
         let (call, of) = (word()?.to_owned(), word()?.to_owned());
         let when = match word()? {
-            "before" => When::Before,
-            "half" => When::Half,
-            "after" => When::After,
+            "before" => FailMoment::Before,
+            "half" => FailMoment::Half,
+            "after" => FailMoment::After,
             other => return Err(format!("{other:?} is not before, half or after")),
         };
         let count = word()?.parse().map_err(|_| format!("{text:?} does not end in a count"))?;
@@ -68,9 +68,9 @@ impl FromStr for Failpoint {
 
 /// The disk.
 #[derive(Clone)]
-pub struct FailpointDisk(Arc<Armed>);
+pub struct FailpointDisk(Arc<ArmedFailpoint>);
 
-struct Armed {
+struct ArmedFailpoint {
     failpoint: Option<Failpoint>,
     calls: AtomicU64,
 }
@@ -78,7 +78,7 @@ struct Armed {
 impl FailpointDisk {
     /// With at most one place to die at.
     pub fn new(failpoint: Option<Failpoint>) -> Self {
-        Self(Arc::new(Armed { failpoint, calls: AtomicU64::new(0) }))
+        Self(Arc::new(ArmedFailpoint { failpoint, calls: AtomicU64::new(0) }))
     }
 
     /// Runs a call, and dies at the place; `half` does a part of it.
@@ -88,12 +88,12 @@ impl FailpointDisk {
         };
         let is_here = self.0.calls.fetch_add(1, Ordering::Relaxed) + 1 == *count;
         match when {
-            When::Before if is_here => die(),
-            When::Half if is_here => {
+            FailMoment::Before if is_here => die(),
+            FailMoment::Half if is_here => {
                 half();
                 die()
             }
-            When::After if is_here => {
+            FailMoment::After if is_here => {
                 let _ = run();
                 die()
             }
@@ -126,39 +126,39 @@ fn kind(path: &Path) -> &'static str {
 
 impl Io for FailpointDisk {
     fn make_dir(&self, dir: &Path) -> Result<()> {
-        Disk.make_dir(dir)
+        SystemDisk.make_dir(dir)
     }
 
-    fn lock(&self, dir: &Path) -> Result<Option<Box<dyn Held>>> {
-        Disk.lock(dir)
+    fn lock(&self, dir: &Path) -> Result<Option<Box<dyn DirLock>>> {
+        SystemDisk.lock(dir)
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        Disk.list(dir)
+        SystemDisk.list(dir)
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.whole("create", kind(path), || Disk.create(path)).map(|file| self.file(path, file))
+        self.whole("create", kind(path), || SystemDisk.create(path)).map(|file| self.file(path, file))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        Ok(self.file(path, Disk.open(path)?))
+        Ok(self.file(path, SystemDisk.open(path)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.whole("rename", kind(to), || Disk.rename(from, to))
+        self.whole("rename", kind(to), || SystemDisk.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.whole("remove", kind(path), || Disk.remove(path))
+        self.whole("remove", kind(path), || SystemDisk.remove(path))
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.whole("sync", "dir", || Disk.sync_dir(dir))
+        self.whole("sync", "dir", || SystemDisk.sync_dir(dir))
     }
 
     fn free_bytes(&self, dir: &Path) -> Result<u64> {
-        Disk.free_bytes(dir)
+        SystemDisk.free_bytes(dir)
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
     fn a_place_is_read_from_its_text() {
         for place in Failpoint::PLACES {
             let read: Failpoint = format!("{place} half 3").parse().unwrap();
-            assert_eq!((format!("{} {}", read.call, read.of).as_str(), read.when, read.count), (place, When::Half, 3));
+            assert_eq!((format!("{} {}", read.call, read.of).as_str(), read.when, read.count), (place, FailMoment::Half, 3));
         }
         for bad in ["", "sync", "sync log", "sync log during 1", "sync log after", "sync log after x"] {
             assert!(bad.parse::<Failpoint>().is_err(), "{bad:?}");

@@ -1,9 +1,9 @@
 //! What the journal asks of the file system: how much it reads, and what it takes for gone.
 
 use crate::load::{block_on, parts};
-use ferrokube_storage::journal::io::{File, Held, Io};
+use ferrokube_storage::journal::io::{DirLock, File, Io};
 use ferrokube_storage::testing::{SimDisk, commit, create, key, text, write};
-use ferrokube_storage::{Config, JournalLimits, OpenError, Parts, Prefix, Revision, Store};
+use ferrokube_storage::{Config, Environment, JournalLimits, OpenError, Prefix, Revision, Store};
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 
 /// A disk that counts what is read, and refuses some calls.
 #[derive(Clone, Default)]
-struct Watched(Arc<Inner>);
+struct CountingDisk(Arc<CountingDiskInner>);
 
 #[derive(Default)]
-struct Inner {
+struct CountingDiskInner {
     disk: SimDisk,
     read: AtomicU64,
     /// What the next calls to open a log give instead.
@@ -23,23 +23,23 @@ struct Inner {
     bad_dir: Mutex<Option<(PathBuf, ErrorKind)>>,
 }
 
-struct CountedFile(Arc<Inner>, Arc<dyn File>);
+struct CountedFile(Arc<CountingDiskInner>, Arc<dyn File>);
 
-impl Watched {
+impl CountingDisk {
     fn open_store(&self) -> std::result::Result<Store, OpenError> {
         let disk = SimDisk::default();
         let journal = JournalLimits { segment_bytes: 4 << 20, retain_bytes: 64 << 20, ..parts(&disk).journal };
         let config = Config { history_bytes: 2000, ..Config::embedded("/sim/storage") };
-        Store::open_with(config, Parts { io: Arc::new(self.clone()), journal, ..parts(&disk) })
+        Store::open_with(config, Environment { io: Arc::new(self.clone()), journal, ..parts(&disk) })
     }
 }
 
-impl Io for Watched {
+impl Io for CountingDisk {
     fn make_dir(&self, dir: &Path) -> Result<()> {
         self.0.disk.make_dir(dir)
     }
 
-    fn lock(&self, dir: &Path) -> Result<Option<Box<dyn Held>>> {
+    fn lock(&self, dir: &Path) -> Result<Option<Box<dyn DirLock>>> {
         self.0.disk.lock(dir)
     }
 
@@ -112,7 +112,7 @@ impl File for CountedFile {
 #[test]
 fn fault_21_a_resumed_watch_reads_the_journal_a_few_times_not_once_for_each_event() {
     block_on(async {
-        let disk = Watched::default();
+        let disk = CountingDisk::default();
         let store = disk.open_store().unwrap();
         let (keys, rounds) = (2000, 3);
         for round in 0..rounds {
@@ -151,7 +151,7 @@ fn fault_21_a_resumed_watch_reads_the_journal_a_few_times_not_once_for_each_even
 #[test]
 fn fault_21_what_is_there_is_not_said_to_be_gone() {
     block_on(async {
-        let disk = Watched::default();
+        let disk = CountingDisk::default();
         let store = disk.open_store().unwrap();
         for number in 0..200 {
             commit(&store, create(&key(["leases", "jobs"][number % 2], "ns", &format!("n{number}")), &"v".repeat(100))).await.unwrap();
@@ -180,7 +180,7 @@ fn a_directory_far_above_need_not_be_synced() {
             ("/", ErrorKind::Other, false),
             ("/sim", ErrorKind::InvalidInput, false),
         ] {
-            let disk = Watched::default();
+            let disk = CountingDisk::default();
             *disk.0.bad_dir.lock().unwrap() = Some((dir.into(), kind));
             match disk.open_store() {
                 Ok(store) => {

@@ -1,11 +1,11 @@
 //! The suite on every engine.
 
-use ferrokube_storage::testing::{SimDisk, Wish, suite};
-use ferrokube_storage::{Config, Engine, JournalLimits, Parts, Revision, Store};
+use ferrokube_storage::testing::{CaseConfig, SimDisk, suite};
+use ferrokube_storage::{Config, Engine, Environment, JournalLimits, Revision, Store};
 use std::sync::Arc;
 
-fn parts(wish: &Wish) -> Parts {
-    Parts { clock: wish.clock.clone(), ..Parts::default() }
+fn parts(wish: &CaseConfig) -> Environment {
+    Environment { clock: wish.clock.clone(), ..Environment::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -20,7 +20,7 @@ async fn memory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn embedded() {
     let dir = tempfile::tempdir().unwrap();
-    let open = |wish: &Wish| {
+    let open = |wish: &CaseConfig| {
         Store::open_with(
             Config { engine: Engine::Embedded(dir.path().join(wish.name)), history_bytes: wish.history_bytes, origin: Some(Revision(0)), must_exist: false },
             parts(wish),
@@ -33,9 +33,9 @@ async fn embedded() {
 /// Many small segments, rewritten all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn embedded_with_small_segments() {
-    let open = |wish: &Wish| {
+    let open = |wish: &CaseConfig| {
         let journal = JournalLimits { segment_bytes: 2048, retain_bytes: 16 << 10, ..JournalLimits::default() };
-        let parts = Parts { io: Arc::new(SimDisk::default()), journal, ..parts(wish) };
+        let parts = Environment { io: Arc::new(SimDisk::default()), journal, ..parts(wish) };
         Store::open_with(
             Config { engine: Engine::Embedded("/sim".into()), history_bytes: wish.history_bytes, origin: Some(Revision(0)), must_exist: false },
             parts,

@@ -1,19 +1,19 @@
 //! A power cut, an IO error and a full disk at every single call of a scripted load. Each test says in which model of the disk.
 
-use crate::load::{Run, block_on, open};
-use ferrokube_storage::testing::{Crash, Fault, SimDisk, check_present, settle};
+use crate::load::{LoadRun, block_on, open};
+use ferrokube_storage::testing::{Crash, DiskFault, SimDisk, check_present, settle};
 use ferrokube_storage::{OpenError, Revision};
 
 const GROUPS: usize = 30;
 const SEED: u64 = 11;
 
 /// Runs the load with a fault at a call; the disk afterwards.
-async fn run(fault: Option<(u64, Fault)>) -> (SimDisk, Run) {
+async fn run(fault: Option<(u64, DiskFault)>) -> (SimDisk, LoadRun) {
     let disk = SimDisk::default();
     if let Some((call, fault)) = fault {
         disk.fail_at(call, fault);
     }
-    let mut run = Run::default();
+    let mut run = LoadRun::default();
     if let Ok(store) = open(&disk) {
         run.load(&store, GROUPS, SEED).await;
         store.close().await;
@@ -33,7 +33,7 @@ fn calls() -> u64 {
 
 fn power_cuts(crash: Crash, seeds: u64) {
     for call in 0..calls() {
-        let (disk, run) = block_on(run(Some((call, Fault::PowerCut))));
+        let (disk, run) = block_on(run(Some((call, DiskFault::PowerCut))));
         for seed in 0..seeds {
             block_on(run.check(&disk.crash(crash, call * 31 + seed), call % 4 == 0));
         }
@@ -67,7 +67,7 @@ fn fault_01_kill_at_every_call() {
 fn fault_05_io_error_at_every_call() {
     let mut dead = 0;
     for call in 0..calls() {
-        let (disk, run) = block_on(run(Some((call, Fault::Eio))));
+        let (disk, run) = block_on(run(Some((call, DiskFault::Eio))));
         dead += usize::from(run.failed);
         for crash in [Crash::Killed, Crash::Dropped, Crash::Reordered] {
             block_on(run.check(&disk.crash(crash, call), call % 8 == 0));
@@ -81,7 +81,7 @@ fn fault_05_io_error_at_every_call() {
 fn fault_07_no_space_at_every_call() {
     let (mut dead, mut refused) = (0, 0);
     for call in 0..calls() {
-        let (disk, run) = block_on(run(Some((call, Fault::Enospc))));
+        let (disk, run) = block_on(run(Some((call, DiskFault::Enospc))));
         dead += usize::from(run.failed);
         refused += usize::from(run.refused > 0);
         for crash in [Crash::Killed, Crash::Dropped, Crash::Torn] {
@@ -96,11 +96,11 @@ fn fault_07_no_space_at_every_call() {
 #[test]
 fn fault_03_power_cut_at_every_call_of_recovery() {
     for call in (5..calls()).step_by(17) {
-        let (disk, run) = block_on(run(Some((call, Fault::PowerCut))));
+        let (disk, run) = block_on(run(Some((call, DiskFault::PowerCut))));
         let image = disk.crash(Crash::Torn, call);
         for second in 0.. {
             let again = image.crash(Crash::Killed, 0);
-            again.fail_at(second, Fault::PowerCut);
+            again.fail_at(second, DiskFault::PowerCut);
             let opened = block_on(async {
                 let store = open(&again);
                 if let Ok(store) = &store {
@@ -129,8 +129,8 @@ fn fault_06_lying_syncs() {
     });
     for call in (begin..calls()).step_by(3) {
         let disk = SimDisk::default();
-        disk.fail_at(call, Fault::LyingSyncs);
-        let (mut run, mut honest) = (Run::default(), Revision(0));
+        disk.fail_at(call, DiskFault::LyingSyncs);
+        let (mut run, mut honest) = (LoadRun::default(), Revision(0));
         // Not closed: the power goes while it runs.
         let store = open(&disk).unwrap();
         for group in 0..GROUPS as u64 {
@@ -155,7 +155,7 @@ fn fault_06_lying_syncs() {
             let mut prefix = run.model.clone();
             prefix.forget_after(found);
             check_present(&store, &prefix);
-            let mut again = Run { model: prefix, ..Run::default() };
+            let mut again = LoadRun { model: prefix, ..LoadRun::default() };
             block_on(again.load(&store, 2, 3));
             let first = again.model.first_after(found).unwrap();
             assert!(first > run.model.revision(), "{first} was shown before, up to {}", run.model.revision());

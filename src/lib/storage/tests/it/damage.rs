@@ -1,6 +1,6 @@
 //! Journals that were damaged while nobody looked.
 
-use crate::load::{Run, block_on, open};
+use crate::load::{LoadRun, block_on, open};
 use ferrokube_storage::OpenError;
 use ferrokube_storage::journal::io::Io;
 use ferrokube_storage::testing::{SimDisk, check_present};
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 const DIR: &str = "/sim/storage";
 
 /// A journal with several bases and logs, and what it holds.
-pub(crate) fn journal() -> (SimDisk, Run) {
+pub(crate) fn journal() -> (SimDisk, LoadRun) {
     let disk = SimDisk::default();
-    let mut run = Run::default();
+    let mut run = LoadRun::default();
     block_on(async {
         let store = open(&disk).unwrap();
         let whole = |names: &[String]| {

@@ -4,9 +4,9 @@ use crate::damage::journal;
 use crate::load::{block_on, open, parts};
 use ferrokube_storage::journal::io::Io;
 use ferrokube_storage::testing::{
-    Crash, Fault, ManualClock, Model, SimDisk, Traced, check_present, check_store, commit, create, delete, key, put, text, write,
+    Crash, DiskEvent, DiskFault, ManualClock, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, text, write,
 };
-use ferrokube_storage::{CommitError, Config, Limits, OpenError, Parts, Prefix, Put, Rejected, Revision, Store, Txn, Write};
+use ferrokube_storage::{CommitError, Config, Environment, OpenError, Prefix, Put, Rejected, Revision, Store, StoreLimits, Txn, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -76,11 +76,11 @@ async fn fault_01_every_acknowledgement_follows_a_sync() {
     for traced in disk.trace() {
         match traced {
             // The last revision of a frame stands at byte 16 of its header.
-            Traced::Wrote(path, bytes) if is_log(&path) && !bytes.starts_with(b"ferrokub") => {
+            DiskEvent::Wrote(path, bytes) if is_log(&path) && !bytes.starts_with(b"ferrokub") => {
                 written = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
             }
-            Traced::Synced(path) if is_log(&path) => synced = written,
-            Traced::Note(revision) => {
+            DiskEvent::Synced(path) if is_log(&path) => synced = written,
+            DiskEvent::Note(revision) => {
                 notes += 1;
                 assert!(revision <= synced, "{revision} was acknowledged, synced up to {synced}");
             }
@@ -101,7 +101,7 @@ fn fault_05_a_failed_sync_is_fatal_and_takes_all_that_waited() {
         let first = store.submit(create(&object("a"), "1")).unwrap();
         disk.wait_for_held_sync();
         let second = store.submit(write(&object("a"), "2")).unwrap();
-        disk.fail_at(disk.calls(), Fault::Eio);
+        disk.fail_at(disk.calls(), DiskFault::Eio);
         disk.release_syncs();
         assert!(matches!(first.committed().await, Err(CommitError::Failed(_))));
         assert!(matches!(second.committed().await, Err(CommitError::Failed(_))));
@@ -208,7 +208,7 @@ fn fault_07_a_half_written_batch_leaves_no_rest() {
         let mut model = Model::default();
         let before = create(&object("before"), "1");
         model.record(commit(&store, before.clone()).await.unwrap().revision, &before);
-        disk.fail_next_write(".log", Fault::Enospc);
+        disk.fail_next_write(".log", DiskFault::Enospc);
         let refused = commit(&store, write(&object("a"), &"long".repeat(2000))).await;
         assert!(matches!(refused, Err(CommitError::DiskFull)), "{refused:?}");
         let short = write(&object("b"), "short");
@@ -269,8 +269,8 @@ fn fault_13_a_hanging_sync_is_seen_and_hangs_nothing_else() {
     block_on(async {
         let disk = SimDisk::default();
         let clock = Arc::new(ManualClock::default());
-        let limits = Limits { queue_txns: 10, ..Limits::default() };
-        let store = Store::open_with(config(), Parts { clock: clock.clone(), limits, ..parts(&disk) }).unwrap();
+        let limits = StoreLimits { queue_txns: 10, ..StoreLimits::default() };
+        let store = Store::open_with(config(), Environment { clock: clock.clone(), limits, ..parts(&disk) }).unwrap();
         commit(&store, create(&object("a"), "1")).await.unwrap();
         disk.hold_syncs();
         let waiting = store.submit(write(&object("a"), "2")).unwrap();
@@ -306,7 +306,7 @@ fn fault_14_deadlines_survive_a_restart_and_leaps_of_the_wall_clock() {
         for (leap, expires_at_once) in [(-10i64, false), (0, false), (10, true)] {
             let disk = SimDisk::default();
             let clock = Arc::new(ManualClock::default());
-            let store = Store::open_with(config(), Parts { clock: clock.clone(), ..parts(&disk) }).unwrap();
+            let store = Store::open_with(config(), Environment { clock: clock.clone(), ..parts(&disk) }).unwrap();
             for _ in 0..30 {
                 commit(&store, expiring("a", 3600)).await.unwrap();
             }
@@ -316,7 +316,7 @@ fn fault_14_deadlines_survive_a_restart_and_leaps_of_the_wall_clock() {
             let years = Duration::from_secs(leap.unsigned_abs() * 365 * 86400);
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + 1800);
             later.set_wall(if leap < 0 { now - years } else { now + years });
-            let store = Store::open_with(config(), Parts { clock: later.clone(), ..parts(&disk) }).unwrap();
+            let store = Store::open_with(config(), Environment { clock: later.clone(), ..parts(&disk) }).unwrap();
             let mut cursor = store.watch(&Prefix::new("events").unwrap(), Revision(31)).unwrap();
             if !expires_at_once {
                 assert!(store.get(&key("events", "ns", "a")).is_some());
@@ -391,7 +391,7 @@ fn a_dropped_store_frees_its_directory() {
 #[test]
 fn the_real_disk_behaves_as_the_journal_needs() {
     let dir = tempfile::tempdir().unwrap();
-    let io = ferrokube_storage::journal::io::Disk;
+    let io = ferrokube_storage::journal::io::SystemDisk;
     let path = |name: &str| dir.path().join(name);
     let file = io.create(&path("a")).unwrap();
     file.write_at(0, b"hello world").unwrap();

@@ -2,7 +2,7 @@
 
 use crate::load::{block_on, parts};
 use ferrokube_storage::testing::{Crash, Model, SimDisk, check_present, check_store, commit, create, delete, hold, key, put, release, settle, text, write};
-use ferrokube_storage::{CommitError, Committed, Config, Guard, JournalLimits, Need, Parts, Rewrites, Store, Txn, Write};
+use ferrokube_storage::{CommitError, Committed, Config, Environment, Guard, JournalLimits, Need, Rewrites, Store, Txn, Write};
 
 const DIR: &str = "/sim/storage";
 
@@ -12,7 +12,7 @@ fn object(name: &str) -> ferrokube_storage::Key {
 
 fn open_with(disk: &SimDisk, rewrites: Rewrites) -> Store {
     let journal = JournalLimits { segment_bytes: 8 << 10, retain_bytes: 16 << 10, watermark_bytes: 4 << 10, ballast_bytes: 16 << 10, rewrites };
-    Store::open_with(Config { history_bytes: 4000, ..Config::embedded(DIR) }, Parts { journal, ..parts(disk) }).unwrap()
+    Store::open_with(Config { history_bytes: 4000, ..Config::embedded(DIR) }, Environment { journal, ..parts(disk) }).unwrap()
 }
 
 async fn done(store: &Store, model: &mut Model, txn: Txn) {

@@ -2,15 +2,15 @@
 
 use crate::load::block_on;
 use ferrokube_storage::testing::{ManualClock, SimDisk, commit, create, delete, hold, key, release, write};
-use ferrokube_storage::{Config, Engine, JournalLimits, Limits, Most, Parts, Prefix, Revision, Store};
+use ferrokube_storage::{Config, Engine, Environment, JournalLimits, Prefix, ReadLimit, Revision, Store, StoreLimits};
 use std::sync::Arc;
 use std::time::Duration;
 
 const QUIET: usize = 16 << 10;
 
-fn parts(clock: &Arc<ManualClock>) -> Parts {
-    let limits = Limits { quiet_history_bytes: QUIET, young: Duration::from_secs(5), ..Limits::default() };
-    Parts { clock: clock.clone(), limits, ..Parts::default() }
+fn parts(clock: &Arc<ManualClock>) -> Environment {
+    let limits = StoreLimits { quiet_history_bytes: QUIET, young: Duration::from_secs(5), ..StoreLimits::default() };
+    Environment { clock: clock.clone(), limits, ..Environment::default() }
 }
 
 async fn until(store: &Store, condition: impl Fn(&ferrokube_storage::Stats) -> bool) {
@@ -81,7 +81,7 @@ fn a_journal_of_deleted_objects_becomes_small_at_rest() {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::default()));
         let config = Config { history_bytes: 1 << 20, ..Config::embedded(dir.path().join("storage")) };
         let journal = JournalLimits { segment_bytes: 16 << 10, retain_bytes: 128 << 10, ..JournalLimits::default() };
-        let store = Store::open_with(config.clone(), Parts { journal, ..parts(&clock) }).unwrap();
+        let store = Store::open_with(config.clone(), Environment { journal, ..parts(&clock) }).unwrap();
         let keys: Vec<_> = (0..200).map(|n| key("configmaps", "ns", &format!("n{n}"))).collect();
         for key in &keys {
             commit(&store, create(key, &"x".repeat(1000))).await.unwrap();
@@ -141,7 +141,7 @@ fn fault_21_a_storm_of_resumed_watches_reads_the_journal_once() {
             watchers.spawn(async move {
                 let mut seen = from;
                 while seen < 300 {
-                    for event in cursor.next_within(Most { events: 100, bytes: 8 << 10 }).await.unwrap() {
+                    for event in cursor.next_within(ReadLimit { events: 100, bytes: 8 << 10 }).await.unwrap() {
                         seen += 1;
                         assert_eq!(event.revision(), Revision(seen));
                     }
@@ -152,7 +152,7 @@ fn fault_21_a_storm_of_resumed_watches_reads_the_journal_once() {
             watched.unwrap();
         }
         let stats = store.stats();
-        assert!((1..=3).contains(&stats.replays) && stats.replay_bytes > 0, "{stats:?}");
+        assert!((1..=3).contains(&stats.replay_cache) && stats.replay_bytes > 0, "{stats:?}");
         store.close().await;
     });
 }

@@ -2,7 +2,7 @@
 
 use crate::load::block_on;
 use ferrokube_storage::testing::{Dice, Failpoint, FailpointDisk, commit, key, text, write};
-use ferrokube_storage::{Config, JournalLimits, Key, Parts, Prefix, Revision, Rewrites, Store};
+use ferrokube_storage::{Config, Environment, JournalLimits, Key, Prefix, Revision, Rewrites, Store};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -23,7 +23,7 @@ fn open(dir: &Path, failpoint: Option<Failpoint>) -> Store {
     let rewrites = if failpoint.is_some() { Rewrites::Background } else { Rewrites::Inline };
     let journal = JournalLimits { segment_bytes: 16 << 10, retain_bytes: 64 << 10, rewrites, ..JournalLimits::default() };
     let config = Config { history_bytes: 8 << 10, ..Config::embedded(dir.join("storage")) };
-    Store::open_with(config, Parts { journal, io: Arc::new(FailpointDisk::new(failpoint)), ..Parts::default() }).unwrap()
+    Store::open_with(config, Environment { journal, io: Arc::new(FailpointDisk::new(failpoint)), ..Environment::default() }).unwrap()
 }
 
 fn counter(writer: usize) -> Key {
@@ -58,7 +58,7 @@ fn child() {
 
 /// What the process has said in all its lives, and what was read after each.
 #[derive(Default)]
-struct Told {
+struct ChildReport {
     acknowledged: [u64; WRITERS],
     highest: u64,
     /// Since it was read.
@@ -71,7 +71,7 @@ struct Told {
 #[test]
 fn fault_01_kill_9_loses_nothing_acknowledged() {
     let kills = std::env::var("FERROKUBE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    let (dir, mut dice, mut told) = (tempfile::tempdir().unwrap(), Dice::new(3), Told::default());
+    let (dir, mut dice, mut told) = (tempfile::tempdir().unwrap(), Dice::new(3), ChildReport::default());
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for round in 0..kills {
         let place = (round % 2 == 1).then(|| Failpoint::PLACES[round / 2 % Failpoint::PLACES.len()]);
@@ -101,7 +101,7 @@ fn failpoint(place: &str, dice: &mut Dice) -> String {
 }
 
 /// One process until its end; whether it died at the failpoint.
-fn life(dir: &Path, failpoint: Option<&str>, told: &mut Told, dice: &mut Dice) -> bool {
+fn life(dir: &Path, failpoint: Option<&str>, told: &mut ChildReport, dice: &mut Dice) -> bool {
     told.lives += 1;
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["kill::child", "--exact", "--nocapture"]).env(CHILD, dir).stdout(Stdio::piped());
@@ -135,7 +135,7 @@ fn life(dir: &Path, failpoint: Option<&str>, told: &mut Told, dice: &mut Dice) -
     !killed
 }
 
-async fn check(dir: &Path, told: &mut Told) {
+async fn check(dir: &Path, told: &mut ChildReport) {
     let store = open(dir, None);
     assert!(store.revision().0 >= told.highest, "{} after {}", store.revision(), told.highest);
     for (writer, value) in told.acknowledged.iter_mut().enumerate() {

@@ -1,12 +1,12 @@
 //! A scripted load, and what must be found after it was cut short.
 
 use ferrokube_storage::testing::{Crash, Dice, ManualClock, Model, SimDisk, check_present, check_store, key, put};
-use ferrokube_storage::{CommitError, Config, Guard, JournalLimits, OpenError, Parts, Rejected, Revision, Rewrites, Store, Txn, Write};
+use ferrokube_storage::{CommitError, Config, Environment, Guard, JournalLimits, OpenError, Rejected, Revision, Rewrites, Store, Txn, Write};
 use std::sync::Arc;
 
 /// What a load has done.
 #[derive(Default)]
-pub(crate) struct Run {
+pub(crate) struct LoadRun {
     /// Everything that was acknowledged.
     pub model: Model,
     /// Submitted, not acknowledged, not refused: may be found, in order.
@@ -17,9 +17,9 @@ pub(crate) struct Run {
     pub failed: bool,
 }
 
-pub(crate) fn parts(disk: &SimDisk) -> Parts {
+pub(crate) fn parts(disk: &SimDisk) -> Environment {
     let journal = JournalLimits { segment_bytes: 1500, retain_bytes: 3000, watermark_bytes: 0, ballast_bytes: 16 << 10, rewrites: Rewrites::Inline };
-    Parts { io: Arc::new(disk.clone()), clock: Arc::new(ManualClock::default()), journal, ..Parts::default() }
+    Environment { io: Arc::new(disk.clone()), clock: Arc::new(ManualClock::default()), journal, ..Environment::default() }
 }
 
 pub(crate) fn open(disk: &SimDisk) -> Result<Store, OpenError> {
@@ -52,7 +52,7 @@ pub(crate) fn txn(store: &Store, dice: &mut Dice) -> Txn {
     txn
 }
 
-impl Run {
+impl LoadRun {
     /// Goes on with a load, in groups that may become one batch, until it is done or the journal has failed.
     pub(crate) async fn load(&mut self, store: &Store, groups: usize, seed: u64) {
         let mut dice = Dice::new(seed);
@@ -92,7 +92,7 @@ impl Run {
     /// What must be found on a disk after a crash: everything acknowledged, then the first of what was open.
     pub(crate) async fn check(&self, image: &SimDisk, thorough: bool) {
         let store = open(image).unwrap_or_else(|error| panic!("recovery: {error:?}"));
-        let mut found = Run { model: self.model.clone(), ..Run::default() };
+        let mut found = LoadRun { model: self.model.clone(), ..LoadRun::default() };
         let revision = store.revision();
         assert!(revision >= self.model.revision(), "acknowledged up to {}, found up to {revision}", self.model.revision());
         for (open, txn) in self.open.iter().filter(|(open, _)| *open <= revision) {

@@ -1,12 +1,12 @@
 //! Random histories with crashes, restarts and faults, compared with a map.
 
-use crate::load::{Run, block_on, open};
+use crate::load::{LoadRun, block_on, open};
 use ferrokube_storage::Store;
-use ferrokube_storage::testing::{Crash, Fault, SimDisk, check_present, check_store};
+use ferrokube_storage::testing::{Crash, DiskFault, SimDisk, check_present, check_store};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     /// So many groups of writes.
     Write { groups: usize, seed: u64 },
     /// The store is closed and opened again.
@@ -19,39 +19,39 @@ enum Step {
     Check,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     prop_oneof![
-        6 => (1usize..8, any::<u64>()).prop_map(|(groups, seed)| Step::Write { groups, seed }),
-        1 => Just(Step::Restart),
-        2 => (0u64..40, 0u8..4, any::<u64>()).prop_map(|(calls, crash, seed)| Step::PowerCut { calls, crash, seed }),
-        2 => (0u64..20, any::<bool>()).prop_map(|(calls, space)| Step::Fail { calls, space }),
-        1 => Just(Step::Check),
+        6 => (1usize..8, any::<u64>()).prop_map(|(groups, seed)| ModelStep::Write { groups, seed }),
+        1 => Just(ModelStep::Restart),
+        2 => (0u64..40, 0u8..4, any::<u64>()).prop_map(|(calls, crash, seed)| ModelStep::PowerCut { calls, crash, seed }),
+        2 => (0u64..20, any::<bool>()).prop_map(|(calls, space)| ModelStep::Fail { calls, space }),
+        1 => Just(ModelStep::Check),
     ]
 }
 
-struct Subject {
+struct StoreUnderTest {
     disk: SimDisk,
     store: Store,
-    run: Run,
+    run: LoadRun,
 }
 
-impl Subject {
-    async fn apply(&mut self, step: Step) {
+impl StoreUnderTest {
+    async fn apply(&mut self, step: ModelStep) {
         match step {
-            Step::Write { groups, seed } => self.run.load(&self.store, groups, seed).await,
-            Step::Restart => {
+            ModelStep::Write { groups, seed } => self.run.load(&self.store, groups, seed).await,
+            ModelStep::Restart => {
                 self.store.close().await;
                 self.reopen(Crash::Killed, 0).await;
             }
-            Step::PowerCut { calls, crash, seed } => {
-                self.disk.fail_at(self.disk.calls() + calls, Fault::PowerCut);
+            ModelStep::PowerCut { calls, crash, seed } => {
+                self.disk.fail_at(self.disk.calls() + calls, DiskFault::PowerCut);
                 self.run.load(&self.store, 12, seed).await;
                 self.store.close().await;
                 let crash = [Crash::Killed, Crash::Dropped, Crash::Torn, Crash::Reordered][usize::from(crash)];
                 self.reopen(crash, seed).await;
             }
-            Step::Fail { calls, space } => self.disk.fail_at(self.disk.calls() + calls, if space { Fault::Enospc } else { Fault::Eio }),
-            Step::Check => self.check().await,
+            ModelStep::Fail { calls, space } => self.disk.fail_at(self.disk.calls() + calls, if space { DiskFault::Enospc } else { DiskFault::Eio }),
+            ModelStep::Check => self.check().await,
         }
         if self.run.failed {
             self.store.close().await;
@@ -61,7 +61,7 @@ impl Subject {
 
     /// Without a fault on the way: older events that cannot be read are told to be gone.
     async fn check(&self) {
-        self.disk.fail_at(u64::MAX, Fault::Eio);
+        self.disk.fail_at(u64::MAX, DiskFault::Eio);
         check_store(&self.store, &self.run.model).await;
     }
 
@@ -89,7 +89,7 @@ proptest! {
         block_on(async {
             let disk = SimDisk::default();
             let store = open(&disk).unwrap();
-            let mut subject = Subject { disk, store, run: Run::default() };
+            let mut subject = StoreUnderTest { disk, store, run: LoadRun::default() };
             for step in steps {
                 subject.apply(step).await;
             }

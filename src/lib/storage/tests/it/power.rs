@@ -5,10 +5,10 @@
 
 use crate::load::block_on;
 use crate::saboteur::{BUGS, Bug, Saboteur};
-use ferrokube_storage::testing::{Crash, Dice, Fault, ManualClock, SimDisk, hold, key, put, release, rewind, settle};
+use ferrokube_storage::testing::{Crash, Dice, DiskFault, ManualClock, SimDisk, hold, key, put, release, rewind, settle};
 use ferrokube_storage::{
-    CommitError, Config, Cursor, Event, Guard, JournalLimits, Key, Limits, OpenError, Parts, Prefix, Put, Rejected, Revision, Rewrites, Store, Ticket, Txn,
-    WatchError, Write,
+    CommitError, Config, Cursor, Environment, Event, Guard, JournalLimits, Key, OpenError, Prefix, Put, Rejected, Revision, Rewrites, Store, StoreLimits,
+    Ticket, Txn, WatchError, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,17 +18,17 @@ const DIR: &str = "/sim/data/store";
 const RESOURCES: [&str; 3] = ["configmaps", "secrets", "events"];
 
 /// What an event says: the revision and the bytes of a value, or none.
-type Shown = Option<(u64, Vec<u8>)>;
+type ShownValue = Option<(u64, Vec<u8>)>;
 
 /// One event of the history as a client has seen it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct SeenEvent {
     revision: u64,
     key: String,
-    value: Shown,
+    value: ShownValue,
 }
 
-impl Seen {
+impl SeenEvent {
     fn of(event: &Event) -> Self {
         let entry = &event.entry;
         let value = (!event.deleted).then(|| (entry.revision.0, entry.bytes.to_vec()));
@@ -38,17 +38,17 @@ impl Seen {
 
 /// What clients were shown in all lives.
 #[derive(Default)]
-struct Client {
+struct ClientView {
     /// By resource.
-    history: [Vec<Seen>; 3],
+    history: [Vec<SeenEvent>; 3],
     /// What was submitted and may have happened: keys and values.
     maybe: BTreeSet<(String, Option<Vec<u8>>)>,
     last: u64,
 }
 
-impl Client {
+impl ClientView {
     fn see(&mut self, resource: usize, event: &Event) -> Result<(), String> {
-        let seen = Seen::of(event);
+        let seen = SeenEvent::of(event);
         let before = self.history[resource].last().map_or(0, |seen| seen.revision);
         if seen.revision <= before {
             return Err(format!("revision {} of {} was shown after {before}", seen.revision, seen.key));
@@ -72,7 +72,7 @@ impl Client {
 
 /// How often things happened, to see that schedules are worth it.
 #[derive(Clone, Debug, Default)]
-struct Tally {
+struct ScheduleTally {
     lives: usize,
     commits: usize,
     rewrites: u64,
@@ -90,15 +90,15 @@ struct Schedule {
     bug: Option<Bug>,
     disk: SimDisk,
     clock: Arc<ManualClock>,
-    client: Client,
-    tally: Tally,
+    client: ClientView,
+    tally: ScheduleTally,
     was_killed: bool,
     /// For so many groups of transactions there is no space, over starts and power cuts; whatever is free meanwhile is taken by others.
     full_for: usize,
 }
 
 /// One life: an open store and the client's places in its history.
-struct Life {
+struct StoreLife {
     store: Store,
     cursors: Vec<Cursor>,
     /// Revisions that tickets have named.
@@ -124,14 +124,14 @@ impl Schedule {
             bug,
             disk: SimDisk::default(),
             clock: Arc::default(),
-            client: Client::default(),
-            tally: Tally::default(),
+            client: ClientView::default(),
+            tally: ScheduleTally::default(),
             was_killed: false,
             full_for: 0,
         }
     }
 
-    async fn run(mut self) -> Result<Tally, String> {
+    async fn run(mut self) -> Result<ScheduleTally, String> {
         for _ in 0..2 + self.dice.below(4) {
             self.live().await?;
         }
@@ -144,10 +144,10 @@ impl Schedule {
 
     async fn live(&mut self) -> Result<(), String> {
         let fault = match self.dice.below(8) {
-            0..3 => Some(Fault::PowerCut),
-            3 => Some(Fault::Eio),
-            4 => Some(Fault::Enospc),
-            5 => Some(Fault::Full),
+            0..3 => Some(DiskFault::PowerCut),
+            3 => Some(DiskFault::Eio),
+            4 => Some(DiskFault::Enospc),
+            5 => Some(DiskFault::Full),
             _ => None,
         };
         let at = self.dice.below(90) as u64;
@@ -181,7 +181,7 @@ impl Schedule {
     }
 
     /// Opens a store and compares it with what was shown; none when a fault was in the way.
-    async fn open(&mut self, fault: Option<(u64, Fault)>) -> Result<Option<Life>, String> {
+    async fn open(&mut self, fault: Option<(u64, DiskFault)>) -> Result<Option<StoreLife>, String> {
         self.clock = Arc::default();
         if let Some((at, fault)) = fault {
             self.disk.fail_at(at, fault);
@@ -189,8 +189,8 @@ impl Schedule {
         let io = Saboteur::new(&self.disk, DIR, self.bug);
         let journal =
             JournalLimits { segment_bytes: 1200, retain_bytes: 2400, watermark_bytes: 0, ballast_bytes: 4 << 10, rewrites: Rewrites::Stepped(self.seed) };
-        let limits = Limits { quiet_history_bytes: 1500, young: Duration::from_millis(1), ..Limits::default() };
-        let parts = Parts { io: Arc::new(io.clone()), clock: self.clock.clone(), journal, limits, ..Parts::default() };
+        let limits = StoreLimits { quiet_history_bytes: 1500, young: Duration::from_millis(1), ..StoreLimits::default() };
+        let parts = Environment { io: Arc::new(io.clone()), clock: self.clock.clone(), journal, limits, ..Environment::default() };
         io.starting(true);
         let opened = Store::open_with(Config { history_bytes: 12_000, ..Config::embedded(DIR) }, parts);
         let store = match opened {
@@ -210,7 +210,7 @@ impl Schedule {
             return Ok(None);
         }
         io.starting(false);
-        let mut life = Life { store, cursors: Vec::new(), given: BTreeSet::new() };
+        let mut life = StoreLife { store, cursors: Vec::new(), given: BTreeSet::new() };
         // Faults after this are those of the work, not of the comparison.
         let armed = self.disk.disarm();
         self.compare(&mut life).await?;
@@ -219,7 +219,7 @@ impl Schedule {
     }
 
     /// What a start shows: everything that was shown before, then what may have happened, then nothing else.
-    async fn compare(&mut self, life: &mut Life) -> Result<(), String> {
+    async fn compare(&mut self, life: &mut StoreLife) -> Result<(), String> {
         let (found, last) = (life.store.revision().0, self.client.last);
         if found < last {
             return Err(format!("revision {last} was shown, {found} is found"));
@@ -259,7 +259,7 @@ impl Schedule {
         let after = history[from].revision;
         match store.watch(&prefix(resource), Revision(after)) {
             Ok(mut cursor) => {
-                let found: Vec<Seen> = drain(&mut cursor).await?.iter().map(Seen::of).collect();
+                let found: Vec<SeenEvent> = drain(&mut cursor).await?.iter().map(SeenEvent::of).collect();
                 if found != history[from + 1..] {
                     return Err(format!("a watch of {} after {after} gave other events than before", RESOURCES[resource]));
                 }
@@ -271,7 +271,7 @@ impl Schedule {
     }
 
     /// One batch; whether the store goes on.
-    async fn group(&mut self, life: &mut Life) -> Result<bool, String> {
+    async fn group(&mut self, life: &mut StoreLife) -> Result<bool, String> {
         let mut tickets = Vec::new();
         let mut closed = false;
         if self.full_for > 0 {
@@ -332,7 +332,7 @@ impl Schedule {
     }
 
     /// The client reads on.
-    async fn follow(&mut self, life: &mut Life) -> Result<(), String> {
+    async fn follow(&mut self, life: &mut StoreLife) -> Result<(), String> {
         let armed = self.disk.disarm();
         for (resource, name) in RESOURCES.iter().enumerate() {
             for event in drain(&mut life.cursors[resource]).await? {
@@ -345,7 +345,7 @@ impl Schedule {
     }
 
     /// A transaction may have happened from now on; its revisions must be new.
-    fn note(&mut self, life: &mut Life, ticket: &Ticket, txn: &Txn) -> Result<(), String> {
+    fn note(&mut self, life: &mut StoreLife, ticket: &Ticket, txn: &Txn) -> Result<(), String> {
         let revisions: BTreeSet<u64> = ticket.entries().iter().map(|entry| entry.revision.0).collect();
         for revision in revisions {
             if !life.given.insert(revision) || revision <= self.client.last {
@@ -411,7 +411,7 @@ async fn drain(cursor: &mut Cursor) -> Result<Vec<Event>, String> {
     Ok(events)
 }
 
-fn run(seed: u64, bug: Option<Bug>) -> Result<Tally, String> {
+fn run(seed: u64, bug: Option<Bug>) -> Result<ScheduleTally, String> {
     block_on(Schedule::new(seed, bug).run())
 }
 
@@ -424,7 +424,7 @@ fn count() -> u64 {
 #[test]
 fn fault_04_lives_of_a_store_through_kills_and_power_cuts() {
     let (first, count) = (std::env::var("FERROKUBE_POWER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1), count());
-    let mut all = Tally::default();
+    let mut all = ScheduleTally::default();
     for seed in first..first + count {
         let tally = run(seed, None).unwrap_or_else(|what| panic!("schedule {seed}: {what}"));
         all.lives += tally.lives;
@@ -438,7 +438,7 @@ fn fault_04_lives_of_a_store_through_kills_and_power_cuts() {
     }
     println!("{count} schedules: {all:?}");
     if count >= 500 {
-        let Tally { lives, commits, rewrites, killed_then_cut, refused, failed, expired, squeezed } = all;
+        let ScheduleTally { lives, commits, rewrites, killed_then_cut, refused, failed, expired, squeezed } = all;
         let counts = [lives as u64, commits as u64, rewrites, killed_then_cut as u64, refused as u64, failed as u64, expired as u64, squeezed as u64];
         assert!(counts.iter().all(|seen| *seen > count / 20), "schedules are worth it: {all:?}");
     }

@@ -1,16 +1,16 @@
 //! Rewriting in the background, and values that are not stored as they are.
 
 use crate::load::block_on;
-use ferrokube_storage::journal::transform::{Opened, Transformer};
+use ferrokube_storage::journal::transform::{OpenedValue, Transformer};
 use ferrokube_storage::testing::{Dice, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, text, write};
-use ferrokube_storage::{Config, JournalLimits, Key, OpenError, Parts, Prefix, Revision, Rewrites, Store, WatchError};
+use ferrokube_storage::{Config, Environment, JournalLimits, Key, OpenError, Prefix, Revision, Rewrites, Store, WatchError};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-fn small() -> Parts {
+fn small() -> Environment {
     let journal = JournalLimits { segment_bytes: 8 << 10, retain_bytes: 32 << 10, ..JournalLimits::default() };
-    Parts { journal, ..Parts::default() }
+    Environment { journal, ..Environment::default() }
 }
 
 /// Watchers that begin anywhere, on a real disk, while segments are merged under them: the exact history or `Compacted`.
@@ -82,7 +82,7 @@ fn what_never_changes_survives_every_rewrite() {
         let mut model = Model::default();
         let open = || {
             let journal = JournalLimits { segment_bytes: 2000, retain_bytes: 2000, rewrites: Rewrites::Inline, ..JournalLimits::default() };
-            let parts = Parts { io: Arc::new(disk.clone()), journal, ..Parts::default() };
+            let parts = Environment { io: Arc::new(disk.clone()), journal, ..Environment::default() };
             Store::open_with(Config { history_bytes: 1000, ..Config::embedded("/sim/storage") }, parts).unwrap()
         };
         let mut written = Vec::new();
@@ -113,18 +113,18 @@ fn what_never_changes_survives_every_rewrite() {
 }
 
 /// Adds a byte that depends on the key and turns every bit.
-struct Turning(u8);
+struct RotatingTransformer(u8);
 
-impl Transformer for Turning {
+impl Transformer for RotatingTransformer {
     fn seal(&self, key: &Key, parts: &[&[u8]], sealed: &mut Vec<u8>) {
         sealed.push(u8::try_from(key.as_str().len()).unwrap() ^ self.0);
         sealed.extend(parts.concat().iter().map(|byte| !byte));
     }
 
-    fn open<'a>(&self, key: &Key, sealed: &'a [u8]) -> Result<Opened<'a>, String> {
+    fn open<'a>(&self, key: &Key, sealed: &'a [u8]) -> Result<OpenedValue<'a>, String> {
         match sealed.split_first() {
             Some((first, rest)) if usize::from(first ^ self.0) == key.as_str().len() => {
-                Ok(Opened { value: Cow::Owned(rest.iter().map(|byte| !byte).collect()), stale: self.0 == 9 })
+                Ok(OpenedValue { value: Cow::Owned(rest.iter().map(|byte| !byte).collect()), stale: self.0 == 9 })
             }
             _ => Err("it was sealed otherwise".to_owned()),
         }
@@ -135,7 +135,7 @@ impl Transformer for Turning {
 fn values_are_sealed_on_disk_and_a_wrong_secret_names_the_key() {
     block_on(async {
         let disk = SimDisk::default();
-        let parts = |secret| Parts { io: Arc::new(disk.clone()), transformer: Arc::new(Turning(secret)), ..Parts::default() };
+        let parts = |secret| Environment { io: Arc::new(disk.clone()), transformer: Arc::new(RotatingTransformer(secret)), ..Environment::default() };
         let config = Config { history_bytes: 1, ..Config::embedded("/sim/storage") };
         let object = key("secrets", "ns", "token");
         let store = Store::open_with(config.clone(), parts(9)).unwrap();

@@ -1,6 +1,6 @@
 //! A disk that makes one mistake in the name of the journal, again and again: what a checker must find.
 
-use ferrokube_storage::journal::io::{File, Held, Io};
+use ferrokube_storage::journal::io::{DirLock, File, Io};
 use ferrokube_storage::testing::SimDisk;
 use std::io::Result;
 use std::path::{Path, PathBuf};
@@ -59,9 +59,9 @@ pub(crate) const BUGS: [Bug; 14] = [
 
 /// The disk with the bug.
 #[derive(Clone)]
-pub(crate) struct Saboteur(Arc<Inner>);
+pub(crate) struct Saboteur(Arc<SaboteurInner>);
 
-struct Inner {
+struct SaboteurInner {
     disk: SimDisk,
     bug: Option<Bug>,
     dir: PathBuf,
@@ -76,7 +76,7 @@ struct Inner {
 impl Saboteur {
     pub(crate) fn new(disk: &SimDisk, dir: &str, bug: Option<Bug>) -> Self {
         let [starting, existing, renamed] = [(); 3].map(|()| AtomicBool::new(false));
-        Self(Arc::new(Inner { disk: disk.clone(), bug, dir: dir.into(), starting, existing, renamed }))
+        Self(Arc::new(SaboteurInner { disk: disk.clone(), bug, dir: dir.into(), starting, existing, renamed }))
     }
 
     /// A start begins, or has ended.
@@ -95,11 +95,11 @@ impl Saboteur {
     fn file(&self, path: &Path, file: Arc<dyn File>) -> Arc<dyn File> {
         let name = path.to_string_lossy();
         let kind = if name.contains(".log") {
-            Of::Log
+            FileKind::Log
         } else if name.contains(".base") {
-            Of::Base
+            FileKind::Base
         } else {
-            Of::Other
+            FileKind::Other
         };
         Arc::new(BadFile { saboteur: self.clone(), file, kind, unsynced: Mutex::new(false) })
     }
@@ -110,7 +110,7 @@ impl Io for Saboteur {
         self.0.disk.make_dir(dir)
     }
 
-    fn lock(&self, dir: &Path) -> Result<Option<Box<dyn Held>>> {
+    fn lock(&self, dir: &Path) -> Result<Option<Box<dyn DirLock>>> {
         self.0.disk.lock(dir)
     }
 
@@ -151,7 +151,7 @@ impl Io for Saboteur {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum FileKind {
     Log,
     Base,
     Other,
@@ -160,13 +160,13 @@ enum Of {
 struct BadFile {
     saboteur: Saboteur,
     file: Arc<dyn File>,
-    kind: Of,
+    kind: FileKind,
     /// A sync was put off.
     unsynced: Mutex<bool>,
 }
 
 impl BadFile {
-    fn is(&self, bug: Bug, kind: Of) -> bool {
+    fn is(&self, bug: Bug, kind: FileKind) -> bool {
         self.kind == kind && self.saboteur.is(bug)
     }
 }
@@ -174,7 +174,7 @@ impl BadFile {
 impl File for BadFile {
     fn len(&self) -> Result<u64> {
         let len = self.file.len()?;
-        let cut = self.is(Bug::CutTail, Of::Log) && self.saboteur.starts() && len > 100;
+        let cut = self.is(Bug::CutTail, FileKind::Log) && self.saboteur.starts() && len > 100;
         Ok(if cut { len - 8 } else { len })
     }
 
@@ -186,10 +186,10 @@ impl File for BadFile {
         if std::mem::take(&mut *self.unsynced.lock().unwrap()) {
             self.file.sync()?;
         }
-        if self.is(Bug::StartWithoutRewrite, Of::Log) && self.saboteur.starts() && self.file.len()? >= offset + bytes.len() as u64 {
+        if self.is(Bug::StartWithoutRewrite, FileKind::Log) && self.saboteur.starts() && self.file.len()? >= offset + bytes.len() as u64 {
             return Ok(());
         }
-        if self.is(Bug::ForgetSector, Of::Log) && bytes.len() > 600 {
+        if self.is(Bug::ForgetSector, FileKind::Log) && bytes.len() > 600 {
             self.file.write_at(offset + bytes.len() as u64 - 1, &bytes[bytes.len() - 1..])?;
             return self.file.write_at(offset, &bytes[..bytes.len() - 512]);
         }
@@ -197,7 +197,7 @@ impl File for BadFile {
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
-        if self.is(Bug::KeepHalfBatch, Of::Log) && !self.saboteur.starts() { Ok(()) } else { self.file.truncate(len) }
+        if self.is(Bug::KeepHalfBatch, FileKind::Log) && !self.saboteur.starts() { Ok(()) } else { self.file.truncate(len) }
     }
 
     fn reserve(&self, len: u64) -> Result<()> {
@@ -205,16 +205,17 @@ impl File for BadFile {
     }
 
     fn sync(&self) -> Result<()> {
-        let skip =
-            self.is(Bug::SkipSync, Of::Log) || self.is(Bug::SkipBaseSync, Of::Base) || (self.is(Bug::StartWithoutSync, Of::Log) && self.saboteur.starts());
+        let skip = self.is(Bug::SkipSync, FileKind::Log)
+            || self.is(Bug::SkipBaseSync, FileKind::Base)
+            || (self.is(Bug::StartWithoutSync, FileKind::Log) && self.saboteur.starts());
         if skip {
             return Ok(());
         }
-        if self.is(Bug::PublishBeforeSync, Of::Log) && !self.saboteur.starts() {
+        if self.is(Bug::PublishBeforeSync, FileKind::Log) && !self.saboteur.starts() {
             *self.unsynced.lock().unwrap() = true;
             return Ok(());
         }
         let outcome = self.file.sync();
-        if self.is(Bug::RetrySync, Of::Log) { outcome.or_else(|_| self.file.sync()) } else { outcome }
+        if self.is(Bug::RetrySync, FileKind::Log) { outcome.or_else(|_| self.file.sync()) } else { outcome }
     }
 }

@@ -1,9 +1,9 @@
 //! No descriptors: nothing can be opened, what is open goes on.
 
 use crate::load::{block_on, parts};
-use ferrokube_storage::journal::io::{File, Held, Io};
+use ferrokube_storage::journal::io::{DirLock, File, Io};
 use ferrokube_storage::testing::{SimDisk, commit, key, text, write};
-use ferrokube_storage::{Config, JournalLimits, Parts, Rewrites, Store};
+use ferrokube_storage::{Config, Environment, JournalLimits, Rewrites, Store};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A disk on which nothing can be opened while the process has no descriptor left.
 #[derive(Clone)]
-struct Scarce {
+struct ScarceDisk {
     disk: SimDisk,
     none: Arc<AtomicBool>,
     refused: Arc<AtomicUsize>,
 }
 
-impl Scarce {
+impl ScarceDisk {
     fn opened<T>(&self, open: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         if self.none.load(Ordering::Relaxed) {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -27,12 +27,12 @@ impl Scarce {
     }
 }
 
-impl Io for Scarce {
+impl Io for ScarceDisk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
         self.disk.make_dir(dir)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Held>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
         self.disk.lock(path)
     }
 
@@ -68,10 +68,10 @@ impl Io for Scarce {
 #[test]
 fn fault_38_without_descriptors_writes_go_on_and_segments_are_begun_later() {
     block_on(async {
-        let disk = Scarce { disk: SimDisk::default(), none: Arc::default(), refused: Arc::default() };
+        let disk = ScarceDisk { disk: SimDisk::default(), none: Arc::default(), refused: Arc::default() };
         let config = || Config { history_bytes: 16 << 10, ..Config::embedded("/sim/storage") };
         let journal = JournalLimits { segment_bytes: 1500, retain_bytes: 3000, rewrites: Rewrites::Inline, ..JournalLimits::default() };
-        let open = || Store::open_with(config(), Parts { io: Arc::new(disk.clone()), journal: journal.clone(), ..parts(&disk.disk) });
+        let open = || Store::open_with(config(), Environment { io: Arc::new(disk.clone()), journal: journal.clone(), ..parts(&disk.disk) });
         let store = open().unwrap();
         let written = async |store: &Store, round: usize| {
             for at in 0..20 {

@@ -1,9 +1,13 @@
 //! What the store says is true: of its end, of its revisions, of what is missing.
 
 use crate::damage::journal;
-use crate::load::{Run, block_on, open, parts};
-use ferrokube_storage::testing::{Crash, Dice, Fault, ManualClock, Model, SimDisk, check_present, check_store, commit, create, hold, key, put, release, write};
-use ferrokube_storage::{CommitError, Config, Guard, JournalLimits, Key, OpenError, Parts, Prefix, Put, Rejected, Revision, Store, Txn, WatchError, Write};
+use crate::load::{LoadRun, block_on, open, parts};
+use ferrokube_storage::testing::{
+    Crash, Dice, DiskFault, ManualClock, Model, SimDisk, check_present, check_store, commit, create, hold, key, put, release, write,
+};
+use ferrokube_storage::{
+    CommitError, Config, Environment, Guard, JournalLimits, Key, OpenError, Prefix, Put, Rejected, Revision, Store, Txn, WatchError, Write,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,18 +16,18 @@ use std::time::Duration;
 
 const DIR: &str = "/sim/storage";
 
-type Files = BTreeMap<PathBuf, Vec<u8>>;
+type SegmentFiles = BTreeMap<PathBuf, Vec<u8>>;
 
 fn object(name: &str) -> Key {
     key("configmaps", "ns", name)
 }
 
-fn last_log(files: &Files) -> PathBuf {
+fn last_log(files: &SegmentFiles) -> PathBuf {
     files.keys().rfind(|path| path.extension().is_some_and(|kind| kind == "log")).unwrap().clone()
 }
 
 /// Whole, or refused by name.
-fn whole_or_refused(files: &Files, model: &Model, what: &str) -> bool {
+fn whole_or_refused(files: &SegmentFiles, model: &Model, what: &str) -> bool {
     match open(&SimDisk::with_files(files)) {
         Ok(store) => {
             check_present(&store, model);
@@ -42,7 +46,7 @@ fn fault_08_damaged_copies_are_whole_or_refused() {
     // What was acknowledged when it was closed, whatever a start makes of the files.
     let (closed, closed_model) = (disk.files(), run.model.clone());
     let store = open(&disk).unwrap();
-    let mut killed = Run { model: run.model, ..Run::default() };
+    let mut killed = LoadRun { model: run.model, ..LoadRun::default() };
     block_on(killed.load(&store, 3, 5));
     ferrokube_storage::testing::settle(&store);
     let dead = disk.crash(Crash::Killed, 0).files();
@@ -97,7 +101,7 @@ fn fault_08_a_batch_that_is_taken_out_is_missed() {
     block_on(async {
         let disk = SimDisk::default();
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(&disk) }).unwrap();
+        let store = Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) }).unwrap();
         for number in 0..5 {
             commit(&store, create(&object(&format!("n{number}")), "v")).await.unwrap();
         }
@@ -121,7 +125,7 @@ fn fault_08_a_missing_log_is_refused_also_after_a_power_cut() {
     block_on(async {
         let disk = SimDisk::default();
         let journal = JournalLimits { segment_bytes: 1000, retain_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(&disk) }).unwrap();
+        let store = Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) }).unwrap();
         for number in 0..12 {
             commit(&store, create(&object(&format!("n{number}")), &"v".repeat(300))).await.unwrap();
         }
@@ -192,7 +196,7 @@ fn fault_03_the_rest_of_a_failed_roll_is_known_for_what_it_is() {
     block_on(async {
         let begin = |disk: &SimDisk, segment_bytes| {
             let journal = JournalLimits { segment_bytes, retain_bytes: 1 << 20, ..parts(disk).journal };
-            Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(disk) }).unwrap()
+            Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(disk) }).unwrap()
         };
         let disk = SimDisk::default();
         let store = begin(&disk, 1 << 20);
@@ -234,7 +238,7 @@ fn fault_03_the_rest_of_a_failed_roll_may_stand_between_logs() {
     block_on(async {
         let begin = |disk: &SimDisk, segment_bytes| {
             let journal = JournalLimits { segment_bytes, retain_bytes: 1 << 20, ..parts(disk).journal };
-            Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(disk) }).unwrap()
+            Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(disk) }).unwrap()
         };
         // So large that nothing is merged.
         let (disk, value) = (SimDisk::default(), "v".repeat(400));
@@ -273,7 +277,7 @@ fn fault_08_the_end_of_a_closed_log_is_not_taken_for_torn() {
     block_on(async {
         let disk = SimDisk::default();
         let journal = JournalLimits { segment_bytes: 1000, retain_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(&disk) }).unwrap();
+        let store = Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) }).unwrap();
         let early = disk.files();
         let manifest = early.keys().find(|path| path.ends_with("MANIFEST")).unwrap();
         let first = last_log(&early);
@@ -301,7 +305,7 @@ fn fault_07_revisions_of_a_refused_batch_are_not_given_again() {
         let store = open(&disk).unwrap();
         commit(&store, create(&object("a"), "1")).await.unwrap();
         hold(&store);
-        disk.fail_next_write(".log", Fault::Enospc);
+        disk.fail_next_write(".log", DiskFault::Enospc);
         let refused = store.submit(write(&object("a"), "22")).unwrap();
         let seen = store.pending(&object("a")).unwrap().revision;
         release(&store);
@@ -347,7 +351,7 @@ fn fault_09_a_revision_that_was_lost_is_gone() {
 fn fault_09_an_older_copy_that_is_put_back_gives_no_revision_again() {
     block_on(async {
         let clock = Arc::new(ManualClock::default());
-        let begin = |disk: &SimDisk| Store::open_with(Config::embedded(DIR), Parts { clock: clock.clone(), ..parts(disk) }).unwrap();
+        let begin = |disk: &SimDisk| Store::open_with(Config::embedded(DIR), Environment { clock: clock.clone(), ..parts(disk) }).unwrap();
         let disk = SimDisk::default();
         let store = begin(&disk);
         commit(&store, create(&object("a"), "1")).await.unwrap();
@@ -386,7 +390,7 @@ fn fault_09_revisions_rise_whatever_the_wall_clock_says() {
         let mut last = Revision(0);
         for years in [30, 70, 2, 0, 31] {
             clock.set_wall(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(years * 365 * 86_400));
-            let store = Store::open_with(Config::embedded(DIR), Parts { clock: clock.clone(), ..parts(&disk) }).unwrap();
+            let store = Store::open_with(Config::embedded(DIR), Environment { clock: clock.clone(), ..parts(&disk) }).unwrap();
             let next = commit(&store, write(&object("a"), "v")).await.unwrap().revision;
             assert!(next > last && (last == Revision(0) || next.0 - last.0 > 100_000), "{next} after {last}");
             last = next;
@@ -401,7 +405,7 @@ fn a_published_write_does_not_hide_the_one_that_waits() {
     block_on(async {
         let disk = SimDisk::default();
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Parts { journal, ..parts(&disk) }).unwrap();
+        let store = Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) }).unwrap();
         disk.hold_syncs();
         let first = store.submit(write(&object("a"), "1")).unwrap();
         disk.wait_for_held_sync();
@@ -425,7 +429,7 @@ fn what_is_renewed_while_it_expires_is_kept() {
     block_on(async {
         let (disk, clock) = (SimDisk::default(), Arc::new(ManualClock::default()));
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Parts { clock: clock.clone(), journal, ..parts(&disk) }).unwrap();
+        let store = Store::open_with(Config::embedded(DIR), Environment { clock: clock.clone(), journal, ..parts(&disk) }).unwrap();
         let short = key("events", "ns", "short");
         let lasting = |seconds| Write::Put(Put { ttl: Some(Duration::from_secs(seconds)), ..put(&short, "v") });
         commit(&store, Txn { guards: Vec::new(), writes: vec![lasting(10)] }).await.unwrap();
@@ -453,7 +457,7 @@ fn fault_18_load_that_never_ends_does_not_keep_entries_alive() {
         let clock = Arc::new(ManualClock::default());
         // One sync for each batch: no segment ends.
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Parts { clock: clock.clone(), journal, ..parts(&disk) }).unwrap();
+        let store = Store::open_with(Config::embedded(DIR), Environment { clock: clock.clone(), journal, ..parts(&disk) }).unwrap();
         let short = key("events", "ns", "short");
         let expiring = Put { ttl: Some(Duration::from_secs(10)), ..put(&short, "v") };
         commit(&store, Txn { guards: Vec::new(), writes: vec![Write::Put(expiring)] }).await.unwrap();

@@ -1,14 +1,14 @@
 //! The process dies, another one starts and publishes what it finds, then the power goes: what was published by then stays.
 
-use crate::load::{Run, block_on, open};
-use ferrokube_storage::testing::{Crash, Fault, SimDisk, check_present};
+use crate::load::{LoadRun, block_on, open};
+use ferrokube_storage::testing::{Crash, DiskFault, SimDisk, check_present};
 use ferrokube_storage::{Revision, Store};
 
 /// Runs the load with a fault at a call.
-async fn run(call: u64, fault: Fault) -> (SimDisk, Run) {
+async fn run(call: u64, fault: DiskFault) -> (SimDisk, LoadRun) {
     let disk = SimDisk::default();
     disk.fail_at(call, fault);
-    let mut run = Run::default();
+    let mut run = LoadRun::default();
     if let Ok(store) = open(&disk) {
         run.load(&store, 12, 5).await;
         store.close().await;
@@ -17,11 +17,11 @@ async fn run(call: u64, fault: Fault) -> (SimDisk, Run) {
 }
 
 fn calls() -> u64 {
-    block_on(run(u64::MAX, Fault::PowerCut)).0.calls()
+    block_on(run(u64::MAX, DiskFault::PowerCut)).0.calls()
 }
 
 /// What a start shows is there after a power cut, too.
-async fn check(disk: &SimDisk, run: &Run, crash: Crash, seed: u64) {
+async fn check(disk: &SimDisk, run: &LoadRun, crash: Crash, seed: u64) {
     let again = disk.crash(Crash::Killed, 0);
     let Ok(store) = open(&again) else { panic!("recovery after a kill") };
     let mut found = run.model.clone();
@@ -39,7 +39,7 @@ async fn check(disk: &SimDisk, run: &Run, crash: Crash, seed: u64) {
     store.close().await;
 }
 
-fn every_call(fault: Fault) {
+fn every_call(fault: DiskFault) {
     for call in 0..calls() {
         let (disk, run) = block_on(run(call, fault));
         for crash in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
@@ -51,11 +51,11 @@ fn every_call(fault: Fault) {
 /// Fault 4: a kill between a write and its sync leaves frames that only the page cache has.
 #[test]
 fn fault_04_what_a_start_shows_survives_the_next_power_cut() {
-    every_call(Fault::PowerCut);
+    every_call(DiskFault::PowerCut);
 }
 
 /// Fault 5: after a failed sync the page cache has what the platter lacks, and calls it clean.
 #[test]
 fn fault_05_what_a_start_shows_after_a_failed_sync_survives_the_next_power_cut() {
-    every_call(Fault::Eio);
+    every_call(DiskFault::Eio);
 }

@@ -1,7 +1,7 @@
 //! The simulated disk as the journal sees it.
 
-use super::{DIR, DataOp, NameOp, Node, SimDisk, State, Traced};
-use crate::journal::io::{File, Held, Io};
+use super::{DIR, DataOp, DiskEvent, NameOp, SimDisk, SimNode, SimState};
+use crate::journal::io::{DirLock, File, Io};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ impl Io for SimDisk {
         )
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Held>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
         let held = self.change(|state| Ok(state.locks.insert(path.to_owned())), |_| ())?;
-        Ok(held.then(|| Box::new(SimLock { disk: self.clone(), path: path.to_owned() }) as Box<dyn Held>))
+        Ok(held.then(|| Box::new(SimLock { disk: self.clone(), path: path.to_owned() }) as Box<dyn DirLock>))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -44,7 +44,7 @@ impl Io for SimDisk {
                 }
                 let node = state.next_node;
                 state.next_node += 1;
-                state.nodes.insert(node, Node::default());
+                state.nodes.insert(node, SimNode::default());
                 state.name(NameOp::Set(path.to_owned(), node));
                 Ok(node)
             },
@@ -104,7 +104,7 @@ struct SimLock {
     path: PathBuf,
 }
 
-impl Held for SimLock {}
+impl DirLock for SimLock {}
 
 impl Drop for SimLock {
     fn drop(&mut self) {
@@ -154,9 +154,9 @@ impl File for SimFile {
                 state.fault = Some((state.calls, fault));
             }
         }
-        let put = |state: &mut State, bytes: &[u8]| {
+        let put = |state: &mut SimState, bytes: &[u8]| {
             state.node(self.node).op(DataOp::Write(offset, bytes.to_vec()));
-            state.traced(|| Traced::Wrote(self.path.clone(), bytes.to_vec()));
+            state.traced(|| DiskEvent::Wrote(self.path.clone(), bytes.to_vec()));
         };
         self.disk.change(
             |state| {
@@ -211,7 +211,7 @@ impl File for SimFile {
                     pending.iter().for_each(|op| op.apply(&mut node.durable));
                 }
                 state.syncs += 1;
-                state.traced(|| Traced::Synced(self.path.clone()));
+                state.traced(|| DiskEvent::Synced(self.path.clone()));
                 Ok(())
             },
             // The kernel has dropped the pages and calls them clean: a second sync would succeed.

@@ -17,7 +17,7 @@ const SECTOR: usize = 512;
 
 /// What goes wrong at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum DiskFault {
     /// The power goes: this call may have had an effect, nothing after it has.
     PowerCut,
     /// The call fails once with an IO error.
@@ -45,7 +45,7 @@ pub enum Crash {
 
 /// What happened, for tests of order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Traced {
+pub enum DiskEvent {
     /// Bytes were written.
     Wrote(PathBuf, Vec<u8>),
     /// A sync of a file has succeeded.
@@ -106,7 +106,7 @@ impl NameOp {
 }
 
 #[derive(Clone, Default)]
-struct Node {
+struct SimNode {
     seen: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<DataOp>,
@@ -114,20 +114,20 @@ struct Node {
 }
 
 #[derive(Default)]
-struct State {
-    nodes: HashMap<u64, Node>,
+struct SimState {
+    nodes: HashMap<u64, SimNode>,
     next_node: u64,
     names: BTreeMap<PathBuf, u64>,
     durable_names: BTreeMap<PathBuf, u64>,
     pending_names: Vec<NameOp>,
     locks: BTreeSet<PathBuf>,
     calls: u64,
-    fault: Option<(u64, Fault)>,
-    write_fault: Option<(&'static str, Fault)>,
+    fault: Option<(u64, DiskFault)>,
+    write_fault: Option<(&'static str, DiskFault)>,
     dead: bool,
     lying: bool,
     capacity: Option<u64>,
-    trace: Option<Vec<Traced>>,
+    trace: Option<Vec<DiskEvent>>,
     syncs_held: bool,
     /// Of the syncs that are held, so many may go on.
     syncs_let: usize,
@@ -137,23 +137,23 @@ struct State {
 
 /// The disk. Clones are the same disk.
 #[derive(Clone, Default)]
-pub struct SimDisk(Arc<Inner>);
+pub struct SimDisk(Arc<SimDiskInner>);
 
 #[derive(Default)]
-struct Inner {
-    state: Mutex<State>,
+struct SimDiskInner {
+    state: Mutex<SimState>,
     changed: Condvar,
 }
 
 /// What a call asks of its fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Call {
+enum CallKind {
     Read,
-    Change,
+    TxnEvent,
 }
 
 /// What a call must do instead of its work.
-enum Instead {
+enum Injected {
     Nothing,
     Half(Error),
     Effect(Error),
@@ -161,24 +161,24 @@ enum Instead {
 
 impl SimDisk {
     /// One fault at the call with this number, counted from 0.
-    pub fn fail_at(&self, call: u64, fault: Fault) {
+    pub fn fail_at(&self, call: u64, fault: DiskFault) {
         self.state().fault = Some((call, fault));
     }
 
     /// One fault at the next write to a file whose name holds this.
-    pub fn fail_next_write(&self, name: &'static str, fault: Fault) {
+    pub fn fail_next_write(&self, name: &'static str, fault: DiskFault) {
         self.state().write_fault = Some((name, fault));
     }
 
     /// Takes away the fault that is to come, and how many calls it is away.
-    pub fn disarm(&self) -> Option<(u64, Fault)> {
+    pub fn disarm(&self) -> Option<(u64, DiskFault)> {
         let mut state = self.state();
         let calls = state.calls;
         state.fault.take().and_then(|(at, fault)| Some((at.checked_sub(calls)?, fault)))
     }
 
     /// Puts it back.
-    pub fn arm(&self, fault: Option<(u64, Fault)>) {
+    pub fn arm(&self, fault: Option<(u64, DiskFault)>) {
         let mut state = self.state();
         state.fault = fault.map(|(away, fault)| (state.calls + away, fault));
     }
@@ -250,11 +250,11 @@ impl SimDisk {
 
     /// Puts a note into the trace.
     pub fn note(&self, note: u64) {
-        self.state().traced(|| Traced::Note(note));
+        self.state().traced(|| DiskEvent::Note(note));
     }
 
     /// What happened since [`Self::record`].
-    pub fn trace(&self) -> Vec<Traced> {
+    pub fn trace(&self) -> Vec<DiskEvent> {
         self.state().trace.clone().unwrap_or_default()
     }
 
@@ -270,7 +270,7 @@ impl SimDisk {
         let disk = Self::default();
         let mut state = disk.state();
         for (number, (path, bytes)) in (0u64..).zip(files) {
-            state.nodes.insert(number, Node { seen: bytes.clone(), durable: bytes.clone(), ..Node::default() });
+            state.nodes.insert(number, SimNode { seen: bytes.clone(), durable: bytes.clone(), ..SimNode::default() });
             state.names.insert(path.clone(), number);
             state.next_node = number + 1;
             for dir in path.ancestors().skip(1).filter(|dir| dir.parent().is_some()) {
@@ -298,7 +298,7 @@ impl SimDisk {
                 survive(&state.durable_names, chosen.iter())
             }
         };
-        let mut after = State { next_node: state.next_node, capacity: state.capacity, ..State::default() };
+        let mut after = SimState { next_node: state.next_node, capacity: state.capacity, ..SimState::default() };
         for (path, node) in &names {
             // What lies in a directory that was lost is lost with it.
             if !path.ancestors().skip(1).all(|dir| dir.parent().is_none() || names.get(dir) == Some(&DIR)) {
@@ -307,7 +307,7 @@ impl SimDisk {
             if *node != DIR {
                 after.nodes.entry(*node).or_insert_with(|| {
                     let bytes = state.nodes[node].survive(crash, &mut dice);
-                    Node { seen: bytes.clone(), durable: bytes, reserved: state.nodes[node].reserved, ..Node::default() }
+                    SimNode { seen: bytes.clone(), durable: bytes, reserved: state.nodes[node].reserved, ..SimNode::default() }
                 });
             }
             after.names.insert(path.clone(), *node);
@@ -316,49 +316,49 @@ impl SimDisk {
         Self::of(after)
     }
 
-    fn of(state: State) -> Self {
-        Self(Arc::new(Inner { state: Mutex::new(state), changed: Condvar::new() }))
+    fn of(state: SimState) -> Self {
+        Self(Arc::new(SimDiskInner { state: Mutex::new(state), changed: Condvar::new() }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SimState> {
         self.0.state.lock().unwrap()
     }
 
     /// Counts a call; gives what to do.
-    fn call(&self, call: Call) -> (MutexGuard<'_, State>, Instead) {
+    fn call(&self, call: CallKind) -> (MutexGuard<'_, SimState>, Injected) {
         let mut state = self.state();
         let number = state.calls;
         state.calls += 1;
         if state.dead {
-            return (state, Instead::Half(Error::other("the power is off")));
+            return (state, Injected::Half(Error::other("the power is off")));
         }
         let instead = match state.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault) {
-            None => Instead::Nothing,
-            Some(Fault::PowerCut) => {
+            None => Injected::Nothing,
+            Some(DiskFault::PowerCut) => {
                 state.dead = true;
-                Instead::Effect(Error::other("the power is off"))
+                Injected::Effect(Error::other("the power is off"))
             }
-            Some(Fault::Enospc) if call == Call::Change => Instead::Half(ErrorKind::StorageFull.into()),
-            Some(Fault::Full) => {
+            Some(DiskFault::Enospc) if call == CallKind::TxnEvent => Injected::Half(ErrorKind::StorageFull.into()),
+            Some(DiskFault::Full) => {
                 state.capacity = Some(state.used());
-                Instead::Nothing
+                Injected::Nothing
             }
-            Some(Fault::Eio | Fault::Enospc) => Instead::Half(Error::other("input/output error")),
-            Some(Fault::LyingSyncs) => {
+            Some(DiskFault::Eio | DiskFault::Enospc) => Injected::Half(Error::other("input/output error")),
+            Some(DiskFault::LyingSyncs) => {
                 state.lying = true;
-                Instead::Nothing
+                Injected::Nothing
             }
         };
         (state, instead)
     }
 
     /// A call with an effect on the state, or with half of it.
-    fn change<T>(&self, full: impl FnOnce(&mut State) -> Result<T>, half: impl FnOnce(&mut State)) -> Result<T> {
-        let (mut state, instead) = self.call(Call::Change);
+    fn change<T>(&self, full: impl FnOnce(&mut SimState) -> Result<T>, half: impl FnOnce(&mut SimState)) -> Result<T> {
+        let (mut state, instead) = self.call(CallKind::TxnEvent);
         match instead {
-            Instead::Nothing => full(&mut state),
-            Instead::Effect(error) => full(&mut state).and(Err(error)),
-            Instead::Half(error) => {
+            Injected::Nothing => full(&mut state),
+            Injected::Effect(error) => full(&mut state).and(Err(error)),
+            Injected::Half(error) => {
                 if !state.dead {
                     half(&mut state);
                 }
@@ -367,11 +367,11 @@ impl SimDisk {
         }
     }
 
-    fn look<T>(&self, look: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
-        let (mut state, instead) = self.call(Call::Read);
+    fn look<T>(&self, look: impl FnOnce(&mut SimState) -> Result<T>) -> Result<T> {
+        let (mut state, instead) = self.call(CallKind::Read);
         match instead {
-            Instead::Nothing => look(&mut state),
-            Instead::Effect(error) | Instead::Half(error) => Err(error),
+            Injected::Nothing => look(&mut state),
+            Injected::Effect(error) | Injected::Half(error) => Err(error),
         }
     }
 }
@@ -382,7 +382,7 @@ fn survive<'a>(durable: &BTreeMap<PathBuf, u64>, ops: impl Iterator<Item = &'a N
     names
 }
 
-impl State {
+impl SimState {
     /// What outlives a process.
     fn outlived(&self) -> Self {
         Self {
@@ -397,14 +397,14 @@ impl State {
         }
     }
 
-    fn traced(&mut self, what: impl FnOnce() -> Traced) {
+    fn traced(&mut self, what: impl FnOnce() -> DiskEvent) {
         if let Some(trace) = &mut self.trace {
             trace.push(what());
         }
     }
 
     fn used(&self) -> u64 {
-        self.names.values().filter(|node| **node != DIR).map(|node| &self.nodes[node]).map(Node::len).sum()
+        self.names.values().filter(|node| **node != DIR).map(|node| &self.nodes[node]).map(SimNode::len).sum()
     }
 
     fn is_dir(&self, path: Option<&Path>) -> bool {
@@ -415,7 +415,7 @@ impl State {
         self.capacity.map_or(1 << 50, |capacity| capacity.saturating_sub(self.used()))
     }
 
-    fn node(&mut self, number: u64) -> &mut Node {
+    fn node(&mut self, number: u64) -> &mut SimNode {
         self.nodes.get_mut(&number).unwrap()
     }
 
@@ -425,7 +425,7 @@ impl State {
     }
 }
 
-impl Node {
+impl SimNode {
     /// Its length, which is what it occupies.
     fn len(&self) -> u64 {
         self.reserved.max(self.seen.len() as u64)

@@ -1,6 +1,6 @@
 //! Time, waiting, closing.
 
-use super::Bench;
+use super::CaseContext;
 use crate::testing::{ManualClock, commit, create, delete, key, put, write};
 use crate::{Event, Key, Prefix, Put, Rejected, Revision, Store, Txn, WatchError, Write};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ async fn next(cursor: &mut crate::Cursor) -> Event {
     tokio::time::timeout(Duration::from_secs(20), cursor.next(1)).await.expect("an event").unwrap().remove(0)
 }
 
-pub(super) async fn entries_expire_by_real_deletes(bench: Bench) {
-    let Bench { store, clock } = bench;
+pub(super) async fn entries_expire_by_real_deletes(bench: CaseContext) {
+    let CaseContext { store, clock } = bench;
     let [short, long, kept, freed] = ["short", "long", "kept", "freed"].map(|name| key("events", "ns", name));
     for txn in [expiring(&short, 10), expiring(&long, 3600), write(&kept, "v"), expiring(&freed, 10)] {
         commit(&store, txn).await.unwrap();
@@ -42,8 +42,8 @@ pub(super) async fn entries_expire_by_real_deletes(bench: Bench) {
 }
 
 /// Fault 14.
-pub(super) async fn a_leap_of_the_wall_clock_expires_nothing(bench: Bench) {
-    let Bench { store, clock } = bench;
+pub(super) async fn a_leap_of_the_wall_clock_expires_nothing(bench: CaseContext) {
+    let CaseContext { store, clock } = bench;
     let object = key("events", "ns", "a");
     commit(&store, expiring(&object, 3600)).await.unwrap();
     let years = Duration::from_secs(10 * 365 * 86400);
@@ -59,7 +59,7 @@ pub(super) async fn a_leap_of_the_wall_clock_expires_nothing(bench: Bench) {
     assert!(next(&mut cursor).await.deleted);
 }
 
-pub(super) async fn waiting_for_a_revision(bench: Bench) {
+pub(super) async fn waiting_for_a_revision(bench: CaseContext) {
     let store = bench.store;
     store.wait_for(Revision(0)).await;
     let waiting = tokio::spawn({
@@ -77,7 +77,7 @@ pub(super) async fn waiting_for_a_revision(bench: Bench) {
     assert!(waiting.await.unwrap() >= Revision(3));
 }
 
-pub(super) async fn closing_finishes_what_was_accepted(bench: Bench) {
+pub(super) async fn closing_finishes_what_was_accepted(bench: CaseContext) {
     let store = bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     let mut cursor = store.watch(&prefix, Revision(0)).unwrap();
@@ -101,8 +101,8 @@ pub(super) async fn closing_finishes_what_was_accepted(bench: Bench) {
     store.close().await;
 }
 
-pub(super) async fn figures(bench: Bench) {
-    let Bench { store, clock } = bench;
+pub(super) async fn figures(bench: CaseContext) {
+    let CaseContext { store, clock } = bench;
     let _: &Arc<ManualClock> = &clock;
     for number in 0..5 {
         commit(&store, create(&key("configmaps", "ns", &format!("n{number}")), "v")).await.unwrap();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// How a case wants its store opened: empty, with these.
 #[derive(Clone)]
-pub struct Wish {
+pub struct CaseConfig {
     /// The case.
     pub name: &'static str,
     /// Bytes of history in memory.
@@ -23,12 +23,12 @@ pub struct Wish {
 }
 
 /// What a case works with.
-struct Bench {
+struct CaseContext {
     store: Store,
     clock: Arc<ManualClock>,
 }
 
-type Run = fn(Bench) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+type Run = fn(CaseContext) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 struct Case {
     name: &'static str,
@@ -75,12 +75,12 @@ const CASES: &[Case] = cases![
 ];
 
 /// Runs every case; `open` gives each an empty store.
-pub async fn suite(mut open: impl FnMut(&Wish) -> Store) {
+pub async fn suite(mut open: impl FnMut(&CaseConfig) -> Store) {
     for case in CASES {
-        let wish = Wish { name: case.name, history_bytes: case.history_bytes, clock: Arc::default() };
+        let wish = CaseConfig { name: case.name, history_bytes: case.history_bytes, clock: Arc::default() };
         let store = open(&wish);
         // A task of its own, so that a failure names its case.
-        let bench = Bench { store: store.clone(), clock: wish.clock };
+        let bench = CaseContext { store: store.clone(), clock: wish.clock };
         if let Err(error) = tokio::spawn((case.run)(bench)).await {
             panic!("case {}: {error}", case.name);
         }

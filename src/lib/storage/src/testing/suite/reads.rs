@@ -1,6 +1,6 @@
 //! Gets and lists.
 
-use super::Bench;
+use super::CaseContext;
 use crate::testing::{Dice, Model, check_store, commit, delete, key, put, text, write};
 use crate::{Prefix, Revision, Txn, Write};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ fn rests<'a>(entries: impl Iterator<Item = &'a std::sync::Arc<crate::Entry>>) ->
 }
 
 /// Keys order by their joined bytes, so `a-b/x` comes before `a/x`; namespaces begin by seek and end where they end.
-pub(super) async fn ranges_are_in_key_order(bench: Bench) {
+pub(super) async fn ranges_are_in_key_order(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     let mut all = BTreeSet::new();
@@ -42,7 +42,7 @@ pub(super) async fn ranges_are_in_key_order(bench: Bench) {
     assert!(snapshot.get("a/none").is_none());
 }
 
-pub(super) async fn pages_of_one_revision_fit_together(bench: Bench) {
+pub(super) async fn pages_of_one_revision_fit_together(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     for number in 0..40 {
@@ -73,7 +73,7 @@ pub(super) async fn pages_of_one_revision_fit_together(bench: Bench) {
 }
 
 /// Fault 10: there is one state, whichever way one looks at it.
-pub(super) async fn get_list_and_watch_agree(bench: Bench) {
+pub(super) async fn get_list_and_watch_agree(bench: CaseContext) {
     let store = &bench.store;
     let mut model = Model::default();
     let mut dice = Dice::new(7);
@@ -97,7 +97,7 @@ pub(super) async fn get_list_and_watch_agree(bench: Bench) {
     check_store(store, &model).await;
 }
 
-pub(super) async fn a_snapshot_does_not_change(bench: Bench) {
+pub(super) async fn a_snapshot_does_not_change(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     let object = key("configmaps", "ns", "a");
@@ -110,7 +110,7 @@ pub(super) async fn a_snapshot_does_not_change(bench: Bench) {
     assert_eq!(store.snapshot(&prefix).count(None, None), 2);
 }
 
-pub(super) async fn a_resource_that_was_never_written_is_empty(bench: Bench) {
+pub(super) async fn a_resource_that_was_never_written_is_empty(bench: CaseContext) {
     let store = &bench.store;
     let never = Prefix::new("example.com/nothing").unwrap();
     commit(store, write(&key("configmaps", "ns", "a"), "1")).await.unwrap();
@@ -121,7 +121,7 @@ pub(super) async fn a_resource_that_was_never_written_is_empty(bench: Bench) {
 }
 
 /// No reader sees one resource of a batch without the others: a change of two resources is seen as one.
-pub(super) async fn batches_become_visible_at_once(bench: Bench) {
+pub(super) async fn batches_become_visible_at_once(bench: CaseContext) {
     let store = bench.store;
     let (a, b) = (key("configmaps", "ns", "a"), key("secrets", "ns", "b"));
     let both = |text: &str| Txn { guards: Vec::new(), writes: vec![Write::Put(put(&a, text)), Write::Put(put(&b, text))] };

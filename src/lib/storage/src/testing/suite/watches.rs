@@ -1,6 +1,6 @@
 //! Cursors.
 
-use super::Bench;
+use super::CaseContext;
 use crate::testing::{Model, check_store, commit, delete, key, write};
 use crate::{Event, Prefix, Revision, WatchError};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ async fn fill(store: &crate::Store, count: usize) -> Model {
     model
 }
 
-pub(super) async fn a_watch_is_exactly_the_history(bench: Bench) {
+pub(super) async fn a_watch_is_exactly_the_history(bench: CaseContext) {
     let model = fill(&bench.store, 60).await;
     check_store(&bench.store, &model).await;
 }
 
 /// Whatever the memory no longer holds comes from the journal, or the watch is told so.
-pub(super) async fn a_small_history_is_never_silently_short(bench: Bench) {
+pub(super) async fn a_small_history_is_never_silently_short(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     let mut from_start = store.watch(&prefix, Revision(0)).unwrap();
@@ -55,7 +55,7 @@ pub(super) async fn a_small_history_is_never_silently_short(bench: Bench) {
 }
 
 /// History is dropped from its beginning, by its bound; what is left is complete, and what lies before is refused.
-pub(super) async fn history_ends_where_it_says(bench: Bench) {
+pub(super) async fn history_ends_where_it_says(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     let mut behind = store.watch(&prefix, Revision(0)).unwrap();
@@ -99,7 +99,7 @@ pub(super) async fn history_ends_where_it_says(bench: Bench) {
     }
 }
 
-pub(super) async fn a_cursor_can_be_cancelled(bench: Bench) {
+pub(super) async fn a_cursor_can_be_cancelled(bench: CaseContext) {
     let store = bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     let mut cursor = store.watch(&prefix, Revision(0)).unwrap();
@@ -128,7 +128,7 @@ pub(super) async fn a_cursor_can_be_cancelled(bench: Bench) {
 }
 
 /// Fault 19.
-pub(super) async fn a_watch_of_the_future_gives_nothing_older(bench: Bench) {
+pub(super) async fn a_watch_of_the_future_gives_nothing_older(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     let mut cursor = store.watch(&prefix, Revision(5)).unwrap();
@@ -143,7 +143,7 @@ pub(super) async fn a_watch_of_the_future_gives_nothing_older(bench: Bench) {
 }
 
 /// Fault 17: a bookmark says only what was given.
-pub(super) async fn a_bookmark_comes_after_its_events(bench: Bench) {
+pub(super) async fn a_bookmark_comes_after_its_events(bench: CaseContext) {
     let store = bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     let writer = tokio::spawn({
@@ -178,7 +178,7 @@ pub(super) async fn a_bookmark_comes_after_its_events(bench: Bench) {
 }
 
 /// Fault 18: a watcher is a position; the slow ones cost the others nothing and miss nothing.
-pub(super) async fn a_thousand_watchers_see_the_same(bench: Bench) {
+pub(super) async fn a_thousand_watchers_see_the_same(bench: CaseContext) {
     let store = Arc::new(bench.store);
     let prefix = Prefix::new("configmaps").unwrap();
     let slow = store.watch(&prefix, Revision(0)).unwrap();

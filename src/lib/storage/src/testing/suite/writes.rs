@@ -1,12 +1,12 @@
 //! Transactions.
 
-use super::Bench;
+use super::CaseContext;
 use crate::testing::{Model, check_store, commit, create, delete, key, put, text, write};
 use crate::{Guard, Rejected, Revision, Sidecar, Txn, Write};
 use std::sync::Arc;
 
 /// Fault 11: revisions are given by one owner, without gaps, and the splice says which.
-pub(super) async fn revisions_follow_each_other(bench: Bench) {
+pub(super) async fn revisions_follow_each_other(bench: CaseContext) {
     let store = &bench.store;
     assert_eq!(store.revision(), Revision(0));
     let mut model = Model::default();
@@ -22,7 +22,7 @@ pub(super) async fn revisions_follow_each_other(bench: Bench) {
     check_store(store, &model).await;
 }
 
-pub(super) async fn guards_hold_on_several_keys(bench: Bench) {
+pub(super) async fn guards_hold_on_several_keys(bench: CaseContext) {
     let store = &bench.store;
     let (namespace, quota, object) = (key("namespaces", "x", "ns"), key("resourcequotas", "ns", "q"), key("configmaps", "ns", "a"));
     let namespace_at = commit(store, write(&namespace, "active")).await.unwrap().revision;
@@ -48,7 +48,7 @@ pub(super) async fn guards_hold_on_several_keys(bench: Bench) {
     assert_eq!(store.revision(), Revision(3), "a refused transaction takes no revision");
 }
 
-pub(super) async fn guards_see_what_is_pending(bench: Bench) {
+pub(super) async fn guards_see_what_is_pending(bench: CaseContext) {
     let store = &bench.store;
     let object = key("configmaps", "ns", "a");
     let first = store.submit(create(&object, "1")).unwrap();
@@ -70,7 +70,7 @@ pub(super) async fn guards_see_what_is_pending(bench: Bench) {
     assert_eq!((text(&entry).as_str(), entry.create_revision), ("3", Revision(4)), "created anew after the delete");
 }
 
-pub(super) async fn a_delete_shows_its_last_state(bench: Bench) {
+pub(super) async fn a_delete_shows_its_last_state(bench: CaseContext) {
     let store = &bench.store;
     let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
     let mut model = Model::default();
@@ -88,7 +88,7 @@ pub(super) async fn a_delete_shows_its_last_state(bench: Bench) {
     check_store(store, &model).await;
 }
 
-pub(super) async fn what_is_not_a_transaction_is_refused(bench: Bench) {
+pub(super) async fn what_is_not_a_transaction_is_refused(bench: CaseContext) {
     let store = &bench.store;
     let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
     let two = Txn { guards: Vec::new(), writes: vec![Write::Put(put(&b, "1")), Write::Put(put(&a, "1")), Write::Delete { key: a.clone(), last: None }] };
@@ -103,7 +103,7 @@ pub(super) async fn what_is_not_a_transaction_is_refused(bench: Bench) {
 }
 
 /// Further changes of one resource come first, at revisions of their own; all are accepted or none.
-pub(super) async fn several_changes_of_one_resource_are_several_resume_points(bench: Bench) {
+pub(super) async fn several_changes_of_one_resource_are_several_resume_points(bench: CaseContext) {
     let store = &bench.store;
     let [a, b, c] = ["a", "b", "c"].map(|name| key("quotas", "ns", name));
     let object = key("configmaps", "ns", "o");
@@ -126,7 +126,7 @@ pub(super) async fn several_changes_of_one_resource_are_several_resume_points(be
     check_store(store, &model).await;
 }
 
-pub(super) async fn writers_of_one_key_take_turns(bench: Bench) {
+pub(super) async fn writers_of_one_key_take_turns(bench: CaseContext) {
     let store = Arc::new(bench.store);
     let object = key("configmaps", "ns", "counter");
     commit(&store, create(&object, "0")).await.unwrap();
@@ -150,7 +150,7 @@ pub(super) async fn writers_of_one_key_take_turns(bench: Bench) {
     assert_eq!(store.revision(), Revision(401));
 }
 
-pub(super) async fn a_turn_survives_a_panic(bench: Bench) {
+pub(super) async fn a_turn_survives_a_panic(bench: CaseContext) {
     let store = bench.store;
     let object = key("configmaps", "ns", "a");
     let (other, copy) = (store.clone(), object.clone());
@@ -162,7 +162,7 @@ pub(super) async fn a_turn_survives_a_panic(bench: Bench) {
     store.turn(&object).await.unwrap().submit(create(&object, "1")).unwrap().committed().await.unwrap();
 }
 
-pub(super) async fn a_dropped_ticket_changes_nothing(bench: Bench) {
+pub(super) async fn a_dropped_ticket_changes_nothing(bench: CaseContext) {
     let store = &bench.store;
     let object = key("configmaps", "ns", "a");
     drop(store.submit(create(&object, "1")).unwrap());

@@ -1,9 +1,9 @@
 //! The directory of a journal: its lock, its format, the space that it holds back.
 
 use crate::config::{JournalLimits, OpenError};
-use crate::journal::frame::{FORMAT, Kind, SegmentHeader};
-use crate::journal::io::{File, Held, Io, is_full};
-use crate::journal::layout::{Name, Piece};
+use crate::journal::frame::{FORMAT, SegmentHeader, SegmentKind};
+use crate::journal::io::{DirLock, File, Io, is_full};
+use crate::journal::layout::{Segment, SegmentName};
 use crate::journal::manifest::{Acknowledged, Manifest};
 use crate::journal::transform::Transformer;
 use std::io;
@@ -37,7 +37,7 @@ impl Reserve {
 
 /// A directory and what is needed to work in it.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct JournalDir {
     pub(crate) dir: PathBuf,
     pub(crate) io: Arc<dyn Io>,
     pub(crate) transformer: Arc<dyn Transformer>,
@@ -58,13 +58,13 @@ fn is_foreign(error: &io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
 }
 
-impl Place {
+impl JournalDir {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
     /// Makes the directory and takes its lock.
-    pub(crate) fn enter(&self) -> Result<Box<dyn Held>, OpenError> {
+    pub(crate) fn enter(&self) -> Result<Box<dyn DirLock>, OpenError> {
         self.io.make_dir(&self.dir).map_err(io_error("make", &self.dir))?;
         self.io.lock(&self.dir).map_err(io_error("lock", &self.dir))?.ok_or_else(|| OpenError::Locked(self.dir.clone()))
     }
@@ -108,7 +108,7 @@ impl Place {
             self.io.rename(&temporary, &path)?;
             self.io.sync_dir(&self.dir)
         };
-        self.insist(write).map_err(io_error("write", &path))
+        self.with_ballast(write).map_err(io_error("write", &path))
     }
 
     /// The path of the format file, for those who miss it.
@@ -178,7 +178,7 @@ impl Place {
     }
 
     /// Does something that may need a new file or two; without space for them once more, with some of the ballast given up.
-    pub(crate) fn insist<T>(&self, what: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    pub(crate) fn with_ballast<T>(&self, what: impl Fn() -> io::Result<T>) -> io::Result<T> {
         what().or_else(|error| {
             let room = self.limits.ballast_bytes / 8;
             if is_full(&error) && self.give_up(room.min(ROOM_BYTES)).is_ok() { what() } else { Err(error) }
@@ -208,9 +208,9 @@ impl Place {
     }
 
     /// Begins a log, durable with its name. What an attempt that failed leaves behind is removed, or at the next start.
-    pub(crate) fn begin_log(&self, first: u64, chain: u64) -> io::Result<(Arc<dyn File>, Piece)> {
-        let (path, temporary) = (self.path(&Name::log(first)), self.path(&format!("{}.tmp", Name::log(first))));
-        let header = SegmentHeader::new(Kind::Log, first, chain);
+    pub(crate) fn begin_log(&self, first: u64, chain: u64) -> io::Result<(Arc<dyn File>, Segment)> {
+        let (path, temporary) = (self.path(&SegmentName::log(first)), self.path(&format!("{}.tmp", SegmentName::log(first))));
+        let header = SegmentHeader::new(SegmentKind::Log, first, chain);
         let make = || -> io::Result<Arc<dyn File>> {
             let file = self.io.create(&temporary)?;
             file.write_at(0, &header.encode())?;
@@ -221,6 +221,6 @@ impl Place {
         self.io.rename(&temporary, &path).inspect_err(|_| _ = self.io.remove(&temporary))?;
         // A name that may vanish must not be written to; one that stays without frames is known for what it is.
         self.io.sync_dir(&self.dir).inspect_err(|_| _ = self.io.remove(&path))?;
-        Ok((file, Piece::new(path, first, chain, header.key)))
+        Ok((file, Segment::new(path, first, chain, header.key)))
     }
 }

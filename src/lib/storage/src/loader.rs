@@ -2,21 +2,21 @@
 
 use crate::entry::Entry;
 use crate::key::{Key, Revision};
-use crate::published::{Published, Resource, Retention, growth};
+use crate::published::{Published, PublishedResource, Retention, growth};
 use crate::sync;
 use crate::txn::Event;
 use std::sync::{Arc, MutexGuard};
 
 /// Fills while nobody else uses it yet.
-pub(crate) struct Refill<'a> {
+pub(crate) struct StateLoader<'a> {
     published: &'a Published,
     retention: MutexGuard<'a, Retention>,
     /// The one that was used last: mostly the next one too.
-    resource: Option<Arc<Resource>>,
+    resource: Option<Arc<PublishedResource>>,
     live: i64,
 }
 
-impl<'a> Refill<'a> {
+impl<'a> StateLoader<'a> {
     pub(crate) fn new(published: &'a Published, retention: MutexGuard<'a, Retention>) -> Self {
         Self { published, retention, resource: None, live: 0 }
     }
@@ -26,7 +26,7 @@ impl<'a> Refill<'a> {
         self.published.set_origin(revision);
     }
 
-    fn resource(&mut self, key: &Key) -> Arc<Resource> {
+    fn resource(&mut self, key: &Key) -> Arc<PublishedResource> {
         match &self.resource {
             Some(resource) if resource.prefix.as_str() == key.prefix() => resource.clone(),
             _ => {

@@ -5,8 +5,8 @@
 
 use crate::cursor::WatchError;
 use crate::key::{Prefix, Revision};
-use crate::log::Most;
-use crate::published::{Archive, Older, event_bytes};
+use crate::log::ReadLimit;
+use crate::published::{Archive, ArchivedEvents, event_bytes};
 use crate::sync;
 use crate::txn::Event;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// What is decoded at a time.
-const BLOCK: Most = Most { events: 4096, bytes: 1 << 20 };
+const BLOCK: ReadLimit = ReadLimit { events: 4096, bytes: 1 << 20 };
 /// Bytes of blocks that are kept, and how many blocks.
 const KEPT_BYTES: usize = 16 << 20;
 const KEPT_BLOCKS: usize = 256;
@@ -40,22 +40,22 @@ impl Block {
     }
 
     /// What follows a revision in it.
-    fn older(&self, after: Revision, most: Most) -> Older {
+    fn older(&self, after: Revision, most: ReadLimit) -> ArchivedEvents {
         let from = self.events.partition_point(|event| event.revision() <= after);
-        Older { events: most.of(self.events[from..].iter()), reached: self.reached }
+        ArchivedEvents { events: most.of(self.events[from..].iter()), reached: self.reached }
     }
 }
 
 /// The blocks that were decoded last, the one that was used longest ago first.
 #[derive(Default)]
-struct Kept {
+struct BlockCache {
     blocks: Vec<(Arc<Block>, Instant)>,
     bytes: usize,
     /// A task looks for cold ones.
     swept: bool,
 }
 
-impl Kept {
+impl BlockCache {
     fn find(&mut self, prefix: &Prefix, after: Revision) -> Option<Arc<Block>> {
         let at = self.blocks.iter().rposition(|(block, _)| block.has(prefix, after))?;
         let (block, _) = self.blocks.remove(at);
@@ -91,7 +91,7 @@ impl Kept {
 }
 
 /// Drops cold blocks until there are none, or nobody has them any more.
-async fn sweep(inner: Weak<Inner>) {
+async fn sweep(inner: Weak<ReplayCacheInner>) {
     loop {
         tokio::time::sleep(COLD / 2).await;
         let Some(inner) = inner.upgrade() else { return };
@@ -109,17 +109,17 @@ async fn sweep(inner: Weak<Inner>) {
 
 /// The way from the archive. Cheap to clone; all clones are one.
 #[derive(Clone, Default)]
-pub(crate) struct Replays(Arc<Inner>);
+pub(crate) struct ReplayCache(Arc<ReplayCacheInner>);
 
 #[derive(Default)]
-struct Inner {
+struct ReplayCacheInner {
     archive: OnceLock<Arc<dyn Archive>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<BlockCache>,
     readers: [Arc<tokio::sync::Mutex<()>>; READERS],
     reads: AtomicU64,
 }
 
-impl Replays {
+impl ReplayCache {
     /// Where older events are read; set once, while opening.
     pub(crate) fn set_archive(&self, archive: Arc<dyn Archive>) {
         // A second archive would be a mistake of `Store::open`, which calls this once.
@@ -140,7 +140,7 @@ impl Replays {
     ///
     /// # Errors
     /// [`WatchError::Compacted`] when they are not there any more.
-    pub(crate) async fn read(&self, prefix: &Prefix, (after, until): (Revision, Revision), most: Most) -> Result<Older, WatchError> {
+    pub(crate) async fn read(&self, prefix: &Prefix, (after, until): (Revision, Revision), most: ReadLimit) -> Result<ArchivedEvents, WatchError> {
         let gone = WatchError::Compacted(after);
         let Some(archive) = self.archive().cloned() else { return Err(gone) };
         if let Some(block) = self.find(prefix, after) {
@@ -170,7 +170,7 @@ impl Replays {
 
     fn decode(&self, archive: &dyn Archive, prefix: Prefix, (after, until): (Revision, Revision)) -> Result<Arc<Block>, WatchError> {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
-        let Older { events, reached } = archive.events(prefix.as_str(), after, until, BLOCK)?;
+        let ArchivedEvents { events, reached } = archive.events(prefix.as_str(), after, until, BLOCK)?;
         let bytes = events.iter().map(event_bytes).sum();
         let block = Arc::new(Block { prefix, after, reached, events, bytes });
         // An archive that does not get on must not be found again.
@@ -201,12 +201,12 @@ mod tests {
             Revision(0)
         }
 
-        fn events(&self, prefix: &str, after: Revision, until: Revision, most: Most) -> Result<Older, WatchError> {
+        fn events(&self, prefix: &str, after: Revision, until: Revision, most: ReadLimit) -> Result<ArchivedEvents, WatchError> {
             let prefix = Prefix::new(prefix.trim_start_matches("/registry/").trim_end_matches('/')).unwrap();
             let all: Vec<Event> = (after.0 + 1..=until.0).filter(|number| number % 10 == 0).map(|number| event(&prefix, number, self.value)).collect();
             let events = most.of(all.iter());
             let reached = if events.len() < all.len() { events[events.len() - 1].revision() } else { until };
-            Ok(Older { events, reached })
+            Ok(ArchivedEvents { events, reached })
         }
     }
 
@@ -216,17 +216,17 @@ mod tests {
         Event { entry: Arc::new(entry), previous: None, deleted: false }
     }
 
-    fn replays(value: usize) -> Replays {
-        let replays = Replays::default();
-        replays.set_archive(Arc::new(Tenths { value }));
-        replays
+    fn replay_cache(value: usize) -> ReplayCache {
+        let replay_cache = ReplayCache::default();
+        replay_cache.set_archive(Arc::new(Tenths { value }));
+        replay_cache
     }
 
-    async fn all(replays: &Replays, prefix: &Prefix, mut after: Revision, until: Revision) -> Vec<u64> {
+    async fn all(replay_cache: &ReplayCache, prefix: &Prefix, mut after: Revision, until: Revision) -> Vec<u64> {
         let mut seen = Vec::new();
         while after < until {
-            let most = Most { events: 7, bytes: 16 << 10 };
-            let older = replays.read(prefix, (after, until), most).await.unwrap();
+            let most = ReadLimit { events: 7, bytes: 16 << 10 };
+            let older = replay_cache.read(prefix, (after, until), most).await.unwrap();
             assert!(older.events.len() <= 7 && older.events.iter().rev().skip(1).map(|event| event.entry.bytes.len()).sum::<usize>() < 16 << 10);
             seen.extend(older.events.iter().map(|event| event.revision().0));
             after = older.events.last().map_or(older.reached, Event::revision);
@@ -236,58 +236,58 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_storm_of_watchers_decodes_each_block_once() {
-        let (replays, until) = (replays(10_000), Revision(5000));
+        let (replay_cache, until) = (replay_cache(10_000), Revision(5000));
         let mut watchers = tokio::task::JoinSet::new();
         for watcher in 0..200_u64 {
-            let replays = replays.clone();
-            watchers.spawn(async move { (watcher, all(&replays, &Prefix::new("configmaps").unwrap(), Revision(watcher), until).await) });
+            let replay_cache = replay_cache.clone();
+            watchers.spawn(async move { (watcher, all(&replay_cache, &Prefix::new("configmaps").unwrap(), Revision(watcher), until).await) });
         }
         while let Some(watched) = watchers.join_next().await {
             let (watcher, seen) = watched.unwrap();
             assert!(seen.into_iter().eq((1..=500).map(|at| at * 10).filter(|number| *number > watcher)), "{watcher}");
         }
-        let (reads, kept) = replays.stats();
+        let (reads, kept) = replay_cache.stats();
         assert!(reads <= 8, "500 events of 10 kB are 5 blocks, read {reads} times");
         assert!(kept > 0 && kept < 6 << 20, "{kept}");
         tokio::time::sleep(2 * COLD).await;
-        assert_eq!(replays.stats().1, 0, "nobody reads them any more");
-        all(&replays, &Prefix::new("configmaps").unwrap(), Revision(0), until).await;
-        assert!(sync::lock(&replays.0.kept).swept, "and watched over again");
+        assert_eq!(replay_cache.stats().1, 0, "nobody reads them any more");
+        all(&replay_cache, &Prefix::new("configmaps").unwrap(), Revision(0), until).await;
+        assert!(sync::lock(&replay_cache.0.kept).swept, "and watched over again");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_read_for_a_watcher_that_left_is_dropped_too() {
-        let (replays, prefix) = (replays(10_000), Prefix::new("configmaps").unwrap());
-        let most = Most { events: 7, bytes: 16 << 10 };
+        let (replay_cache, prefix) = (replay_cache(10_000), Prefix::new("configmaps").unwrap());
+        let most = ReadLimit { events: 7, bytes: 16 << 10 };
         tokio::select! {
             biased;
-            _ = replays.read(&prefix, (Revision(0), Revision(100)), most) => {}
+            _ = replay_cache.read(&prefix, (Revision(0), Revision(100)), most) => {}
             () = std::future::ready(()) => {}
         }
-        while replays.stats().1 == 0 {
+        while replay_cache.stats().1 == 0 {
             tokio::task::yield_now().await;
         }
         tokio::time::sleep(2 * COLD).await;
-        assert_eq!(replays.stats().1, 0);
+        assert_eq!(replay_cache.stats().1, 0);
     }
 
     #[tokio::test]
     async fn a_block_is_not_for_those_who_are_before_it() {
-        let (replays, prefix) = (replays(10), Prefix::new("configmaps").unwrap());
-        assert_eq!(all(&replays, &prefix, Revision(30), Revision(60)).await, [40, 50, 60]);
-        assert_eq!(all(&replays, &prefix, Revision(5), Revision(60)).await, [10, 20, 30, 40, 50, 60]);
-        assert_eq!(all(&replays, &Prefix::new("secrets").unwrap(), Revision(50), Revision(60)).await, [60]);
+        let (replay_cache, prefix) = (replay_cache(10), Prefix::new("configmaps").unwrap());
+        assert_eq!(all(&replay_cache, &prefix, Revision(30), Revision(60)).await, [40, 50, 60]);
+        assert_eq!(all(&replay_cache, &prefix, Revision(5), Revision(60)).await, [10, 20, 30, 40, 50, 60]);
+        assert_eq!(all(&replay_cache, &Prefix::new("secrets").unwrap(), Revision(50), Revision(60)).await, [60]);
     }
 
     #[tokio::test]
     async fn blocks_are_bounded_in_bytes_and_one_may_be_larger() {
-        let replays = replays(3 << 20);
+        let replay_cache = replay_cache(3 << 20);
         for resource in 0..20 {
             let prefix = Prefix::new(&format!("r{resource}")).unwrap();
-            assert_eq!(all(&replays, &prefix, Revision(0), Revision(40)).await, [10, 20, 30, 40]);
-            assert!(replays.stats().1 <= KEPT_BYTES, "{:?}", replays.stats());
+            assert_eq!(all(&replay_cache, &prefix, Revision(0), Revision(40)).await, [10, 20, 30, 40]);
+            assert!(replay_cache.stats().1 <= KEPT_BYTES, "{:?}", replay_cache.stats());
         }
-        let large = self::replays(2 * KEPT_BYTES);
+        let large = self::replay_cache(2 * KEPT_BYTES);
         assert_eq!(all(&large, &Prefix::new("a").unwrap(), Revision(0), Revision(20)).await, [10, 20]);
         assert_eq!(sync::lock(&large.0.kept).blocks.len(), 1, "the last one is kept");
     }

@@ -5,13 +5,13 @@ use std::sync::{Condvar, Mutex};
 
 /// Between a driver and the one thread that it drives.
 #[derive(Default)]
-pub(crate) struct Gate {
-    state: Mutex<State>,
+pub(crate) struct StepGate {
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct GateState {
     /// Steps that the thread may take.
     granted: usize,
     /// The thread waits for steps.
@@ -22,7 +22,7 @@ struct State {
     is_open: bool,
 }
 
-impl Gate {
+impl StepGate {
     /// The thread's next step; waits until it is granted.
     pub(crate) fn step(&self) {
         let mut state = sync::lock(&self.state);

@@ -13,13 +13,13 @@ const LOOKUP_WINDOW: usize = 64 << 10;
 const SECTOR: u64 = 512;
 
 /// A whole, valid frame.
-pub(crate) struct Frame<'a> {
+pub(crate) struct CheckedFrame<'a> {
     pub(crate) header: FrameHeader,
     pub(crate) offset: u64,
     pub(crate) bytes: &'a [u8],
 }
 
-impl Frame<'_> {
+impl CheckedFrame<'_> {
     /// Its changes.
     pub(crate) fn ops(&self) -> Ops<'_> {
         Ops::of(&self.header, self.bytes)
@@ -28,7 +28,7 @@ impl Frame<'_> {
 
 /// Why there is no next frame.
 #[derive(Debug)]
-pub(crate) enum Problem {
+pub(crate) enum FrameProblem {
     /// It cannot be read.
     Io(io::Error),
     /// It is not valid.
@@ -41,7 +41,7 @@ pub(crate) enum Problem {
 }
 
 /// The frames between two offsets, in order.
-pub(crate) struct Frames<F> {
+pub(crate) struct FrameReader<F> {
     file: F,
     at: u64,
     end: u64,
@@ -54,13 +54,13 @@ pub(crate) struct Frames<F> {
     window_len: usize,
 }
 
-impl<F: Deref<Target = dyn File>> Frames<F> {
+impl<F: Deref<Target = dyn File>> FrameReader<F> {
     pub(crate) fn new(file: F, (at, end): (u64, u64), key: FrameKey, chain: Option<u64>) -> Self {
         Self { file, at, end, key, chain, window: Vec::new(), window_at: at, window_len: WINDOW }
     }
 
     /// Frames that are looked up here and there.
-    pub(crate) fn here_and_there(file: F, (at, end): (u64, u64), key: FrameKey) -> Self {
+    pub(crate) fn for_lookups(file: F, (at, end): (u64, u64), key: FrameKey) -> Self {
         Self { window_len: LOOKUP_WINDOW, ..Self::new(file, (at, end), key, None) }
     }
 
@@ -89,12 +89,12 @@ impl<F: Deref<Target = dyn File>> Frames<F> {
     }
 
     /// The next frame, checked; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Frame<'_>>, Problem> {
+    pub(crate) fn next(&mut self) -> Result<Option<CheckedFrame<'_>>, FrameProblem> {
         if self.at >= self.end {
             return Ok(None);
         }
         let offset = self.at;
-        let bad = |what: String, header| Problem::Bad { offset, what, header };
+        let bad = |what: String, header| FrameProblem::Bad { offset, what, header };
         if self.end - self.at < FRAME_HEADER as u64 {
             return Err(bad("a frame is cut short".to_owned(), None));
         }
@@ -114,11 +114,11 @@ impl<F: Deref<Target = dyn File>> Frames<F> {
         self.chain = Some(header.next_chain());
         self.at += len as u64;
         let start = usize::try_from(offset - self.window_at).expect("it is in the window");
-        Ok(Some(Frame { header, offset, bytes: &self.window[start..start + len] }))
+        Ok(Some(CheckedFrame { header, offset, bytes: &self.window[start..start + len] }))
     }
 
     /// The next `len` bytes, which must be in the file.
-    fn fill(&mut self, len: usize) -> Result<&[u8], Problem> {
+    fn fill(&mut self, len: usize) -> Result<&[u8], FrameProblem> {
         let start = usize::try_from(self.at - self.window_at).expect("the window is in memory");
         if self.window.len() < start + len {
             self.window.drain(..start.min(self.window.len()));
@@ -126,10 +126,10 @@ impl<F: Deref<Target = dyn File>> Frames<F> {
             let have = self.window.len();
             let want = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(len.max(self.window_len));
             self.window.resize(want, 0);
-            let got = self.file.read_at(self.at + have as u64, &mut self.window[have..]).map_err(Problem::Io)?;
+            let got = self.file.read_at(self.at + have as u64, &mut self.window[have..]).map_err(FrameProblem::Io)?;
             self.window.truncate(have + got);
             if self.window.len() < len {
-                return Err(Problem::Io(io::ErrorKind::UnexpectedEof.into()));
+                return Err(FrameProblem::Io(io::ErrorKind::UnexpectedEof.into()));
             }
             return Ok(&self.window[..len]);
         }
