@@ -17,7 +17,7 @@ use ferrokube_controlplane::ControlPlane;
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::pki::Pki;
 use ferrokube_serve::{Shutdown, ShutdownTrigger};
-use ferrokube_storage::{Config, OpenError, Environment, Store};
+use ferrokube_storage::{Config, Environment, OpenError, Store};
 use ferrokube_timeline::Ring;
 use ferrokube_trace::log;
 use inputs::Inputs;

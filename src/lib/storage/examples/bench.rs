@@ -1,4 +1,5 @@
-//! Measures the store: `cargo run --release -p ferrokube-storage --example bench [DIR [recover]]`; with `recover` only the start on what an earlier run left.
+//! Store benchmark: `cargo run --release -p ferrokube-storage --example bench [DIR [recover]]`.
+//! With `recover`, only measures recovery of the directory that an earlier run left.
 #![allow(clippy::unwrap_used)]
 
 use ferrokube_storage::testing::key;
@@ -16,7 +17,7 @@ fn put(name: &str) -> Txn {
     Txn { guards: vec![Guard::Absent(key)], writes: vec![Write::Put(put)] }
 }
 
-/// Seconds of CPU that this process has used.
+/// CPU seconds used by this process.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -97,7 +98,7 @@ async fn start(config: &Config) {
     for number in 0..100_000 {
         assert!(store.get(&key("configmaps", "bench", &format!("fill-{number:07}"))).is_some());
     }
-    println!("        get: {:.0} ns, {:.0} ns CPU with making its key", began.elapsed().as_secs_f64() * 1e4, (cpu() - cpu_before) * 1e4);
+    println!("        get: {:.0} ns, {:.0} ns CPU, key construction included", began.elapsed().as_secs_f64() * 1e4, (cpu() - cpu_before) * 1e4);
     store.close().await;
 }
 

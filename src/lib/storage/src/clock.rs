@@ -1,23 +1,24 @@
-//! Time as the store sees it: deadlines go by a clock that only moves forward, the wall clock only carries them over a restart.
+//! Time sources. Deadlines use the monotonic clock; the wall clock only carries them across a
+//! restart.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// A source of time.
+/// A pair of clocks, one monotonic, one wall.
 pub trait Clock: Send + Sync + 'static {
-    /// Time since some fixed moment; never goes back.
+    /// Time since an arbitrary fixed moment; never goes back.
     fn monotonic(&self) -> Duration;
 
-    /// The wall clock; may leap.
+    /// Wall-clock time; may jump in either direction.
     fn wall(&self) -> SystemTime;
 
-    /// Called once by each store: `wake` is to be called when the time was changed by hand.
+    /// Registers a callback to run after the time was changed by hand. Called once per store.
     fn on_leap(&self, wake: Arc<dyn Fn() + Send + Sync>) {
         drop(wake);
     }
 }
 
-/// The system's clocks.
+/// The operating system's clocks.
 #[derive(Debug)]
 pub struct SystemClock(Instant);
 
@@ -37,17 +38,17 @@ impl Clock for SystemClock {
     }
 }
 
-/// Milliseconds since 1970 by the wall clock.
+/// Wall-clock milliseconds since 1970.
 pub(crate) fn wall_ms(clock: &dyn Clock) -> u64 {
     clock.wall().duration_since(SystemTime::UNIX_EPOCH).map_or(0, millis)
 }
 
-/// Milliseconds of the clock that only moves forward.
+/// Monotonic milliseconds.
 pub(crate) fn monotonic_ms(clock: &dyn Clock) -> u64 {
     millis(clock.monotonic())
 }
 
-/// A duration in whole milliseconds, at most `u64::MAX`.
+/// Whole milliseconds, saturating at `u64::MAX`.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The committer: one thread that journals, publishes and acknowledges, batch by batch; it also deletes what is due.
+//! The committer thread: journals, publishes and acknowledges batches, and deletes expired entries.
 
 use crate::clock;
 use crate::core::StoreCore;
@@ -10,42 +10,45 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How many entries are deleted in one go because their time is over.
+/// Expired entries deleted per pass.
 const MAX_DUE: usize = 1024;
 
-/// When a sink is asked again to rest.
+/// Delay before [`JournalWriter::rest`] is retried.
 const REST_RETRY: Duration = Duration::from_millis(250);
 
 /// Why a batch was not journaled.
 #[derive(Debug)]
 pub(crate) enum AppendError {
-    /// No space; nothing of the batch is in the journal.
+    /// No space. Nothing of the batch is in the journal.
     Full,
-    /// The journal cannot be trusted any more.
+    /// The journal can no longer be trusted.
     Fatal(String),
 }
 
-/// Where batches are made durable. Used by one thread.
+/// Makes batches durable. Used by the committer thread only.
 pub(crate) trait JournalWriter: Send {
-    /// Makes a batch durable: returns after a sync that followed its last write.
+    /// Makes a batch durable: returns only after a sync that followed the batch's last write.
     fn append(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError>;
 
-    /// Whether puts may be accepted: asked after each batch, and when a put was refused (`probe`).
+    /// Whether the state may grow. Called after each batch, and with `probe` set after a put was
+    /// refused.
     fn has_space(&mut self, probe: bool) -> bool;
 
-    /// What was appended is published and nothing waits: a good time for what costs a little and no one waits for.
+    /// Called after a batch was published with an empty queue: a good time for cheap bookkeeping
+    /// that nobody waits for.
     fn acknowledged(&mut self) {}
 
     /// The store is closing; the last call.
     fn close(&mut self) {}
 
-    /// Nothing was written for a while: buffers and space that only a burst needs may go. False: more can go later, ask again.
+    /// Called when idle: releases buffers and space that only a burst needs. Returns false if more
+    /// can be released later.
     fn rest(&mut self) -> bool {
         true
     }
 }
 
-/// The journal of the memory engine.
+/// The memory engine's journal: keeps nothing.
 pub(crate) struct NullJournal;
 
 impl JournalWriter for NullJournal {
@@ -66,7 +69,7 @@ pub(crate) fn run(core: &Arc<StoreCore>, sink: Box<dyn JournalWriter>, expiry: E
         tracing::error!(reason, "the journal failed: no more writes are accepted");
         core.fail(&reason);
     }
-    // Frees the directory before anyone is told that the store is closed.
+    // Unlock the directory before `closed()` resolves.
     drop(committer);
     core.end();
 }
@@ -75,7 +78,7 @@ struct Committer<'a> {
     core: &'a Arc<StoreCore>,
     sink: Box<dyn JournalWriter>,
     expiry: Expiry,
-    /// When the sink is asked again to rest, in milliseconds of the store's clock.
+    /// When to call [`JournalWriter::rest`] again, in monotonic milliseconds.
     rest_at: Option<u64>,
 }
 
@@ -152,7 +155,7 @@ impl Committer<'_> {
         }
     }
 
-    /// The sink gets what has something to be made durable: jobs without changes only wait for those before them.
+    /// Skips the journal for batches without changes: their jobs only wait for earlier ones.
     fn append(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
         if batch.iter().all(|job| job.changes.is_empty()) { Ok(()) } else { self.sink.append(batch) }
     }
@@ -169,7 +172,7 @@ impl Committer<'_> {
         Ok(())
     }
 
-    /// The batch is durable: shows it, then acknowledges it.
+    /// Publishes a durable batch, then acknowledges it.
     fn publish(&mut self, batch: Vec<QueuedTxn>) {
         let core = self.core;
         let writes = || batch.iter().filter(|job| !job.changes.is_empty());
@@ -191,7 +194,7 @@ impl Committer<'_> {
         if nothing_waits {
             self.sink.acknowledged();
         } else if self.expiry.wait(now_ms) == Some(Duration::ZERO) {
-            // Under load that never ends nothing else would come to it.
+            // Under sustained load the queue never drains, so `Due` would never be reached.
             self.delete_due();
         }
     }
@@ -205,8 +208,8 @@ impl Committer<'_> {
         self.core.counters.deadlines.store(self.expiry.len() as u64, Ordering::Relaxed);
     }
 
-    /// There was no space for a batch: what makes the state larger, and what was computed on that, did not happen; the rest may have space without it, or one
-    /// by one.
+    /// Handles a full disk: refuses transactions that grow the state, and those computed on them,
+    /// then retries the rest, together first and one by one if that fails.
     fn refuse(&mut self, batch: Vec<QueuedTxn>) -> Result<(), String> {
         let (rest, refused) = self.core.head().split_refused(batch, |job| job.grows);
         self.check_space(false);
@@ -266,18 +269,19 @@ impl Committer<'_> {
         let mut head = self.core.head();
         if std::mem::replace(&mut head.full, full) != full {
             drop(head);
-            tracing::warn!(full, "whether the disk is too full for new values changed");
+            tracing::warn!(full, "disk space state changed");
         }
     }
 
-    /// Deletes what is due, guarded by the revision that has the deadline. What fails comes again.
+    /// Deletes expired entries, each guarded by the revision that carries the deadline. Failed
+    /// deletes are retried on a later pass.
     fn delete_due(&mut self) {
         let now = clock::monotonic_ms(&*self.core.clock);
         for key in self.expiry.due(now, MAX_DUE) {
             let Some(entry) = self.core.published.get(&key) else { continue };
             let txn = Txn { guards: vec![Guard::At(key.clone(), entry.revision)], writes: vec![Write::Delete { key, last: None }] };
             if let Err(error) = self.core.submit_own(txn) {
-                tracing::debug!(%error, "an entry whose time is over is deleted later");
+                tracing::debug!(%error, "deferring the delete of an expired entry");
             }
         }
     }

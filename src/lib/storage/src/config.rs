@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Store configuration and open errors.
 
 use crate::clock::{Clock, SystemClock};
 use crate::journal::io::{Io, SystemDisk};
@@ -8,55 +8,57 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where durable bytes go.
+/// Storage engine.
 #[derive(Clone, Debug)]
 pub enum Engine {
-    /// Nowhere.
+    /// In memory only; nothing survives the process.
     Memory,
-    /// Our own journal in this directory.
+    /// The embedded journal, in this directory.
     Embedded(PathBuf),
 }
 
-/// How a store is opened.
+/// Store configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The engine.
+    /// Storage engine.
     pub engine: Engine,
-    /// The most bytes of history kept in memory over all resources (less is kept while little happens: [`StoreLimits::quiet_history_bytes`]); older events are
-    /// read from the journal, or gone (memory engine).
+    /// Upper bound for history held in memory, in bytes over all resources; an idle store keeps
+    /// less ([`StoreLimits::quiet_history_bytes`]). Older events are read from the journal; the
+    /// memory engine drops them.
     pub history_bytes: usize,
-    /// Memory engine: its first revision follows this one. `None`: the time in microseconds since 1970, so that no revision of an earlier process is given
-    /// again (a million revisions in each second of its life would not be enough for that). The embedded engine starts at 1; every later start
-    /// resumes above the wall clock's microseconds.
+    /// Memory engine only: revisions start after this one. `None` starts at the current time in
+    /// microseconds since 1970, above every revision of an earlier process (which would have needed
+    /// a million revisions per second of its life to get there). The embedded engine starts at 1,
+    /// and every later start resumes above the wall clock's microseconds.
     pub origin: Option<Revision>,
-    /// There was a journal: when it is gone the store is [`OpenError::Missing`] instead of empty.
+    /// Fail with [`OpenError::Missing`] instead of creating an empty journal.
     pub must_exist: bool,
 }
 
 impl Config {
-    /// A store without a disk.
+    /// Configuration of a memory store.
     pub fn memory() -> Self {
         Self { engine: Engine::Memory, history_bytes: 64 << 20, origin: None, must_exist: false }
     }
 
-    /// A store in a directory.
+    /// Configuration of an embedded store.
     pub fn embedded(directory: impl Into<PathBuf>) -> Self {
         Self { engine: Engine::Embedded(directory.into()), history_bytes: 32 << 20, origin: None, must_exist: false }
     }
 }
 
-/// What a store is built on. Production uses the default; tests exchange the parts.
+/// What a store runs on. Production uses the default; tests inject clocks, disks and limits.
 #[derive(Clone)]
 pub struct Environment {
-    /// The time.
+    /// Clocks.
     pub clock: Arc<dyn Clock>,
-    /// The file system.
+    /// File system.
     pub io: Arc<dyn Io>,
-    /// What changes values at the journal.
+    /// Encrypts values on their way to the journal.
     pub transformer: Arc<dyn Transformer>,
-    /// Bounds.
+    /// Store limits.
     pub limits: StoreLimits,
-    /// Bounds of the embedded journal.
+    /// Limits of the embedded journal.
     pub journal: JournalLimits,
 }
 
@@ -72,25 +74,28 @@ impl Default for Environment {
     }
 }
 
-/// Bounds of a store.
+/// Store limits.
 #[derive(Clone, Debug)]
 pub struct StoreLimits {
-    /// Transactions that may wait for the committer; more are [`crate::Rejected::Busy`].
+    /// Transactions queued for the committer; beyond that [`crate::Rejected::Busy`].
     pub queue_txns: usize,
-    /// Their bytes.
+    /// Bytes queued for the committer.
     pub queue_bytes: usize,
-    /// Bytes that one batch takes from the queue (at least one transaction).
+    /// Bytes taken from the queue per batch (at least one transaction).
     pub batch_bytes: usize,
-    /// The longest value, in bytes.
+    /// Maximum size of a value, in bytes.
     pub value_bytes: usize,
-    /// By so many bytes a transaction that leads to a delete may make the state larger on a full disk.
+    /// Growth allowed to a [`crate::Need::Essential`] transaction on a full disk, in bytes.
     pub essential_bytes: usize,
-    /// Events of a resource between two kept snapshots: the most that a list at an older revision replays.
+    /// Events between two retained snapshots of a resource, hence the most that a list at an older
+    /// revision replays.
     pub replay_events: usize,
-    /// Of events older than [`Self::young`], so many bytes stay in memory (or a quarter of what is stored, if that is more), when a journal has them, too.
-    /// Lists at an older revision and continued lists need them in memory.
+    /// With a journal: bytes of events older than [`Self::young`] that stay in memory, or a quarter
+    /// of the live bytes if that is more. Lists at an older revision and continued lists need their
+    /// events in memory.
     pub quiet_history_bytes: usize,
-    /// Events that are younger stay in memory in any case, within [`Config::history_bytes`]: watchers are about to read them, lists are continued there.
+    /// Events younger than this stay in memory, within [`Config::history_bytes`]: watchers are
+    /// about to read them, and continued lists start from them.
     pub young: Duration,
 }
 
@@ -109,43 +114,45 @@ impl Default for StoreLimits {
     }
 }
 
-/// Bounds of the embedded journal.
+/// Limits of the embedded journal.
 #[derive(Clone, Debug)]
 pub struct JournalLimits {
-    /// A segment that is longer is closed.
+    /// Size at which a segment is closed, in bytes.
     pub segment_bytes: u64,
-    /// Bytes of closed segments that are kept as history, for watches that resume, also after a restart; less while little is present (see
-    /// [`Self::retain`]).
+    /// Bytes of closed segments kept as history for resuming watches, also across restarts. A small
+    /// store keeps less (see [`Self::retain`]).
     pub retain_bytes: u64,
-    /// Puts are refused while less is free on the file system.
+    /// Free bytes on the file system below which puts are refused.
     pub watermark_bytes: u64,
-    /// Space that is held back at least: half of it so that what frees space can be journaled when nothing is left, the other half so that files can be merged
-    /// then. That half grows with the largest file.
+    /// Minimum space held in reserve, in bytes. Half is the ballast, which lets deletes be
+    /// journaled on a full disk; the other half is for merging files then, and grows with the
+    /// largest file.
     pub ballast_bytes: u64,
-    /// How segments are rewritten.
+    /// Where rewrites run.
     pub rewrites: Rewrites,
 }
 
-/// How segments are rewritten.
+/// Where segment rewrites run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rewrites {
-    /// On a thread of their own.
+    /// On a background thread.
     #[default]
     Background,
-    /// On the committer's thread, at once: for tests that count calls.
+    /// Synchronously on the committer thread, for tests that count calls.
     Inline,
-    /// On a thread of their own that moves only between the committer's calls, by as much as dice with this seed say: for tests that must be repeatable.
+    /// On a background thread that only advances between the committer's calls, by steps drawn from
+    /// this seed, for reproducible tests.
     Stepped(u64),
 }
 
 impl JournalLimits {
-    /// Bytes of closed segments that are kept as history beside so many bytes of present values: twice as much, but at least a segment. A store that was
-    /// emptied does not stay as large as what was deleted.
+    /// Bytes of closed segments to keep as history given `live_bytes`: twice that, but at least one
+    /// segment. An emptied store shrinks instead of keeping the history of everything deleted.
     pub fn retain(&self, live_bytes: u64) -> u64 {
         self.retain_bytes.min(self.segment_bytes.max(2 * live_bytes))
     }
 
-    /// Merged files are about as large.
+    /// Target size of a merged file.
     pub(crate) fn base_bytes(&self) -> u64 {
         self.segment_bytes / 2
     }
@@ -157,43 +164,43 @@ impl Default for JournalLimits {
     }
 }
 
-/// Why a store cannot be opened. Nothing was changed.
+/// Why a store cannot be opened. Nothing was modified.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process holds the directory.
+    /// Another process holds the directory lock.
     #[error("{0} is in use by another process")]
     Locked(PathBuf),
-    /// [`Config::must_exist`], but the directory holds no journal.
+    /// [`Config::must_exist`] is set, but the directory holds no journal.
     #[error("{0} holds no journal, but there was one: restore it")]
     Missing(PathBuf),
-    /// The directory was written by a newer version.
+    /// A newer version wrote the directory.
     #[error("{path} has format {found}, newer than {supported} which this binary writes")]
     Newer {
-        /// The directory.
+        /// Journal directory.
         path: PathBuf,
         /// Its format.
         found: u32,
-        /// Ours.
+        /// Newest format this version reads.
         supported: u32,
     },
-    /// A damaged journal, other than a torn tail of the last segment.
+    /// The journal is damaged, beyond a torn tail of its last segment.
     #[error("journal {file} is damaged at byte {offset}: {what}")]
     Damaged {
-        /// The segment.
+        /// Segment.
         file: PathBuf,
-        /// Where.
+        /// Byte offset in the segment.
         offset: u64,
-        /// What, with the key when it is known.
+        /// What is wrong, with the key if known.
         what: String,
     },
-    /// The file system refused.
+    /// A file system operation failed.
     #[error("cannot {what} {path}")]
     Io {
-        /// The operation.
+        /// The operation, as a verb ("open").
         what: &'static str,
-        /// On what.
+        /// Path operated on.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! What the store's handle, its turns and its committer share.
+//! State shared by the store handle, its turns and the committer.
 
 use crate::clock::{self, Clock};
 use crate::config::{Environment, StoreLimits};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// The store without its handle.
+/// A store without its handle.
 pub(crate) struct StoreCore {
     pub(crate) published: Arc<Published>,
     pub(crate) counters: Arc<Counters>,
@@ -22,18 +22,19 @@ pub(crate) struct StoreCore {
     head: Mutex<Head>,
     /// Wakes the committer.
     pub(crate) work: Condvar,
-    /// The revision that the next transaction will probably get.
+    /// Predicted revision of the next transaction.
     guess: AtomicU64,
-    /// When the oldest unfinished transaction began to wait, in milliseconds of the clock plus one; 0: none waits.
+    /// When the oldest unfinished transaction was queued, in monotonic milliseconds plus one; 0 if
+    /// none.
     waiting_since: AtomicU64,
     /// Why the journal failed.
     failure: watch::Sender<Option<String>>,
-    /// The committer has ended.
+    /// Whether the committer has ended.
     ended: watch::Sender<bool>,
 }
 
 impl StoreCore {
-    /// `next` is the first revision that it gives.
+    /// `next` is the first revision to assign.
     pub(crate) fn new(published: Arc<Published>, next: Revision, counters: Arc<Counters>, parts: &Environment) -> Self {
         let head = Head::new(next);
         Self {
@@ -54,22 +55,20 @@ impl StoreCore {
         sync::lock(&self.head)
     }
 
-    /// The pending value of a key.
     pub(crate) fn pending(&self, key: &Key) -> Option<Arc<crate::Entry>> {
         self.head().pending(&self.published, key)
     }
 
-    /// Accepts a transaction.
     pub(crate) fn submit(&self, txn: Txn, need: Need) -> Result<AcceptedTxn, Rejected> {
         self.enqueue((txn, need), Some(&self.limits))
     }
 
-    /// Accepts a transaction of the store itself, also when the queue is full.
+    /// Submits an internal transaction, exempt from the queue limits.
     pub(crate) fn submit_own(&self, txn: Txn) -> Result<AcceptedTxn, Rejected> {
         self.enqueue((txn, Need::Essential), None)
     }
 
-    /// See [`Head::confirm`]. What is published takes no lock of the head.
+    /// See [`Head::confirm`]. Does not lock the head if the revision is published.
     pub(crate) fn confirm(&self, key: &Key, revision: Option<Revision>) -> Result<Option<oneshot::Receiver<CommitResult>>, Rejected> {
         if self.published.get(key).map(|entry| entry.revision) == revision {
             return Ok(None);
@@ -93,7 +92,7 @@ impl StoreCore {
         Ok(accepted)
     }
 
-    /// Wakes the committer if it may have waited for this.
+    /// Wakes the committer if it was idle.
     fn enqueued(&self, head: MutexGuard<'_, Head>, was_idle: bool) {
         if was_idle || head.probe {
             if self.waiting_since.load(Ordering::Relaxed) == 0 {
@@ -104,13 +103,14 @@ impl StoreCore {
         }
     }
 
-    /// The committer begins a batch, or found nothing to do. Called with the head locked.
+    /// Restarts or clears the stall timer. Called with the head locked, when the committer starts a
+    /// batch or finds none.
     pub(crate) fn progressed(&self, more: bool) {
         let since = if more { clock::monotonic_ms(&*self.clock).saturating_add(1) } else { 0 };
         self.waiting_since.store(since, Ordering::Relaxed);
     }
 
-    /// How long the committer has made no progress with what waits for it.
+    /// How long the committer has made no progress on queued work.
     pub(crate) fn stalled_for(&self) -> Duration {
         let since = self.waiting_since.load(Ordering::Relaxed);
         if since == 0 {
@@ -119,13 +119,13 @@ impl StoreCore {
         Duration::from_millis(clock::monotonic_ms(&*self.clock).saturating_sub(since - 1))
     }
 
-    /// No more transactions: `reason` is what callers are told.
+    /// Rejects further transactions with `reason`.
     pub(crate) fn refuse(&self, reason: &str) {
         self.head().closed.get_or_insert_with(|| reason.to_owned());
         self.work.notify_one();
     }
 
-    /// The journal failed: nothing more is accepted, and nothing that waits will be acknowledged.
+    /// Marks the journal as failed: rejects new transactions and fails the queued ones.
     pub(crate) fn fail(&self, reason: &str) {
         let mut head = self.head();
         head.closed = Some(reason.to_owned());
@@ -147,32 +147,30 @@ impl StoreCore {
         self.failure.borrow().clone()
     }
 
-    /// Resolves when the journal has failed.
+    /// Resolves once the journal has failed.
     pub(crate) async fn failed(&self) -> String {
         let mut failure = self.failure.subscribe();
         match failure.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(reason)) => reason.clone(),
-            // The sender lives in `self`.
+            // Unreachable: `self` owns the sender.
             _ => std::future::pending().await,
         }
     }
 
-    /// The committer is gone, and with it the journal.
+    /// Marks the committer, and with it the journal, as gone.
     pub(crate) fn end(&self) {
         self.refuse("the store is closed");
         self.published.close();
         self.ended.send_replace(true);
     }
 
-    /// Whether [`Self::end`] was called.
     pub(crate) fn has_ended(&self) -> bool {
         *self.ended.borrow()
     }
 
-    /// Waits for [`Self::end`].
     pub(crate) async fn ended(&self) {
         let mut ended = self.ended.subscribe();
-        // An error would mean that the sender is gone, which lives in `self`.
+        // Cannot fail: `self` owns the sender.
         let _ = ended.wait_for(|ended| *ended).await;
     }
 

@@ -1,4 +1,5 @@
-//! A watcher's place in the history. It holds no queue: ten thousand of them cost ten thousand positions.
+//! Watch cursors. A cursor is a position, not a queue, so ten thousand watchers cost ten thousand
+//! integers.
 
 use crate::key::{Prefix, Revision};
 use crate::log::{LogRead, ReadLimit};
@@ -7,10 +8,10 @@ use crate::sync;
 use crate::txn::Event;
 use std::sync::Arc;
 
-/// Why a watch cannot go on.
+/// Why a watch ended.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// The events after this revision are compacted away: 410.
+    /// Events after this revision were compacted; answered with 410.
     #[error("revision {0} is compacted")]
     Compacted(Revision),
     /// The store is closing.
@@ -18,7 +19,7 @@ pub enum WatchError {
     Closed,
 }
 
-/// A watcher's place in the history of one resource.
+/// A watcher's position in the history of one resource.
 pub struct Cursor {
     published: Arc<Published>,
     resource: Arc<PublishedResource>,
@@ -36,29 +37,30 @@ impl Cursor {
         Ok(Self { published: published.clone(), resource, position: after })
     }
 
-    /// Every event up to here was given, or was not wanted.
+    /// Last revision up to which every event was returned or skipped.
     pub fn position(&self) -> Revision {
         self.position
     }
 
-    /// Waits for the next events (at least one, at most `max`), in order. Cancel safe.
+    /// Waits for the next events, at least one and at most `max`, in order. Cancel safe.
     ///
     /// # Errors
-    /// [`WatchError`]; `Closed` only when no event is left.
+    /// [`WatchError`]; `Closed` only after the last event was returned.
     pub async fn next(&mut self, max: usize) -> Result<Vec<Event>, WatchError> {
         self.next_within(ReadLimit { events: max, bytes: usize::MAX }).await
     }
 
-    /// The same, bounded in bytes as well: whoever holds events keeps their values from being freed.
+    /// Like [`Self::next`], also bounded in bytes: a held event keeps its value alive.
     ///
     /// # Errors
-    /// As [`Self::next`].
+    /// See [`Self::next`].
     pub async fn next_within(&mut self, most: ReadLimit) -> Result<Vec<Event>, WatchError> {
         loop {
-            // Before the log is read: what is published after that wakes it.
+            // Register before reading the log, so that a publish in between wakes us.
             let changed = self.resource.changed.notified();
             let closed = self.published.is_closed();
-            // A thousand watchers that wait again after an event would all take the lock to find nothing.
+            // Check without the lock: otherwise a thousand watchers that wait again after an event
+            // would all take it to find nothing.
             let read = if self.resource.has_after(self.position) || closed {
                 sync::read(&self.resource.state).log.read(self.position, most)
             } else {
@@ -87,12 +89,12 @@ impl Cursor {
         events
     }
 
-    /// Reads from the archive; moves on where it has nothing for this resource.
+    /// Reads from the archive; advances the position if it holds nothing for this resource.
     async fn older(&mut self, until: Revision, most: ReadLimit) -> Result<Vec<Event>, WatchError> {
         let after = self.position;
         let older = self.published.replay_cache().read(&self.resource.prefix, (after, until), most).await?;
         if older.events.is_empty() {
-            // An archive that does not get on would be asked again and again.
+            // An archive that does not advance would be polled forever.
             if older.reached <= after {
                 return Err(WatchError::Compacted(after));
             }
@@ -101,7 +103,8 @@ impl Cursor {
         Ok(older.events)
     }
 
-    /// Every event up to this revision was given by [`Self::next`]: what a bookmark may say. Loads the published revision, then needs a drained log.
+    /// The revision for a bookmark: every event up to it was returned by [`Self::next`]. Loads the
+    /// published revision first, then requires a drained log.
     pub fn bookmark(&self) -> Option<Revision> {
         let published = self.published.revision();
         (self.position <= published && sync::read(&self.resource.state).log.drained(self.position)).then_some(published)

@@ -1,62 +1,64 @@
-//! What the store holds for a key.
+//! Stored values.
 
 use crate::key::{Key, Revision};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// What the writer of a value wants back beside it, without parsing the value: kept in memory and in the journal.
+/// What a writer wants to read back without parsing the value. Kept in memory and in the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sidecar {
-    /// Positions in the value; opaque here. (The codec keeps `type_end`, `metadata`, `labels`.)
+    /// Offsets into the value, opaque to the store. (The codec keeps `type_end`, `metadata` and
+    /// `labels`.)
     pub marks: [u32; 3],
-    /// Where `"resourceVersion":"<revision>"` is spliced into the value when it is published.
+    /// Offset at which `"resourceVersion":"<revision>"` is spliced in on publication.
     pub revision_at: u32,
-    /// Whether the splice needs a comma before it.
+    /// Whether the splice needs a leading comma.
     pub comma: bool,
-    /// Values of the fields that the resource declares as selectable, in its order; empty for most resources.
+    /// Values of the resource's selectable fields, in declaration order; empty for most resources.
     pub fields: Box<[Box<str>]>,
-    /// Version of the schema that the value was written under.
+    /// Version of the schema the value was written with.
     pub schema_epoch: u32,
-    /// Written under an older version, codec or key: the next write is not a no-op even if nothing else changed.
+    /// Written with an older version, codec or key: the next write is never a no-op.
     pub stale: bool,
 }
 
-/// One published or pending value. Shared by the current state, the history and every reader.
+/// One published or pending value, shared by the current state, the history and all readers.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its key.
+    /// Key.
     pub key: Key,
-    /// The revision that wrote it; also spliced into `bytes`.
+    /// Revision that wrote it, also spliced into `bytes`.
     pub revision: Revision,
-    /// The revision that created it.
+    /// Revision that created the key.
     pub create_revision: Revision,
     /// The value with the revision spliced in.
     pub bytes: Bytes,
-    /// What its writer wanted back; positions after `revision_at` are those of the unspliced value.
+    /// Writer's sidecar; offsets beyond `revision_at` refer to the unspliced value.
     pub sidecar: Sidecar,
 }
 
 const FIELD: &[u8] = b"\"resourceVersion\":\"";
 
 impl Entry {
-    /// Where the spliced revision (with its comma) stands in `bytes`.
+    /// Range of the spliced revision (comma included) in `bytes`.
     pub fn spliced(&self) -> Range<usize> {
         let start = self.sidecar.revision_at as usize;
         start..start + splice_len(self.sidecar.comma, self.revision)
     }
 
-    /// The value as it was written: what stands before and after the splice.
+    /// The value as written: the parts before and after the splice.
     pub fn value(&self) -> [&[u8]; 2] {
         let spliced = self.spliced();
         [&self.bytes[..spliced.start], &self.bytes[spliced.end..]]
     }
 
-    /// The same revision with another value: a view of the object, such as its form in another version. `sidecar.revision_at` must lie in the value.
+    /// The same revision with another value, such as the object in another version.
+    /// `sidecar.revision_at` must lie within `value`.
     pub fn with_value(&self, value: &[u8], sidecar: Sidecar) -> Self {
         DraftEntry::new([value, &[]], sidecar, self.revision).finish(self.key.clone(), self.revision, self.create_revision)
     }
 
-    /// Length of the value as it was written.
+    /// Length of the value as written, in bytes.
     pub fn value_len(&self) -> usize {
         self.bytes.len() - self.spliced().len()
     }
@@ -70,7 +72,8 @@ fn splice_len(comma: bool, revision: Revision) -> usize {
     usize::from(comma) + FIELD.len() + digits(revision) + 1
 }
 
-/// A value with a guessed revision spliced in: built before the lock under which revisions are assigned, so that only digits are left to write there.
+/// A value with a predicted revision spliced in. Built before taking the lock that assigns
+/// revisions, so that only digits are left to patch there.
 pub(crate) struct DraftEntry {
     buffer: Vec<u8>,
     sidecar: Sidecar,
@@ -78,7 +81,7 @@ pub(crate) struct DraftEntry {
 }
 
 impl DraftEntry {
-    /// `sidecar.revision_at` must lie in the value (checked by the caller).
+    /// `sidecar.revision_at` must lie within the value (checked by the caller).
     pub(crate) fn new(value: [&[u8]; 2], sidecar: Sidecar, guess: Revision) -> Self {
         let len = value[0].len() + value[1].len();
         let mut buffer = Vec::with_capacity(len + splice_len(sidecar.comma, guess));
@@ -98,7 +101,7 @@ impl DraftEntry {
         Self { buffer, sidecar, guess }
     }
 
-    /// The entry, once its revision is known.
+    /// Finishes the entry with its actual revision.
     pub(crate) fn finish(mut self, key: Key, revision: Revision, create_revision: Revision) -> Entry {
         let start = self.sidecar.revision_at as usize + usize::from(self.sidecar.comma) + FIELD.len();
         let width = digits(self.guess);

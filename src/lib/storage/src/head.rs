@@ -1,4 +1,5 @@
-//! The pending head: what preconditions see. It assigns revisions and holds the queue of the committer, under one short lock.
+//! The pending head, which preconditions are checked against. Assigns revisions and holds the
+//! committer's queue under one short lock.
 
 use crate::clock::{self, Clock};
 use crate::config::StoreLimits;
@@ -11,23 +12,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How a transaction ended, for its ticket.
 pub(crate) type CommitResult = Result<(), CommitError>;
 
-/// What a transaction costs in the queue beside its bytes.
+/// Bytes charged to the queue per transaction on top of its values.
 const JOB_OVERHEAD: usize = 256;
 
 /// An accepted transaction on its way to the journal.
 pub(crate) struct QueuedTxn {
     pub(crate) revision: Revision,
-    /// None in what only waits for those before it ([`Head::confirm`]).
+    /// Empty for jobs that only wait for earlier ones ([`Head::confirm`]).
     pub(crate) changes: Vec<TxnEvent>,
     pub(crate) bytes: usize,
-    /// Its transaction makes the state larger.
+    /// Whether the transaction makes the state larger.
     pub(crate) grows: bool,
-    /// Keys that the transaction was computed on, beside those that it changes.
+    /// Keys the transaction was computed on, besides those it changes.
     guards: Vec<Guard>,
-    /// Accepted together with the next one: both are in one batch.
+    /// Must be in the same batch as the next job.
     joins_next: bool,
     ticket: oneshot::Sender<CommitResult>,
 }
@@ -38,7 +38,7 @@ impl QueuedTxn {
         !keys.is_empty() && self.guards.iter().map(Guard::key).chain(changed).any(|key| keys.contains(key))
     }
 
-    /// Tells its ticket. The ticket may be gone.
+    /// Resolves the ticket, which may be gone.
     pub(crate) fn end(self, outcome: CommitResult) {
         let _ = self.ticket.send(outcome);
     }
@@ -49,35 +49,35 @@ struct Pending {
     entry: Option<Arc<Entry>>,
 }
 
-/// What the lock of the head protects.
+/// State under the head lock.
 pub(crate) struct Head {
     next: Revision,
-    /// Keys that are written by transactions which are not published yet.
+    /// Keys written by unpublished transactions.
     overlay: HashMap<Key, Pending>,
     queue: VecDeque<QueuedTxn>,
     queue_bytes: usize,
-    /// Why no more is accepted.
+    /// Why no more transactions are accepted.
     pub(crate) closed: Option<String>,
-    /// Puts are refused for lack of space.
+    /// Growth is refused for lack of space.
     pub(crate) full: bool,
-    /// A put was refused: look whether there is space again.
+    /// A put was refused: check for free space again.
     pub(crate) probe: bool,
     /// The clock was changed by hand.
     pub(crate) tick: bool,
-    /// The committer takes nothing: for tests that gather batches.
+    /// Makes the committer take nothing, for tests that gather batches.
     pub(crate) held: bool,
-    /// The committer waits, with nothing to do that it knows of.
+    /// The committer is waiting with nothing scheduled.
     pub(crate) idle: bool,
 }
 
-/// What [`Head::accept`] hands back.
+/// Result of [`Head::accept`].
 pub(crate) struct AcceptedTxn {
     pub(crate) revision: Revision,
     pub(crate) entries: Vec<Arc<Entry>>,
     pub(crate) outcome: oneshot::Receiver<CommitResult>,
 }
 
-/// The queue's part of one transaction.
+/// A transaction as queued.
 struct EnqueuedTxn {
     revision: Revision,
     early: Vec<QueuedTxn>,
@@ -102,17 +102,18 @@ impl Head {
         }
     }
 
-    /// The revision that the next transaction gets.
+    /// Revision of the next transaction.
     pub(crate) fn next(&self) -> Revision {
         self.next
     }
 
-    /// Transactions that wait, and their bytes.
+    /// Queued transactions, and their bytes.
     pub(crate) fn queued(&self) -> (usize, usize) {
         (self.queue.len(), self.queue_bytes)
     }
 
-    /// The pending value of a key. Looks at what is pending first: a key leaves the overlay only after it was published.
+    /// The pending value of a key. Checks the overlay first: a key leaves it only after
+    /// publication.
     pub(crate) fn pending(&self, published: &Published, key: &Key) -> Option<Arc<Entry>> {
         match self.overlay.get(key) {
             Some(pending) => pending.entry.clone(),
@@ -120,7 +121,8 @@ impl Head {
         }
     }
 
-    /// Checks a transaction, assigns its revision and enqueues it; on a full disk its ticket says so at once. Without `limits` the queue has none.
+    /// Checks a transaction, assigns its revision and enqueues it. On a full disk the ticket fails
+    /// at once. Without `limits` the queue is unbounded.
     pub(crate) fn accept(&mut self, plan: PreparedTxn, limits: Option<&StoreLimits>, published: &Published) -> Result<AcceptedTxn, Rejected> {
         if let Some(reason) = &self.closed {
             return Err(Rejected::Closed(reason.clone()));
@@ -133,7 +135,7 @@ impl Head {
         let jobs = self.jobs(plan, published)?;
         if self.full && jobs.last.grows {
             self.probe = true;
-            // Whoever holds the ticket has seen the revision: nothing else ever gets it.
+            // The ticket holder has seen the revision: never assign it again.
             self.next = Revision(jobs.revision.0 + 1);
             jobs.early.into_iter().chain([jobs.last]).for_each(|job| job.end(Err(CommitError::DiskFull)));
         } else {
@@ -143,8 +145,9 @@ impl Head {
         Ok(AcceptedTxn { revision: jobs.revision, entries: jobs.entries, outcome: jobs.outcome })
     }
 
-    /// Whether a key's pending head is this (`None`: no value). What is not published yet is awaited with the receiver, in a place of its own in the queue:
-    /// it fails with what was computed on a batch that fails.
+    /// Checks that `head` is the pending head of a key (`None`: no value). If it is unpublished,
+    /// returns a receiver with a queue slot of its own, which fails along with everything computed
+    /// on a failed batch.
     pub(crate) fn confirm(
         &mut self,
         (key, head): (&Key, Option<Revision>),
@@ -157,7 +160,7 @@ impl Head {
         if !self.overlay.contains_key(key) {
             return Ok(None);
         }
-        // Also when the store is closing: the batch that it waits for is still on its way.
+        // Allowed while closing: the batch it waits for is still in flight.
         if self.queue.len() >= limits.queue_txns {
             return Err(Rejected::Busy);
         }
@@ -169,7 +172,7 @@ impl Head {
         Ok(Some(outcome))
     }
 
-    /// What a transaction becomes in the queue; the queue is as it was.
+    /// Splits a transaction into jobs without queueing them.
     fn jobs(&self, plan: PreparedTxn, published: &Published) -> Result<EnqueuedTxn, Rejected> {
         let change = |write: PreparedWrite, revision| {
             let previous = self.pending(published, write.key());
@@ -185,7 +188,7 @@ impl Head {
         for (at, write) in (self.next.0..).zip(plan.early) {
             let change = change(write.planned, Revision(at))?;
             entries.insert(write.index, change.event.entry.clone());
-            // Nobody waits for it: what follows has the ticket.
+            // Dropped receiver: the ticket belongs to the last job.
             let ticket = oneshot::channel().0;
             early.push(QueuedTxn {
                 revision: Revision(at),
@@ -224,7 +227,7 @@ impl Head {
         self.queue.push_back(job);
     }
 
-    /// Lays what a transaction changes over what is published.
+    /// Records the changes in the overlay.
     fn overlay_changes(&mut self, job: &QueuedTxn) {
         for TxnEvent { event, .. } in &job.changes {
             let entry = (!event.deleted).then(|| event.entry.clone());
@@ -232,7 +235,7 @@ impl Head {
         }
     }
 
-    /// The next batch, in order; empty when nothing waits.
+    /// Takes the next batch, in order; empty if the queue is.
     pub(crate) fn take(&mut self, batch_bytes: usize) -> Vec<QueuedTxn> {
         let (mut bytes, mut count, mut joins_next) = (0, 0, false);
         for job in &self.queue {
@@ -248,7 +251,7 @@ impl Head {
         batch
     }
 
-    /// A batch was published: readers find its values there.
+    /// Removes a published batch from the overlay.
     pub(crate) fn settle(&mut self, batch: &[QueuedTxn]) {
         for job in batch {
             for change in &job.changes {
@@ -260,13 +263,14 @@ impl Head {
         }
     }
 
-    /// For tests: goes back to right after a revision.
+    /// Resumes right after `revision`. Tests only.
     pub(crate) fn rewind(&mut self, revision: Revision) {
         self.next = Revision(revision.0 + 1);
     }
 
-    /// There is no space for a batch: takes out of it, and out of what waits, what is to be refused, and every transaction that was computed on that. The
-    /// others stay, with their revisions: first the rest of the batch, second what goes. Revisions are not given again: a guard may still name one.
+    /// Removes from a batch and from the queue every transaction that `goes` selects, and those
+    /// computed on one of them. Returns the rest of the batch and the removed ones; the others keep
+    /// their revisions. Freed revisions are not reused: a guard may still name one.
     pub(crate) fn split_refused(&mut self, batch: Vec<QueuedTxn>, goes: impl Fn(&QueuedTxn) -> bool) -> (Vec<QueuedTxn>, Vec<QueuedTxn>) {
         self.full = true;
         let count = batch.len();
@@ -297,13 +301,14 @@ impl Head {
         (rest, refused)
     }
 
-    /// The first transaction of a batch.
+    /// Takes the first transaction of a batch, with the jobs joined to it.
     pub(crate) fn first_group(batch: &mut Vec<QueuedTxn>) -> Vec<QueuedTxn> {
         let count = batch.iter().take_while(|job| job.joins_next).count() + 1;
         batch.drain(..count.min(batch.len())).collect()
     }
 
-    /// A batch failed: everything that was computed on it goes with it. Its revisions are not given again: a guard may still name one. Returns what waited.
+    /// Drops the overlay and returns the queue: everything in it was computed on the failed batch.
+    /// Freed revisions are not reused: a guard may still name one.
     pub(crate) fn reset(&mut self) -> VecDeque<QueuedTxn> {
         self.overlay.clear();
         self.queue_bytes = 0;
@@ -311,19 +316,19 @@ impl Head {
     }
 }
 
-/// A transaction as far as it can be prepared before the lock is taken.
+/// A transaction, prepared as far as possible without the lock.
 pub(crate) struct PreparedTxn {
     guards: Vec<Guard>,
     writes: Vec<PreparedWrite>,
     early: Vec<EarlyWrite>,
     bytes: usize,
-    /// By so many bytes it may make the state larger when nothing else may.
+    /// Bytes by which it may grow the state on a full disk.
     growth_allowance: usize,
 }
 
-/// A further change of a resource that the transaction changes already.
+/// A second or later change to a resource within a transaction.
 struct EarlyWrite {
-    /// Its place in the transaction.
+    /// Index in the transaction.
     index: usize,
     planned: PreparedWrite,
     bytes: usize,
@@ -335,7 +340,7 @@ enum PreparedWrite {
 }
 
 impl PreparedTxn {
-    /// Checks the form of a transaction and builds its values with `guess` as their revision.
+    /// Validates a transaction and builds its values with `guess` as their revision.
     pub(crate) fn new((txn, need): (Txn, Need), limits: &StoreLimits, clock: &dyn Clock, guess: Revision) -> Result<Self, Rejected> {
         let Txn { guards, writes } = txn;
         let others = check_keys(&writes)?;
@@ -354,10 +359,10 @@ impl PreparedTxn {
     }
 }
 
-/// Which writes are not the first of their resource; no key may be there twice.
+/// Indexes of writes that are not the first of their resource. Rejects duplicate keys.
 fn check_keys(writes: &[Write]) -> Result<Vec<usize>, Rejected> {
     if writes.is_empty() {
-        return Err(Rejected::Invalid("it changes nothing"));
+        return Err(Rejected::Invalid("no changes"));
     }
     let mut others = Vec::new();
     for (index, write) in writes.iter().enumerate() {
@@ -366,7 +371,7 @@ fn check_keys(writes: &[Write]) -> Result<Vec<usize>, Rejected> {
             others.push(index);
         }
         if of_resource.any(|other| other.key() == write.key()) {
-            return Err(Rejected::Invalid("two changes of one key"));
+            return Err(Rejected::Invalid("two changes to one key"));
         }
     }
     Ok(others)
@@ -386,7 +391,7 @@ impl PreparedWrite {
                 *bytes += last.value.len();
                 Self::Delete { key, last: Some(draft(&last.value, last.sidecar, limits, guess)?) }
             }
-            Write::Delete { .. } => return Err(Rejected::Invalid("the last state of another key")),
+            Write::Delete { .. } => return Err(Rejected::Invalid("last state of another key")),
         })
     }
 
@@ -396,7 +401,7 @@ impl PreparedWrite {
         }
     }
 
-    /// The change at its revision; a delete of nothing gives the key back.
+    /// The change at its revision. Returns the key if it deletes nothing.
     fn change(self, revision: Revision, previous: Option<Arc<Entry>>) -> Result<TxnEvent, Key> {
         match self {
             Self::Put { key, draft, expires } => {
@@ -415,7 +420,7 @@ impl PreparedWrite {
     }
 }
 
-/// Whether changes together make the state larger, by more than may be.
+/// Whether the changes grow the state by more than the allowance.
 fn grows<'a>(changes: impl Iterator<Item = &'a TxnEvent>, growth_allowance: usize) -> bool {
     let (mut before, mut after) = (growth_allowance, 0);
     for TxnEvent { event, .. } in changes {
@@ -427,10 +432,10 @@ fn grows<'a>(changes: impl Iterator<Item = &'a TxnEvent>, growth_allowance: usiz
 
 fn draft(value: &[u8], sidecar: Sidecar, limits: &StoreLimits, guess: Revision) -> Result<DraftEntry, Rejected> {
     if value.len() > limits.value_bytes {
-        return Err(Rejected::Invalid("a value over the limit"));
+        return Err(Rejected::Invalid("value over the limit"));
     }
     if sidecar.revision_at as usize > value.len() {
-        return Err(Rejected::Invalid("a splice outside of its value"));
+        return Err(Rejected::Invalid("splice outside of the value"));
     }
     Ok(DraftEntry::new([value, b""], sidecar, guess))
 }

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
-/// The store's number of a transaction; starts at 1, never repeats or goes back.
+/// The store's transaction counter; starts at 1, never repeats or goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -14,15 +14,15 @@ impl fmt::Display for Revision {
     }
 }
 
-/// One resource's part of the key space: `/registry/<prefix>/`. Cheap to clone.
+/// A resource's part of the key space, `/registry/<prefix>/`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix(Arc<str>);
 
-/// A segment that cannot stand in a key.
+/// A segment that is not allowed in a key.
 #[derive(Debug, thiserror::Error)]
 #[error("{segment:?} cannot be part of a storage key")]
 pub struct KeyError {
-    /// The offending segment.
+    /// Offending segment.
     pub segment: String,
 }
 
@@ -30,7 +30,7 @@ impl Prefix {
     /// `resource` is `configmaps`, or `<group>/<plural>` for custom resources.
     ///
     /// # Errors
-    /// An empty, `.`/`..` or NUL-holding segment.
+    /// A segment is empty, `.` or `..`, or contains NUL.
     pub fn new(resource: &str) -> Result<Self, KeyError> {
         for segment in resource.split('/') {
             check(segment)?;
@@ -38,15 +38,16 @@ impl Prefix {
         Ok(Self(format!("/registry/{resource}/").into()))
     }
 
-    /// The bytes that every key of the resource starts with; ends with `/`.
+    /// Common prefix of all keys of the resource; ends with `/`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The one function that builds a key: `/registry/<prefix>/<namespace>/<name>`, or without the namespace for cluster scope.
+    /// Builds `/registry/<prefix>/<namespace>/<name>`, without the namespace for cluster scope. No
+    /// other function builds keys.
     ///
     /// # Errors
-    /// A segment that is empty, `.`, `..`, or holds `/` or NUL.
+    /// A segment is empty, `.` or `..`, or contains `/` or NUL.
     pub fn key(&self, namespace: Option<&str>, name: &str) -> Result<Key, KeyError> {
         check(name)?;
         let text = match namespace {
@@ -73,7 +74,7 @@ fn check(segment: &str) -> Result<(), KeyError> {
     Ok(())
 }
 
-/// A validated key; ordered by its joined bytes. Cheap to clone.
+/// A validated key, ordered by its joined bytes. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Key {
     text: Arc<str>,
@@ -81,7 +82,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key read back from a journal, which held a valid one; `None` when it cannot be one.
+    /// Parses a key from a journal; `None` if it is malformed.
     pub(crate) fn from_journal(text: &str, prefix: usize) -> Option<Self> {
         let resource = text.get(..prefix)?.strip_prefix("/registry/")?.strip_suffix('/')?;
         if resource.is_empty() || text.len() == prefix || text.contains('\0') {
@@ -90,43 +91,42 @@ impl Key {
         Some(Self { text: text.into(), prefix: u32::try_from(prefix).ok()? })
     }
 
-    /// Length of the prefix in bytes.
+    /// Prefix length in bytes.
     pub(crate) fn prefix_len(&self) -> usize {
         self.prefix as usize
     }
 
-    /// The prefix as a value.
     pub(crate) fn to_prefix(&self) -> Prefix {
         Prefix(self.prefix().into())
     }
 
-    /// The joined bytes.
+    /// The whole key.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The resource's prefix, ending with `/`.
+    /// The resource's prefix; ends with `/`.
     pub fn prefix(&self) -> &str {
         &self.text[..self.prefix as usize]
     }
 
-    /// What follows the prefix: `<namespace>/<name>` or `<name>`.
+    /// The key without its prefix: `<namespace>/<name>` or `<name>`.
     pub fn rest(&self) -> &str {
         &self.text[self.prefix as usize..]
     }
 
-    /// The namespace, when the key has one.
+    /// Namespace; `None` for cluster scope.
     pub fn namespace(&self) -> Option<&str> {
         self.rest().split_once('/').map(|(namespace, _)| namespace)
     }
 
-    /// The object's name.
+    /// Object name.
     pub fn name(&self) -> &str {
         self.rest().split_once('/').map_or_else(|| self.rest(), |(_, name)| name)
     }
 }
 
-// Order, equality and hash are those of the joined bytes, so that maps can be searched by `&str`.
+// Ordered, compared and hashed as the joined bytes, so that maps can be searched by `&str`.
 impl Borrow<str> for Key {
     fn borrow(&self) -> &str {
         &self.text

@@ -1,7 +1,10 @@
-//! The state core: revisions, current state, one history, committer, preconditions, TTL; journals below it.
+//! The state core: revisions, current state, one history, the committer, preconditions and TTLs, on
+//! top of a journal.
 //!
-//! Must never know objects, JSON or HTTP: a value is bytes, and [`Sidecar`] is what its writer wants back beside it.
-//! Start reading at [`store`]; a write goes `store` -> `head` -> `committer` -> `journal` -> `published`, a read starts at `published`.
+//! Must never know objects, JSON or HTTP. A value is bytes; [`Sidecar`] holds what its writer wants
+//! to read back without parsing it.
+//! Start at [`store`]. Writes go `store` -> `head` -> `committer` -> `journal` -> `published`;
+//! reads start at `published`.
 
 pub mod clock;
 mod committer;

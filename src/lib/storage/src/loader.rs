@@ -1,4 +1,4 @@
-//! Fills the state and the history from a journal.
+//! Loads the state and the history from a journal.
 
 use crate::entry::Entry;
 use crate::key::{Key, Revision};
@@ -7,11 +7,11 @@ use crate::sync;
 use crate::txn::Event;
 use std::sync::{Arc, MutexGuard};
 
-/// Fills while nobody else uses it yet.
+/// Loader with exclusive access to a store that is not shared yet.
 pub(crate) struct StateLoader<'a> {
     published: &'a Published,
     retention: MutexGuard<'a, Retention>,
-    /// The one that was used last: mostly the next one too.
+    /// The last resource used, which is usually the next one too.
     resource: Option<Arc<PublishedResource>>,
     live: i64,
 }
@@ -21,7 +21,7 @@ impl<'a> StateLoader<'a> {
         Self { published, retention, resource: None, live: 0 }
     }
 
-    /// The history begins after this revision; called before anything else.
+    /// Sets the revision at which the history starts. Called first.
     pub(crate) fn origin(&self, revision: Revision) {
         self.published.set_origin(revision);
     }
@@ -36,7 +36,7 @@ impl<'a> StateLoader<'a> {
         }
     }
 
-    /// An entry that is there without an event; what it replaces is forgotten.
+    /// Loads an entry of the initial state, without an event; replaces any earlier one.
     pub(crate) fn entry(&mut self, entry: Arc<Entry>) {
         self.live += bytes(Some(&entry));
         let resource = self.resource(&entry.key);
@@ -44,31 +44,30 @@ impl<'a> StateLoader<'a> {
         self.live -= bytes(before.as_deref());
     }
 
-    /// A key is not there, whatever was said before.
+    /// Removes a key from the initial state.
     pub(crate) fn absent(&mut self, key: &Key) {
         let resource = self.resource(key);
         let before = sync::write(&resource.state).map.remove(key);
         self.live -= bytes(before.as_deref());
     }
 
-    /// What is there now.
     pub(crate) fn present(&mut self, key: &Key) -> Option<Arc<Entry>> {
         let resource = self.resource(key);
         let state = sync::read(&resource.state);
         state.map.get(key.as_str()).cloned()
     }
 
-    /// The next event; whether it has replaced what it says.
+    /// Applies an event. Returns whether it replaced the entry that it claims to replace.
     pub(crate) fn event(&mut self, event: &Event) -> bool {
         self.live += growth(event);
         let resource = self.resource(&event.entry.key);
-        // No states are kept on the way: they would make every change copy a path of the tree.
+        // Retain no snapshots on the way: they would make every change copy a path of the tree.
         let before = sync::write(&resource.state).apply(event, usize::MAX);
         self.published.retain(&mut self.retention, resource, event);
         before.map(|before| before.revision) == event.previous.as_ref().map(|previous| previous.revision)
     }
 
-    /// Everything up to this revision was given.
+    /// Ends loading at `revision`.
     pub(crate) fn end(&mut self, revision: Revision) {
         self.published.filled(&mut self.retention, revision, u64::try_from(self.live).unwrap_or(0));
     }

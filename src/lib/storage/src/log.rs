@@ -1,14 +1,14 @@
-//! The history of one resource in memory, and the states that lists at an older revision start from.
+//! In-memory history of one resource, with the snapshots that lists at older revisions start from.
 
 use crate::key::Revision;
 use crate::map::EntryMap;
 use crate::txn::Event;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How many states that were asked for are remembered: the pages of so many lists at a time cost one replay each.
+/// Requested snapshots remembered: that many paginated lists at a time cost one replay each.
 const ASKED: usize = 8;
 
-/// Events in order. What was dropped from its front is at most `floor`.
+/// Events in order, complete after `floor`.
 pub(crate) struct EventLog {
     events: VecDeque<Event>,
     floor: Revision,
@@ -17,17 +17,17 @@ pub(crate) struct EventLog {
     asked: VecDeque<(Revision, EntryMap)>,
 }
 
-/// How much a reader takes at once: it ends with the event that reaches either bound.
+/// Bounds one read, which ends with the event that reaches either of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadLimit {
-    /// Events.
+    /// Number of events.
     pub events: usize,
     /// Bytes of their values.
     pub bytes: usize,
 }
 
 impl ReadLimit {
-    /// The first of some events; at least one if there is any.
+    /// Takes events up to the limit, at least one if there is any.
     pub(crate) fn of<'a>(self, events: impl Iterator<Item = &'a Event>) -> Vec<Event> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
         for event in events {
@@ -41,26 +41,27 @@ impl ReadLimit {
     }
 }
 
-/// What a reader of the log finds after its position.
+/// Result of reading a log at a position.
 pub(crate) enum LogRead {
-    /// The next events; none when it is drained.
+    /// The next events; empty if the log is drained.
     Events(Vec<Event>),
-    /// Events up to this revision are no longer here.
+    /// Events up to this revision were evicted.
     Lagging(Revision),
 }
 
 impl EventLog {
-    /// A log that is complete after `floor`.
+    /// An empty log that is complete after `floor`.
     pub(crate) fn new(floor: Revision) -> Self {
         Self { events: VecDeque::new(), floor, since_kept: 0, kept: BTreeMap::new(), asked: VecDeque::new() }
     }
 
-    /// Events up to here are gone.
+    /// Events up to this revision were evicted.
     pub(crate) fn floor(&self) -> Revision {
         self.floor
     }
 
-    /// Appends; keeps the state after the event when `replay_events` went by since the last kept one.
+    /// Appends an event. Retains the resulting state if `replay_events` have passed since the last
+    /// retained one.
     pub(crate) fn push(&mut self, event: Event, map: &EntryMap, replay_events: usize) {
         self.since_kept += 1;
         if self.since_kept >= replay_events {
@@ -70,7 +71,7 @@ impl EventLog {
         self.events.push_back(event);
     }
 
-    /// Drops the oldest `count` events; the caller frees them outside of its lock.
+    /// Evicts the oldest `count` events. Returned, so that the caller frees them outside the lock.
     pub(crate) fn evict(&mut self, count: usize) -> (Vec<Event>, BTreeMap<Revision, EntryMap>) {
         let gone: Vec<Event> = self.events.drain(..count.min(self.events.len())).collect();
         if let Some(last) = gone.last() {
@@ -81,7 +82,7 @@ impl EventLog {
         (gone, std::mem::replace(&mut self.kept, kept))
     }
 
-    /// The next events after `position`: at least one if there is any.
+    /// The next events after `position`, at least one if there is any.
     pub(crate) fn read(&self, position: Revision, most: ReadLimit) -> LogRead {
         if position < self.floor {
             return LogRead::Lagging(self.floor);
@@ -89,12 +90,12 @@ impl EventLog {
         LogRead::Events(most.of(self.events.range(self.index(position)..)))
     }
 
-    /// Whether nothing follows `position`.
+    /// Whether no event follows `position`.
     pub(crate) fn drained(&self, position: Revision) -> bool {
         position >= self.events.back().map_or(self.floor, Event::revision)
     }
 
-    /// How to get the state at `revision`, which must not be below the floor, from `current`.
+    /// Recipe for the state at `revision`, which must not be below the floor.
     pub(crate) fn replay(&self, revision: Revision, current: &EntryMap) -> Replay {
         let target = self.index(revision);
         let starts = self.kept.iter().map(|(revision, map)| (*revision, map)).chain(self.asked.iter().map(|(revision, map)| (*revision, map)));
@@ -109,7 +110,7 @@ impl EventLog {
         Replay { map: map.clone(), events, backwards: from > target }
     }
 
-    /// Remembers a state that was asked for.
+    /// Remembers a requested snapshot.
     pub(crate) fn remember(&mut self, revision: Revision, map: EntryMap) {
         if revision < self.floor || self.asked.iter().any(|(known, _)| *known == revision) {
             return;
@@ -120,14 +121,14 @@ impl EventLog {
         self.asked.push_back((revision, map));
     }
 
-    /// Gives back room that events no longer need.
+    /// Releases excess capacity.
     pub(crate) fn shrink(&mut self) {
         if self.events.capacity() > 4 * self.events.len() {
             self.events.shrink_to(2 * self.events.len());
         }
     }
 
-    /// How many events are held.
+    /// Number of events held.
     pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
@@ -137,7 +138,7 @@ impl EventLog {
     }
 }
 
-/// A state and the events between it and the one that is wanted.
+/// A snapshot and the events from it to the wanted state.
 pub(crate) struct Replay {
     map: EntryMap,
     events: Vec<Event>,
@@ -145,7 +146,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Does it; the second value says whether it took any work.
+    /// Applies the events. The second value says whether there were any.
     pub(crate) fn run(mut self) -> (EntryMap, bool) {
         let worked = !self.events.is_empty();
         if self.backwards {

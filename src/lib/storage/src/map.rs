@@ -1,5 +1,5 @@
-//! The state of a resource: entries by key, how many each namespace has, what they take, and how much was taken out. Immutable where it is shared, cheap to
-//! clone.
+//! State of a resource: entries by key, with counts per namespace and byte totals. Persistent, so
+//! clones are cheap.
 
 use crate::entry::Entry;
 use crate::key::Key;
@@ -7,27 +7,27 @@ use imbl::{HashMap, OrdMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What an entry costs beside its bytes, roughly: itself, its key and its place.
+/// Approximate cost of an entry beyond its bytes: the struct, its key, its tree slot.
 const ENTRY_OVERHEAD: u64 = 256;
 
-/// Entries in key order. The numbers are kept since walking a namespace to count it would make each page of a list cost as much as the whole.
+/// Entries in key order. Counts are maintained because walking a namespace to count it would make
+/// each page of a list cost as much as the whole.
 #[derive(Clone, Default)]
 pub(crate) struct EntryMap {
     entries: OrdMap<Key, Arc<Entry>>,
     namespaces: HashMap<Arc<str>, usize>,
     /// Of all entries.
     bytes: u64,
-    /// Of all entries that were ever replaced or removed.
+    /// Of all entries ever replaced or removed.
     replaced_bytes: u64,
 }
 
 impl EntryMap {
-    /// An empty one.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Puts an entry there; gives back what it replaces.
+    /// Returns the replaced entry.
     pub(crate) fn insert(&mut self, key: Key, entry: Arc<Entry>) -> Option<Arc<Entry>> {
         self.bytes += cost(&entry);
         let before = self.entries.insert(key.clone(), entry);
@@ -41,7 +41,6 @@ impl EntryMap {
         before
     }
 
-    /// Takes an entry away.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Entry>> {
         let before = self.entries.remove(key);
         self.replaced(before.as_deref());
@@ -54,7 +53,7 @@ impl EntryMap {
         before
     }
 
-    /// Takes back what was done to a key, before which it had this entry.
+    /// Reverts a change to a key that previously held `previous`.
     pub(crate) fn undo(&mut self, key: &Key, previous: Option<Arc<Entry>>) {
         let replaced_bytes = self.replaced_bytes.saturating_sub(previous.as_deref().map_or(0, cost));
         match previous {
@@ -70,37 +69,36 @@ impl EntryMap {
         self.replaced_bytes += bytes;
     }
 
-    /// What its entries take, in bytes.
+    /// Approximate memory used by the entries, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The bytes of all entries that were replaced or removed until a later state: those of this one, and those that came and went between.
+    /// Bytes of entries replaced or removed between this state and a later one, including those
+    /// that came and went in between.
     pub(crate) fn replaced_until(&self, later: &Self) -> u64 {
         later.replaced_bytes.saturating_sub(self.replaced_bytes)
     }
 
-    /// The bytes of all entries that were ever replaced or removed.
+    /// Bytes of all entries ever replaced or removed.
     pub(crate) fn replaced_bytes(&self) -> u64 {
         self.replaced_bytes
     }
 
-    /// The entry of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&Arc<Entry>> {
         self.entries.get(key)
     }
 
-    /// The entries in a range of keys.
     pub(crate) fn range<'a>(&'a self, range: (Bound<&str>, Bound<&str>)) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         self.entries.range::<_, str>(range).map(|(_, entry)| entry)
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many entries a namespace has.
+    /// Number of entries in a namespace.
     pub(crate) fn len_of(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }

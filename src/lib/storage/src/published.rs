@@ -1,8 +1,10 @@
-//! What readers see: the state and history of every resource, published batch by batch.
+//! Published state: the current state and history of every resource.
 //!
-//! A batch becomes visible at once over all resources: their write locks are taken together, everything is applied, the published revision moves,
-//! and only then are they released. (Swapped immutable maps were rejected: with a reference held by the swap every write copies a path of the tree,
-//! several microseconds of reference counting; under the lock the tree is changed in place unless a list still holds it.)
+//! A batch becomes visible atomically across resources: all their write locks are taken, everything
+//! is applied, the published revision advances, then the locks are released. Swapping immutable
+//! maps was rejected: while the swap holds a reference, every write copies a path of the tree,
+//! several microseconds of reference counting; under the lock the tree is modified in place unless
+//! a list still shares it.
 
 use crate::cursor::WatchError;
 use crate::entry::Entry;
@@ -21,56 +23,55 @@ use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What an event costs beside its bytes, roughly: the entry, its key, its place in the log.
+/// Approximate cost of an event beyond its bytes: the entry, its key, its log slot.
 const EVENT_OVERHEAD: usize = 256;
-/// How many restored events may exceed the bound of the history before some are dropped.
+/// Restored events that may exceed the history bound before some are evicted.
 const REFILL_EVENTS: usize = 1024;
 
-/// Reads events that are no longer in memory.
+/// Source of events evicted from memory.
 pub(crate) trait Archive: Send + Sync {
-    /// It has every event after this revision.
+    /// Events after this revision are available.
     fn floor(&self) -> Revision;
 
-    /// The next events of a resource in `after < revision <= until`; blocks.
+    /// The next events of a resource in `after < revision <= until`. Blocking.
     ///
     /// # Errors
-    /// [`WatchError::Compacted`] when `after` is below the floor by now, or what was there cannot be read.
+    /// [`WatchError::Compacted`] if `after` fell below the floor or the events cannot be read.
     fn events(&self, prefix: &str, after: Revision, until: Revision, most: ReadLimit) -> Result<ArchivedEvents, WatchError>;
 }
 
-/// A piece of the archive.
+/// Result of one archive read.
 pub(crate) struct ArchivedEvents {
-    /// The events found.
     pub(crate) events: Vec<Event>,
-    /// There are no others up to here.
+    /// Every event up to this revision was returned.
     pub(crate) reached: Revision,
 }
 
-/// One resource.
+/// One resource's published state and history.
 pub(crate) struct PublishedResource {
     pub(crate) prefix: Prefix,
     pub(crate) state: RwLock<ResourceState>,
-    /// Woken after events were published.
+    /// Notified after events were published.
     pub(crate) changed: Notify,
-    /// The last event that was published; until the first one nobody knows what the history holds.
+    /// Revision of the last published event; `u64::MAX` until the first, as the archive may hold some.
     latest: AtomicU64,
 }
 
 impl PublishedResource {
-    /// Whether the history may have events after this revision; takes no lock.
+    /// Whether there may be events after `position`. Lock-free.
     pub(crate) fn has_after(&self, position: Revision) -> bool {
         position.0 < self.latest.load(Ordering::Acquire)
     }
 }
 
-/// What the lock of a resource protects.
+/// State under a resource's lock.
 pub(crate) struct ResourceState {
     pub(crate) map: EntryMap,
     pub(crate) log: EventLog,
 }
 
 impl ResourceState {
-    /// Gives back what was there.
+    /// Returns the replaced entry.
     pub(crate) fn apply(&mut self, event: &Event, replay_events: usize) -> Option<Arc<Entry>> {
         let before = if event.deleted { self.map.remove(&event.entry.key) } else { self.map.insert(event.entry.key.clone(), event.entry.clone()) };
         self.log.push(event.clone(), &self.map, replay_events);
@@ -78,7 +79,7 @@ impl ResourceState {
     }
 }
 
-/// The events in memory over all resources, oldest first.
+/// Events in memory across resources, oldest first.
 #[derive(Default)]
 pub(crate) struct Retention {
     queue: VecDeque<RetainedEvent>,
@@ -89,18 +90,19 @@ struct RetainedEvent {
     revision: Revision,
     resource: Arc<PublishedResource>,
     cost: usize,
-    /// When it was published, in milliseconds of the clock; 0: before this process.
+    /// Publication time in monotonic milliseconds; 0 for recovered events.
     at_ms: u64,
 }
 
-/// How much history stays in memory.
+/// Bounds on the history in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryBounds {
-    /// Never more bytes than this.
+    /// Hard limit in bytes.
     pub(crate) most: usize,
-    /// Of events that are older than `young_ms`, no more than this, or a quarter of what is present if that is more: the journal has them, too.
+    /// With an archive: limit in bytes for events older than `young_ms`, or a quarter of the live
+    /// bytes if that is more.
     pub(crate) quiet: usize,
-    /// See `quiet`.
+    /// Age up to which events are exempt from `quiet`, in milliseconds.
     pub(crate) young_ms: u64,
 }
 
@@ -109,9 +111,9 @@ pub(crate) struct Published {
     resources: ArcSwap<HashMap<Prefix, Arc<PublishedResource>>>,
     making: Mutex<()>,
     revision: AtomicU64,
-    /// Events up to here were never in memory.
+    /// Revision at which the in-memory history starts.
     origin: AtomicU64,
-    /// Between the first and the second revision of each nothing is known: what a start has left out.
+    /// Revision ranges (exclusive) skipped at a restart.
     gaps: Mutex<Vec<(Revision, Revision)>>,
     live_bytes: AtomicU64,
     retention: Mutex<Retention>,
@@ -142,27 +144,25 @@ impl Published {
         }
     }
 
-    /// The published revision.
     pub(crate) fn revision(&self) -> Revision {
         Revision(self.revision.load(Ordering::Acquire))
     }
 
-    /// Bytes of the values of all present entries.
+    /// Bytes of all live values.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that count against the bound of the history.
+    /// Bytes charged against the history bound.
     pub(crate) fn retained_bytes(&self) -> usize {
         self.retained_bytes.load(Ordering::Relaxed)
     }
 
-    /// The way to older events.
     pub(crate) fn replay_cache(&self) -> &ReplayCache {
         &self.replay_cache
     }
 
-    /// Every resource that was ever named, with its lock.
+    /// Every resource ever named, with its lock.
     pub(crate) fn resources(&self) -> Arc<HashMap<Prefix, Arc<PublishedResource>>> {
         self.resources.load_full()
     }
@@ -171,7 +171,7 @@ impl Published {
         self.resources.load().get(prefix).cloned()
     }
 
-    /// The resource, made when it is new.
+    /// Creates the resource if needed.
     pub(crate) fn resource(&self, prefix: &Prefix) -> Arc<PublishedResource> {
         if let Some(resource) = self.find(prefix.as_str()) {
             return resource;
@@ -189,14 +189,14 @@ impl Published {
         resource
     }
 
-    /// The published value of a key.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
         let resources = self.resources.load();
         let resource = resources.get(key.prefix())?;
         sync::read(&resource.state).map.get(key.as_str()).cloned()
     }
 
-    /// Makes a batch visible; `revision` is its last one, `now_ms` the time. Returns the resources to wake.
+    /// Makes a batch visible. `revision` is its last revision, `now_ms` monotonic. Returns the
+    /// resources to wake.
     pub(crate) fn publish<'a>(&self, changes: impl Iterator<Item = &'a TxnEvent>, revision: Revision, now_ms: u64) -> Vec<Arc<PublishedResource>> {
         let touched = self.by_resource(changes);
         let mut retention = sync::lock(&self.retention);
@@ -242,14 +242,14 @@ impl Published {
         self.evict(retention, now_ms);
     }
 
-    /// Drops events from the front of the history while `more` says so.
+    /// Evicts events from the front of the history while `more` returns true.
     fn evict_while(&self, retention: &mut Retention, more: impl Fn(&Retention, &RetainedEvent) -> bool) {
         let mut counts: Vec<(Arc<PublishedResource>, usize)> = Vec::new();
         while let Some(front) = retention.queue.front() {
             if !more(retention, front) {
                 break;
             }
-            let front = retention.queue.pop_front().expect("its front was just seen");
+            let front = retention.queue.pop_front().expect("front() returned it");
             retention.bytes -= front.cost;
             match counts.iter_mut().find(|(resource, _)| Arc::ptr_eq(resource, &front.resource)) {
                 Some((_, count)) => *count += 1,
@@ -263,38 +263,38 @@ impl Published {
         self.retained_bytes.store(retention.bytes, Ordering::Relaxed);
     }
 
-    /// Fills it while nobody else uses it yet.
+    /// Exclusive access for recovery, before the store is shared.
     pub(crate) fn loader(&self) -> StateLoader<'_> {
         StateLoader::new(self, sync::lock(&self.retention))
     }
 
-    /// Where the history begins, while it is filled.
+    /// Sets where the history starts, before recovery.
     pub(crate) fn set_origin(&self, revision: Revision) {
         self.origin.store(revision.0, Ordering::Release);
         self.revision.store(revision.0, Ordering::Release);
     }
 
-    /// Nothing is known of the revisions between.
+    /// Marks the revisions in between as unknown.
     pub(crate) fn add_gap(&self, after: Revision, before: Revision) {
         sync::lock(&self.gaps).push((after, before));
     }
 
-    /// Whether this history never had the revision: what was seen at it was lost, or is that of another store.
+    /// Whether the revision is not part of this history: it was lost, or belongs to another store.
     pub(crate) fn is_unknown(&self, revision: Revision) -> bool {
         sync::lock(&self.gaps).iter().any(|(after, before)| *after < revision && revision < *before)
     }
 
-    /// Keeps an event that was read back.
+    /// Retains a recovered event.
     pub(crate) fn retain(&self, retention: &mut Retention, resource: Arc<PublishedResource>, event: &Event) {
         retention.bytes += cost(event);
         retention.queue.push_back(RetainedEvent { revision: event.revision(), resource, cost: cost(event), at_ms: 0 });
-        // Not after each: dropping takes a lock for each resource.
+        // In steps: eviction locks each resource.
         if retention.queue.len().is_multiple_of(REFILL_EVENTS) {
             self.evict_while(retention, |retention, _| retention.bytes > self.bounds.most);
         }
     }
 
-    /// It is filled.
+    /// Ends recovery at `revision`.
     pub(crate) fn filled(&self, retention: &mut Retention, revision: Revision, live_bytes: u64) {
         self.live_bytes.store(live_bytes, Ordering::Relaxed);
         self.evict(retention, u64::MAX);
@@ -307,20 +307,22 @@ impl Published {
         self.evict_while(retention, |retention, front| retention.bytes > most || (retention.bytes > quiet && old(front)));
     }
 
-    /// What may stay of events that are no longer young. All of them without an archive: nobody else has them.
+    /// Limit for events that are no longer young. Without an archive, the full bound: they exist
+    /// nowhere else.
     fn quiet_bytes(&self) -> usize {
         let live = usize::try_from(self.live_bytes()).unwrap_or(usize::MAX);
         if self.replay_cache.archive().is_some() { self.bounds.quiet.max(live / 4).min(self.bounds.most) } else { self.bounds.most }
     }
 
-    /// How long until [`Self::trim`] has something to do; `None`: not before the next event.
+    /// Time until [`Self::trim`] has work; `None` if that needs another event first.
     pub(crate) fn trim_in(&self, now_ms: u64) -> Option<Duration> {
         let retention = sync::lock(&self.retention);
         let front = retention.queue.front().filter(|_| retention.bytes > self.quiet_bytes())?;
         Some(Duration::from_millis(front.at_ms.saturating_add(self.bounds.young_ms).saturating_sub(now_ms)))
     }
 
-    /// Drops what is no longer young and more than need stay, and the room that was made for it.
+    /// Evicts events that are neither young nor within the quiet bound, and releases excess
+    /// capacity.
     pub(crate) fn trim(&self, now_ms: u64) {
         let mut retention = sync::lock(&self.retention);
         self.evict(&mut retention, now_ms);
@@ -330,7 +332,7 @@ impl Published {
         }
     }
 
-    /// Wakes the watchers of these resources, and who waits for the revision.
+    /// Wakes watchers of the resources and tasks in [`Self::wait_for`].
     pub(crate) fn wake(&self, resources: &[Arc<PublishedResource>]) {
         self.moved.notify_waiters();
         for resource in resources {
@@ -338,7 +340,7 @@ impl Published {
         }
     }
 
-    /// Waits until the published revision is at least this.
+    /// Waits until the published revision reaches `revision`.
     pub(crate) async fn wait_for(&self, revision: Revision) {
         loop {
             let moved = self.moved.notified();
@@ -349,7 +351,7 @@ impl Published {
         }
     }
 
-    /// No more events will come: watchers that are at the end are told.
+    /// Ends the history: drained watchers get [`WatchError::Closed`].
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         for resource in self.resources().values() {
@@ -357,26 +359,26 @@ impl Published {
         }
     }
 
-    /// Whether no more events will come.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// The present state of a resource. Taken under its lock, under which the published revision cannot move past its events; a resource without a lock
-    /// would have a first event between the look and the revision.
+    /// Current state of a resource. The published revision is read under the resource's lock, where
+    /// it cannot advance past the state; a resource that did not exist yet could get its first
+    /// event between the two reads.
     pub(crate) fn snapshot(&self, prefix: &Prefix) -> Snapshot {
         let resource = self.resource(prefix);
         let state = sync::read(&resource.state);
         Snapshot::new(self.revision(), prefix.clone(), state.map.clone())
     }
 
-    /// The state of a resource at a revision.
+    /// State of a resource at a revision.
     pub(crate) fn snapshot_at(&self, prefix: &Prefix, revision: Revision) -> Result<Snapshot, WatchError> {
         let resource = self.resource(prefix);
         let replay = {
             let state = sync::read(&resource.state);
             let published = self.revision();
-            // Before all else: what a start has left out lies above what is published, until the first write.
+            // First of all: until the first write, skipped revisions lie above the published one.
             if self.is_unknown(revision) {
                 return Err(WatchError::Compacted(revision));
             }
@@ -401,20 +403,21 @@ struct Touched<'a> {
     changes: Vec<&'a TxnEvent>,
 }
 
-/// What an event costs while it is kept: what it alone keeps from being freed. The value that it wrote is the state's until a later event replaces it, which
-/// then counts it; the last state of a deleted key is nobody else's.
+/// Bytes that only the event keeps alive. The value it wrote belongs to the state until a later
+/// event replaces it, which then accounts for it; the last state of a deleted key belongs to the
+/// event alone.
 fn cost(event: &Event) -> usize {
     let previous = event.previous.as_ref().map_or(0, |previous| previous.bytes.len());
     let last = if event.deleted { event.entry.bytes.len() } else { 0 };
     EVENT_OVERHEAD + previous + last
 }
 
-/// The most that an event can take in memory.
+/// Upper bound of an event's memory, in bytes.
 pub(crate) fn event_bytes(event: &Event) -> usize {
     EVENT_OVERHEAD + event.entry.bytes.len() + event.previous.as_ref().map_or(0, |previous| previous.bytes.len())
 }
 
-/// By how many bytes an event changes what is present.
+/// Change in live bytes caused by an event.
 pub(crate) fn growth(event: &Event) -> i64 {
     let after = if event.deleted { 0 } else { event.entry.bytes.len() };
     let before = event.previous.as_ref().map_or(0, |previous| previous.bytes.len());

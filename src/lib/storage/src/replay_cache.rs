@@ -1,7 +1,8 @@
-//! Older events on their way from the archive to watchers: decoded once for all watchers that are about there, and bounded in bytes.
+//! Serves archived events to watchers: each block is decoded once for all watchers near it, in
+//! bounded memory.
 //!
-//! After a restart or an outage every watcher of a resource resumes at nearly the same revision. Each decoding the journal for itself cost as many times the
-//! work and the memory.
+//! After a restart or an outage every watcher of a resource resumes at nearly the same revision.
+//! Decoding the journal per watcher would multiply the work and the memory.
 
 use crate::cursor::WatchError;
 use crate::key::{Prefix, Revision};
@@ -15,14 +16,15 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is decoded at a time.
+/// Events decoded per block.
 const BLOCK: ReadLimit = ReadLimit { events: 4096, bytes: 1 << 20 };
-/// Bytes of blocks that are kept, and how many blocks.
+/// Cache bounds: bytes, and number of blocks.
 const KEPT_BYTES: usize = 16 << 20;
 const KEPT_BLOCKS: usize = 256;
-/// A block that no watcher used for so long is dropped.
+/// Idle time after which a block is dropped.
 const COLD: Duration = Duration::from_secs(10);
-/// So many blocks are decoded at a time, never two of one resource: the second may find what it wants in the first.
+/// Concurrent decodes; never two of one resource, since the second may find its events in the first
+/// block.
 const READERS: usize = 4;
 
 /// Events of one resource in `after < revision <= reached`.
@@ -39,19 +41,19 @@ impl Block {
         self.after <= after && after < self.reached && self.prefix.as_str() == prefix.as_str()
     }
 
-    /// What follows a revision in it.
+    /// The block's events after a revision.
     fn older(&self, after: Revision, most: ReadLimit) -> ArchivedEvents {
         let from = self.events.partition_point(|event| event.revision() <= after);
         ArchivedEvents { events: most.of(self.events[from..].iter()), reached: self.reached }
     }
 }
 
-/// The blocks that were decoded last, the one that was used longest ago first.
+/// Decoded blocks, least recently used first.
 #[derive(Default)]
 struct BlockCache {
     blocks: Vec<(Arc<Block>, Instant)>,
     bytes: usize,
-    /// A task looks for cold ones.
+    /// A sweeper task is running.
     swept: bool,
 }
 
@@ -63,7 +65,7 @@ impl BlockCache {
         Some(block)
     }
 
-    /// Returns what has to go: it is freed outside of the lock.
+    /// Returns the evicted blocks, to be freed outside the lock.
     fn keep(&mut self, block: &Arc<Block>) -> Vec<(Arc<Block>, Instant)> {
         self.bytes += block.bytes;
         self.blocks.push((Arc::clone(block), Instant::now()));
@@ -90,7 +92,7 @@ impl BlockCache {
     }
 }
 
-/// Drops cold blocks until there are none, or nobody has them any more.
+/// Drops cold blocks until none are left or the cache is gone.
 async fn sweep(inner: Weak<ReplayCacheInner>) {
     loop {
         tokio::time::sleep(COLD / 2).await;
@@ -107,7 +109,7 @@ async fn sweep(inner: Weak<ReplayCacheInner>) {
     }
 }
 
-/// The way from the archive. Cheap to clone; all clones are one.
+/// Cached access to the archive. Clones share one cache.
 #[derive(Clone, Default)]
 pub(crate) struct ReplayCache(Arc<ReplayCacheInner>);
 
@@ -120,26 +122,26 @@ struct ReplayCacheInner {
 }
 
 impl ReplayCache {
-    /// Where older events are read; set once, while opening.
+    /// Sets the archive. Called once, while opening.
     pub(crate) fn set_archive(&self, archive: Arc<dyn Archive>) {
-        // A second archive would be a mistake of `Store::open`, which calls this once.
+        // `Store::open` is the only caller.
         let _ = self.0.archive.set(archive);
     }
 
-    /// Where older events are read.
     pub(crate) fn archive(&self) -> Option<&Arc<dyn Archive>> {
         self.0.archive.get()
     }
 
-    /// How often the archive was read, and how many bytes of what was read are kept.
+    /// Number of archive reads, and bytes cached.
     pub(crate) fn stats(&self) -> (u64, usize) {
         (self.0.reads.load(Ordering::Relaxed), sync::lock(&self.0.kept).bytes)
     }
 
-    /// The next events of a resource in `after < revision <= until`, and how far they reach. Cancel safe: what was begun is kept for others.
+    /// The next events of a resource in `after < revision <= until`. Cancel safe: a decode that was
+    /// started ends up in the cache.
     ///
     /// # Errors
-    /// [`WatchError::Compacted`] when they are not there any more.
+    /// [`WatchError::Compacted`] if the events are gone.
     pub(crate) async fn read(&self, prefix: &Prefix, (after, until): (Revision, Revision), most: ReadLimit) -> Result<ArchivedEvents, WatchError> {
         let gone = WatchError::Compacted(after);
         let Some(archive) = self.archive().cloned() else { return Err(gone) };
@@ -152,7 +154,7 @@ impl ReplayCache {
         }
         let (this, prefix) = (self.clone(), prefix.clone());
         let read = tokio::task::spawn_blocking(move || {
-            // Until it has ended, also when nobody waits for it any more.
+            // Held until the decode ends, even if its watcher is gone.
             let _reader = reader;
             let block = this.decode(&*archive, prefix, (after, until))?;
             if !std::mem::replace(&mut sync::lock(&this.0.kept).swept, true) {
@@ -173,7 +175,7 @@ impl ReplayCache {
         let ArchivedEvents { events, reached } = archive.events(prefix.as_str(), after, until, BLOCK)?;
         let bytes = events.iter().map(event_bytes).sum();
         let block = Arc::new(Block { prefix, after, reached, events, bytes });
-        // An archive that does not get on must not be found again.
+        // Never cache a block that does not advance.
         let dropped = if reached > after { sync::lock(&self.0.kept).keep(&block) } else { Vec::new() };
         drop(dropped);
         Ok(block)
@@ -191,7 +193,7 @@ mod tests {
     use super::*;
     use crate::entry::{Entry, Sidecar};
 
-    /// An event at every tenth revision; counts how much is decoded at a time.
+    /// Has an event at every tenth revision; counts concurrent decodes.
     struct Tenths {
         value: usize,
     }
@@ -247,12 +249,12 @@ mod tests {
             assert!(seen.into_iter().eq((1..=500).map(|at| at * 10).filter(|number| *number > watcher)), "{watcher}");
         }
         let (reads, kept) = replay_cache.stats();
-        assert!(reads <= 8, "500 events of 10 kB are 5 blocks, read {reads} times");
+        assert!(reads <= 8, "500 events of 10 kB fit 5 blocks; read {reads} times");
         assert!(kept > 0 && kept < 6 << 20, "{kept}");
         tokio::time::sleep(2 * COLD).await;
-        assert_eq!(replay_cache.stats().1, 0, "nobody reads them any more");
+        assert_eq!(replay_cache.stats().1, 0, "cold blocks are dropped");
         all(&replay_cache, &Prefix::new("configmaps").unwrap(), Revision(0), until).await;
-        assert!(sync::lock(&replay_cache.0.kept).swept, "and watched over again");
+        assert!(sync::lock(&replay_cache.0.kept).swept, "the sweeper runs again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -289,6 +291,6 @@ mod tests {
         }
         let large = self::replay_cache(2 * KEPT_BYTES);
         assert_eq!(all(&large, &Prefix::new("a").unwrap(), Revision(0), Revision(20)).await, [10, 20]);
-        assert_eq!(sync::lock(&large.0.kept).blocks.len(), 1, "the last one is kept");
+        assert_eq!(sync::lock(&large.0.kept).blocks.len(), 1, "the last block stays");
     }
 }

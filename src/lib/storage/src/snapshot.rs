@@ -6,16 +6,16 @@ use crate::map::EntryMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The current state of one resource at one revision; immutable, cheap to clone.
+/// State of one resource at one revision. Immutable, cheap to clone.
 #[derive(Clone)]
 pub struct Snapshot {
-    /// Every event up to here is in it, none after. Counts over all resources.
+    /// Includes every event up to this revision, across resources, and none after it.
     pub revision: Revision,
     prefix: Prefix,
     map: EntryMap,
 }
 
-/// A place in what happens to one resource. It holds nothing.
+/// A point in a resource's history, for [`Snapshot::replaced_since`]. Keeps nothing alive.
 #[derive(Clone, Debug)]
 pub struct Mark {
     replaced_bytes: u64,
@@ -23,7 +23,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Of which resource.
+    /// Resource the mark was taken of.
     pub fn prefix(&self) -> &Prefix {
         &self.prefix
     }
@@ -34,17 +34,18 @@ impl Snapshot {
         Self { revision, prefix, map }
     }
 
-    /// Entries in key order, starting after `after` (exclusive, what follows the prefix), within one namespace when given.
+    /// Entries in key order, after `after` (exclusive, without the prefix), optionally within one
+    /// namespace.
     pub fn range<'a>(&'a self, namespace: Option<&str>, after: Option<&str>) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let (start, end) = self.bounds(namespace, after);
-        // A start behind the end would be an invalid range for the map.
+        // The map panics on a range whose start lies behind its end.
         let empty = end.as_ref().is_some_and(|end| bound(&start) >= end.as_str());
         let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let range = (!empty).then(|| self.map.range((start.as_ref().map(String::as_str), end)));
         range.into_iter().flatten()
     }
 
-    /// How many entries [`Self::range`] would give. Walks them when `after` is given; else it is known.
+    /// Number of entries in [`Self::range`]. O(1) without `after`.
     pub fn count(&self, namespace: Option<&str>, after: Option<&str>) -> usize {
         match (namespace, after) {
             (None, None) => self.map.len(),
@@ -53,28 +54,30 @@ impl Snapshot {
         }
     }
 
-    /// What its entries take in memory, about, in bytes.
+    /// Approximate memory used by the entries, in bytes.
     pub fn bytes(&self) -> u64 {
         self.map.bytes()
     }
 
-    /// The bytes of all entries of the resource that were replaced or deleted until a later state: of those that this one has, and of those that came and
-    /// went between. It keeps no more than that from being freed, and no more than [`Self::bytes`].
+    /// Bytes of entries replaced or deleted between this state and a later one, including those
+    /// that came and went in between: an upper bound, like [`Self::bytes`], of what this snapshot
+    /// alone keeps alive.
     pub fn replaced_until(&self, later: &Self) -> u64 {
         self.map.replaced_until(&later.map)
     }
 
-    /// What tells how much an answer that is made of this state keeps from being freed later on.
+    /// A mark from which to measure how much memory a response built from this snapshot keeps
+    /// alive.
     pub fn mark(&self) -> Mark {
         Mark { replaced_bytes: self.map.replaced_bytes(), prefix: self.prefix.clone() }
     }
 
-    /// The bytes of all entries of the resource that were replaced or deleted since a mark.
+    /// Bytes of entries replaced or deleted since the mark.
     pub fn replaced_since(&self, mark: &Mark) -> u64 {
         self.map.replaced_bytes().saturating_sub(mark.replaced_bytes)
     }
 
-    /// One entry, by what follows the prefix.
+    /// An entry, by its key without the prefix.
     pub fn get(&self, rest: &str) -> Option<&Arc<Entry>> {
         self.map.get(format!("{}{rest}", self.prefix.as_str()).as_str())
     }
@@ -86,7 +89,7 @@ impl Snapshot {
             return (after.map_or(Bound::Unbounded, Bound::Excluded), None);
         };
         let first = format!("{prefix}{namespace}/");
-        // '0' follows '/': the first key that is not in the namespace.
+        // '0' follows '/': the first key after the namespace.
         let end = format!("{prefix}{namespace}0");
         match after {
             Some(after) if after >= first => (Bound::Excluded(after), Some(end)),

@@ -1,57 +1,58 @@
-//! Figures for `/metrics`.
+//! Store metrics.
 
 use crate::key::{Prefix, Revision};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a store did since it was opened, and what it holds.
+/// Counters since the store was opened, and current gauges.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// The published revision.
+    /// Published revision.
     pub revision: Revision,
     /// Transactions published.
     pub commits: u64,
-    /// Transactions that failed after they were accepted.
+    /// Accepted transactions that failed.
     pub failures: u64,
     /// Batches published.
     pub batches: u64,
-    /// Transactions of the largest batch.
+    /// Transactions in the largest batch.
     pub largest_batch: u64,
-    /// Syncs of the journal that succeeded.
+    /// Successful journal syncs.
     pub syncs: u64,
-    /// How long the last one took.
+    /// Duration of the last sync.
     pub last_sync: Duration,
-    /// How long all of them took.
+    /// Total duration of all syncs.
     pub sync_time: Duration,
-    /// Transactions that wait for the committer.
+    /// Transactions queued for the committer.
     pub queue: usize,
-    /// Their bytes.
+    /// Bytes queued for the committer.
     pub queue_bytes: usize,
     /// Bytes of events in memory.
     pub history_bytes: usize,
     /// Events in memory.
     pub history_events: usize,
-    /// Times that older events were decoded from the journal, for watches that resume.
+    /// Times that archived events were decoded for resuming watches.
     pub replay_cache: u64,
-    /// Bytes of such events that are kept for other watches.
+    /// Bytes of archived events cached for other watches.
     pub replay_bytes: usize,
-    /// Entries of each resource.
+    /// Number of entries per resource.
     pub entries: Vec<(Prefix, usize)>,
-    /// Bytes of all present values.
+    /// Bytes of all live values.
     pub live_bytes: u64,
     /// Entries with a deadline.
     pub deadlines: u64,
     /// Bytes of the journal's files.
     pub journal_bytes: u64,
-    /// Times that space was regained by rewriting segments.
+    /// Completed segment rewrites.
     pub rewrites: u64,
-    /// Whether puts are refused for lack of space.
+    /// Whether growth is refused for lack of space.
     pub disk_full: bool,
-    /// Whether a file of the journal was found to be damaged: what is served is whole, but the next start will refuse it.
+    /// Whether a journal file is known to be damaged: the state served is intact, but the next
+    /// start will refuse the file.
     pub damaged: bool,
 }
 
-/// The counters behind [`Stats`].
+/// Counters behind [`Stats`].
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) commits: AtomicU64,
@@ -68,14 +69,14 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// A closed segment does not hold what was written to it.
+    /// Records a closed segment that differs from what was written.
     pub(crate) fn damaged(&self, reason: &str) {
         if !self.damaged.swap(true, Ordering::Relaxed) {
             tracing::error!(reason, "the journal is damaged on disk: back up what is served now, the next start will refuse it");
         }
     }
 
-    /// Counts a sync.
+    /// Records a sync.
     pub(crate) fn synced(&self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.syncs.fetch_add(1, Ordering::Relaxed);
@@ -83,14 +84,14 @@ impl Counters {
         self.sync_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Counts a published batch.
+    /// Records a published batch of `txns` transactions.
     pub(crate) fn published(&self, txns: usize) {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.commits.fetch_add(txns as u64, Ordering::Relaxed);
         self.largest_batch.fetch_max(txns as u64, Ordering::Relaxed);
     }
 
-    /// The part of [`Stats`] that is counted.
+    /// The counter part of [`Stats`].
     pub(crate) fn stats(&self) -> Stats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {

@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 
-/// Resolves when a transaction is durable and published, or failed. Dropping it changes nothing: the transaction goes on.
+/// An accepted transaction; resolves once it is durable and published, or failed. Dropping the
+/// ticket does not cancel the transaction.
 pub struct Ticket {
     revision: Revision,
     entries: Vec<Arc<Entry>>,
@@ -30,12 +31,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The entries as they will be published (revisions are already final if the commit succeeds).
+    /// Entries as they will be published; their revisions are final if the commit succeeds.
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
     }
 
-    /// Waits.
+    /// Waits for the outcome.
     ///
     /// # Errors
     /// [`CommitError`].
@@ -52,14 +53,14 @@ impl From<AcceptedTxn> for Ticket {
     }
 }
 
-/// Resolves when what an answer was computed on can be read by everybody, or was lost.
+/// Resolves once the head that a response was computed on is published, or lost.
 pub struct Confirmation(Option<oneshot::Receiver<CommitResult>>);
 
 impl Confirmation {
-    /// Waits; not at all for what is published.
+    /// Waits for publication; returns at once if the head is published already.
     ///
     /// # Errors
-    /// [`CommitError::DiskFull`]: it did not happen, compute again. [`CommitError::Failed`].
+    /// [`CommitError::DiskFull`]: the head was dropped, compute again. [`CommitError::Failed`].
     pub async fn confirmed(self) -> Result<(), CommitError> {
         match self.0 {
             None => Ok(()),
@@ -68,10 +69,11 @@ impl Confirmation {
     }
 }
 
-/// The right to compute on a key's pending head: writers of one key take turns. A task holds one at a time, and waits for nobody meanwhile but for a thread
-/// to compute on.
+/// The right to compute on a key's pending head; writers of one key take turns. A task may hold
+/// only one, and while holding it may wait only for a compute thread.
 ///
-/// It orders those who take turns. Who submits without one is stopped by guards alone, so a turn's transaction guards its key too.
+/// Turns order only each other. A transaction submitted without one is ordered by its guards alone,
+/// so a turn's transaction must guard its key too.
 pub struct Turn<'a> {
     store: &'a Store,
     key: u64,
@@ -97,7 +99,7 @@ impl Turn<'_> {
         self.store.confirm(key, head)
     }
 
-    /// Enqueues a transaction and ends the turn; does not wait.
+    /// Enqueues a transaction and ends the turn. Does not wait.
     ///
     /// # Errors
     /// [`Rejected`].
@@ -105,7 +107,7 @@ impl Turn<'_> {
         self.store.submit(txn)
     }
 
-    /// The same, with how much it is needed when the disk is full.
+    /// Like [`Self::submit`], stating how much the transaction is needed on a full disk.
     ///
     /// # Errors
     /// [`Rejected`].
@@ -114,16 +116,17 @@ impl Turn<'_> {
     }
 }
 
-/// How far back a resource can be asked for; earlier revisions are [`WatchError::Compacted`].
+/// How far back a resource's history reaches; older revisions are [`WatchError::Compacted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct History {
-    /// The lowest revision that can be listed.
+    /// Lowest revision that can be listed.
     pub listed: Revision,
-    /// The lowest revision that can be watched from.
+    /// Lowest revision that can be watched from.
     pub watched: Revision,
 }
 
-/// The store. Cheap to clone. Dropping the last clone closes it, without waiting; [`Store::close`] waits.
+/// The store. Cheap to clone. Dropping the last clone closes it without waiting; [`Store::close`]
+/// waits.
 #[derive(Clone)]
 pub struct Store(Arc<Handle>);
 
@@ -139,7 +142,7 @@ impl Drop for Handle {
 }
 
 impl Store {
-    /// Opens or makes a store; recovers what the engine holds.
+    /// Opens or creates a store and recovers its state.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -147,7 +150,7 @@ impl Store {
         Self::open_with(config, Environment::default())
     }
 
-    /// Opens a store on other parts than the system's.
+    /// Opens a store with injected clocks, disks and limits.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -172,19 +175,19 @@ impl Store {
         Ok(Self(Arc::new(Handle { core, turns: KeyTurns::new() })))
     }
 
-    /// For tests.
+    /// Tests only.
     pub(crate) fn core(&self) -> &StoreCore {
         &self.0.core
     }
 
-    /// Waits for the turn on a key, after those who came before. Dropped while it waits, it leaves the line.
+    /// Waits for the turn on a key, first come, first served. Cancel safe.
     ///
     /// # Errors
-    /// [`Rejected::Busy`] when a thousand wait already.
+    /// [`Rejected::Busy`] if a thousand writers are waiting.
     pub async fn turn(&self, key: &Key) -> Result<Turn<'_>, Rejected> {
         let key = match self.0.turns.acquire(key.as_str()) {
             Acquired::Taken(key) => key,
-            Acquired::Queued(next) => next.await.expect("a line ends with its last waiter").take(),
+            Acquired::Queued(next) => next.await.expect("a queue outlives its waiters").take(),
             Acquired::Full => return Err(Rejected::Busy),
         };
         Ok(Turn { store: self, key })
@@ -198,7 +201,7 @@ impl Store {
         self.submit_needed(txn, Need::Ordinary)
     }
 
-    /// The same, with how much it is needed when the disk is full.
+    /// Like [`Self::submit`], stating how much the transaction is needed on a full disk.
     ///
     /// # Errors
     /// [`Rejected`].
@@ -206,10 +209,11 @@ impl Store {
         self.0.core.submit(txn, need).map(Ticket::from)
     }
 
-    /// Confirms the pending head of a key (`None`: it has no value) for an answer that was computed on it and writes nothing. Free when it is published.
+    /// Confirms the pending head of a key (`None`: no value) for a response that was computed on it
+    /// without writing. Free if the head is published.
     ///
     /// # Errors
-    /// [`Rejected::Guard`]: it is not the head any more, compute again. [`Rejected::Busy`].
+    /// [`Rejected::Guard`]: no longer the head, compute again. [`Rejected::Busy`].
     pub fn confirm(&self, key: &Key, head: Option<Revision>) -> Result<Confirmation, Rejected> {
         self.0.core.confirm(key, head).map(Confirmation)
     }
@@ -219,7 +223,8 @@ impl Store {
         self.0.core.published.get(key)
     }
 
-    /// The pending head of a key, without a turn: what a guard of the next transaction is compared with (admission reads namespaces and quotas so).
+    /// The pending head of a key, without a turn. Guards are compared with it; admission reads
+    /// namespaces and quotas this way.
     pub fn pending(&self, key: &Key) -> Option<Arc<Entry>> {
         self.0.core.pending(key)
     }
@@ -229,25 +234,28 @@ impl Store {
         self.0.core.published.revision()
     }
 
-    /// Waits until the published revision is at least this; for ever when it never is.
+    /// Waits until the published revision reaches `revision`; never resolves if it does not.
     pub async fn wait_for(&self, revision: Revision) {
         self.0.core.published.wait_for(revision).await;
     }
 
-    /// The published state of a resource; empty when it was never written.
+    /// Published state of a resource; empty if it was never written.
     pub fn snapshot(&self, prefix: &Prefix) -> Snapshot {
         self.0.core.published.snapshot(prefix)
     }
 
-    /// The state of a resource as it was at a revision. For one that is not published yet: the present state, with its own revision (see [`Self::wait_for`]).
+    /// State of a resource at a revision. A future revision yields the current state, at its own
+    /// revision (see [`Self::wait_for`]).
     ///
     /// # Errors
-    /// [`WatchError::Compacted`] when the history in memory does not reach back that far, and for a revision that was lost.
+    /// [`WatchError::Compacted`] if the in-memory history does not reach back that far, or the
+    /// revision was lost.
     pub fn snapshot_at(&self, prefix: &Prefix, revision: Revision) -> Result<Snapshot, WatchError> {
         self.0.core.published.snapshot_at(prefix, revision)
     }
 
-    /// A cursor that gives the events after a revision (which may lie in the future: earlier events are then not given).
+    /// A cursor over the events after a revision. The revision may lie in the future; events up to
+    /// it are skipped.
     ///
     /// # Errors
     /// [`WatchError::Compacted`].
@@ -255,7 +263,7 @@ impl Store {
         Cursor::new(&self.0.core.published, prefix, after)
     }
 
-    /// Where the history of a resource begins.
+    /// How far back the history of a resource reaches.
     pub fn history(&self, prefix: &Prefix) -> History {
         let published = &self.0.core.published;
         let listed = sync::read(&published.resource(prefix).state).log.floor();
@@ -263,27 +271,29 @@ impl Store {
         History { listed, watched }
     }
 
-    /// Figures for `/metrics`. Walks the resources, not their entries.
+    /// Metrics. Iterates over resources, not over entries.
     pub fn stats(&self) -> Stats {
         self.0.core.stats()
     }
 
-    /// Bytes of the values of all present entries. Cheap, takes no lock.
+    /// Bytes of all live values. Cheap, lock-free.
     pub fn live_bytes(&self) -> u64 {
         self.0.core.published.live_bytes()
     }
 
-    /// How long accepted writes have waited without progress of the committer; zero when nothing waits. For liveness probes: cheap, takes no lock.
+    /// How long accepted writes have waited without committer progress; zero if none wait. For
+    /// liveness probes: cheap, lock-free.
     pub fn stalled_for(&self) -> Duration {
         self.0.core.stalled_for()
     }
 
-    /// Why the journal failed, if it did: the same as [`Self::failed`], without waiting.
+    /// Why the journal failed, if it did. Like [`Self::failed`], without waiting.
     pub fn failure(&self) -> Option<String> {
         self.0.core.failure()
     }
 
-    /// Whether there is space for what makes the state larger. While there is none, each call has it looked at again, for the next one. For readiness probes.
+    /// Whether the state may grow. While it may not, each call triggers a new check, whose result
+    /// the next call sees. For readiness probes.
     pub fn has_space(&self) -> bool {
         let core = &self.0.core;
         let mut head = core.head();
@@ -296,12 +306,14 @@ impl Store {
         !is_full
     }
 
-    /// Resolves with the reason when the journal has failed: the process must then end with an error.
+    /// Resolves with the reason once the journal has failed: the process must then exit with an
+    /// error.
     pub async fn failed(&self) -> String {
         self.0.core.failed().await
     }
 
-    /// Refuses new writes, waits for accepted ones, ends the committer. Watches get [`WatchError::Closed`].
+    /// Refuses new writes, waits for accepted ones, stops the committer. Watches get
+    /// [`WatchError::Closed`].
     pub async fn close(&self) {
         self.0.core.refuse("the store is closed");
         self.0.core.ended().await;
@@ -313,14 +325,15 @@ fn bounds(config: &Config, parts: &Environment) -> HistoryBounds {
     HistoryBounds { most, quiet: parts.limits.quiet_history_bytes.min(most), young_ms: clock::millis(parts.limits.young) }
 }
 
-/// The time as a revision: microseconds since 1970. No store gives a million revisions in each second of its life, so that one that begins there is above all
-/// that an earlier one of the same name has shown, whatever became of it. Not so if the wall clock is behind.
+/// The time as a revision, in microseconds since 1970. No store assigns a million revisions per
+/// second of its life, so a store that starts here is above everything that an earlier one of the
+/// same name has shown, whatever became of it, unless the wall clock is behind.
 fn now(parts: &Environment) -> Revision {
     let since = parts.clock.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Revision(u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2))
 }
 
-/// The journal, and the first revision for what follows.
+/// Opens the journal. Also returns the next revision.
 fn open_journal(
     (dir, must_exist): (&Path, bool),
     parts: &Environment,
@@ -345,7 +358,7 @@ fn open_journal(
     Ok((journal, next))
 }
 
-/// Takes what a journal holds.
+/// Loads what a journal holds.
 struct Recovery<'a> {
     published: &'a Published,
     loader: StateLoader<'a>,
@@ -400,7 +413,7 @@ fn listen_to_clock(core: &Arc<StoreCore>) {
 fn start(core: &Arc<StoreCore>, sink: Box<dyn JournalWriter>, expiry: Expiry) -> Result<(), OpenError> {
     let shared = core.clone();
     let spawned = std::thread::Builder::new().name("storage-commit".to_owned()).spawn(move || committer::run(&shared, sink, expiry));
-    spawned.map(drop).map_err(|source| OpenError::Io { what: "start the committer of", path: "the store".into(), source })
+    spawned.map(drop).map_err(|source| OpenError::Io { what: "start the committer thread of", path: "the store".into(), source })
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Locks that a panic does not poison: what they protect is consistent whenever they are free, and a panicking request must not take the store with it.
+//! Locks that ignore poisoning. The data is consistent whenever a lock is free, and a panicking
+//! request must not take down the store.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

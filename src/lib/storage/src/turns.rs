@@ -1,6 +1,7 @@
-//! Turns: writers of one key compute one after the other, in the order in which they came.
+//! Turns: writers of one key compute one after the other, first come, first served.
 //!
-//! A waiter is a future and holds no thread. The mutexes here are held for a few instructions, never while anybody computes.
+//! Waiters are futures and hold no thread. The mutexes are held for a few instructions, never
+//! during a turn.
 
 use crate::sync;
 use std::collections::VecDeque;
@@ -8,32 +9,33 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
-/// The keys in use are spread over so many lists, so that each is short.
+/// Shards of the table of keys in use.
 const LISTS: usize = 1024;
-/// So many writers wait for one key; the next one is refused.
+/// Waiters per key; further ones are refused.
 pub(crate) const MAX_WAITING: usize = 1000;
 
-/// Who may compute on which key.
+/// The keys in use.
 pub(crate) struct KeyTurns {
     lists: Box<[Mutex<Vec<KeyQueue>>]>,
     hasher: RandomState,
 }
 
-/// A key in use. Keys are told apart by a keyed hash: two of one hash would only wait for each other.
+/// A key in use and its waiters. Keys are identified by a keyed hash; two keys that collide merely
+/// wait for each other.
 struct KeyQueue {
     key: u64,
     waiting: VecDeque<oneshot::Sender<TurnHandoff>>,
 }
 
-/// A turn that is passed on. Dropped on the way (its waiter is gone) it goes to the next one.
+/// A turn in transit to its next owner. Passes itself on when dropped unclaimed.
 pub(crate) struct TurnHandoff {
     turns: Arc<KeyTurns>,
     key: Option<u64>,
 }
 
-/// What came of asking for a turn.
+/// Result of [`KeyTurns::acquire`].
 pub(crate) enum Acquired {
-    /// It is the caller's, who must release it.
+    /// Owned by the caller, who must release it.
     Taken(u64),
     Queued(oneshot::Receiver<TurnHandoff>),
     Full,
@@ -70,12 +72,12 @@ impl KeyTurns {
         }
     }
 
-    /// Ends a turn: the first waiter that is still there has the next one.
+    /// Ends a turn and hands it to the first live waiter.
     pub(crate) fn release(self: &Arc<Self>, key: u64) {
         while let Some(waiter) = self.next(key) {
             match waiter.send(TurnHandoff { turns: Arc::clone(self), key: Some(key) }) {
                 Ok(()) => return,
-                // Not by its drop, which would come back here for each one that is gone.
+                // Disarm: its drop would recurse for each dead waiter.
                 Err(mut unwanted) => unwanted.key = None,
             }
         }
@@ -93,9 +95,9 @@ impl KeyTurns {
 }
 
 impl TurnHandoff {
-    /// Takes the turn, which must be released.
+    /// Claims the turn, which must then be released.
     pub(crate) fn take(mut self) -> u64 {
-        self.key.take().expect("only what nobody wants has none")
+        self.key.take().expect("only a disarmed handoff has no key")
     }
 }
 
@@ -114,14 +116,14 @@ mod tests {
     fn taken(asked: Acquired) -> u64 {
         match asked {
             Acquired::Taken(key) => key,
-            _ => panic!("the key is in use"),
+            _ => panic!("key is in use"),
         }
     }
 
     fn queued(asked: Acquired) -> oneshot::Receiver<TurnHandoff> {
         match asked {
             Acquired::Queued(receiver) => receiver,
-            _ => panic!("the key is free or its line full"),
+            _ => panic!("key is free, or its queue full"),
         }
     }
 
@@ -135,9 +137,9 @@ mod tests {
         drop(gone);
         turns.release(first);
         assert!(third.try_recv().is_err());
-        let second = second.try_recv().expect("the next one").take();
+        let second = second.try_recv().expect("next in line").take();
         turns.release(second);
-        // Handed over and dropped: nobody has it.
+        // Handed over, then dropped: the key is free.
         drop(third);
         taken(turns.acquire("a"));
         turns.release(other);
@@ -151,7 +153,7 @@ mod tests {
         let waiting: Vec<_> = (0..MAX_WAITING).map(|_| queued(turns.acquire("a"))).collect();
         assert!(matches!(turns.acquire("a"), Acquired::Full));
         drop(waiting);
-        // Those who are gone are in nobody's way.
+        // Dead waiters do not count.
         let waiting: Vec<_> = (0..MAX_WAITING).map(|_| queued(turns.acquire("a"))).collect();
         assert!(matches!(turns.acquire("a"), Acquired::Full));
         drop(waiting);

@@ -1,4 +1,4 @@
-//! What is written: guards, changes, transactions, and how they end.
+//! Transactions: guards, writes and outcomes.
 
 use crate::entry::{Entry, Sidecar};
 use crate::key::{Key, Revision};
@@ -6,17 +6,17 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A precondition of a transaction, checked against the pending head.
+/// A precondition, checked against the pending head.
 #[derive(Clone, Debug)]
 pub enum Guard {
     /// The key has no value.
     Absent(Key),
-    /// The key has a value written at exactly this revision.
+    /// The key's value was written at exactly this revision.
     At(Key, Revision),
 }
 
 impl Guard {
-    /// The key that it is about.
+    /// Guarded key.
     pub fn key(&self) -> &Key {
         match self {
             Self::Absent(key) | Self::At(key, _) => key,
@@ -27,32 +27,33 @@ impl Guard {
 /// A value to write.
 #[derive(Clone, Debug)]
 pub struct Put {
-    /// The key.
+    /// Key.
     pub key: Key,
-    /// The value, without its revision.
+    /// Value, without its revision.
     pub value: Bytes,
-    /// What to keep beside it.
+    /// Stored with the value.
     pub sidecar: Sidecar,
-    /// Delete the key (as an event like every other) after this long; `None` keeps it.
+    /// Deletes the key after this long, as an ordinary event; `None` keeps it.
     pub ttl: Option<Duration>,
 }
 
-/// One change of a transaction.
+/// One write of a transaction.
 #[derive(Clone, Debug)]
 pub enum Write {
     /// Create or replace.
     Put(Put),
-    /// Delete; `last` is the value that the DELETED event carries with the deletion's revision (the last value when `None`).
+    /// Delete. The DELETED event carries `last` with the deletion's revision, or the stored value
+    /// if `None`.
     Delete {
-        /// The key; must exist (else [`Rejected::Guard`]).
+        /// Key; must exist, else [`Rejected::Guard`].
         key: Key,
-        /// The last state to show, if it is not the stored one; its key is the same, its ttl is not used.
+        /// Last state to show, if not the stored one. Same key; its TTL is ignored.
         last: Option<Put>,
     },
 }
 
 impl Write {
-    /// The key that it changes.
+    /// Key written to.
     pub fn key(&self) -> &Key {
         match self {
             Self::Put(put) => &put.key,
@@ -61,12 +62,13 @@ impl Write {
     }
 }
 
-/// Guards and changes that are accepted together or not at all; at least one change, no key twice.
+/// Guards and writes that are accepted together or not at all. At least one write, no key twice.
 ///
-/// They have one revision and are one record of the journal, so that also a crash leaves all or nothing of them, with one exception: of several
-/// changes of one resource only the first is among them. The others have revisions of their own, right before, since a watch must be able to resume
-/// after every event that it has seen. They are journaled in the same batch; a crash between may leave some of them without what follows, so that
-/// they should be what can be corrected later (the usage of a quota).
+/// The writes share one revision and one journal record, so a crash keeps all or none, with one
+/// exception: of several writes to one resource only the first belongs to it. The others get
+/// revisions of their own, directly before, because a watch must be able to resume after every
+/// event it has seen. They are journaled in the same batch; a crash in between may keep some of
+/// them without the rest, so they should be correctable later (quota usage).
 #[derive(Clone, Debug, Default)]
 pub struct Txn {
     /// All must hold.
@@ -75,30 +77,32 @@ pub struct Txn {
     pub writes: Vec<Write>,
 }
 
-/// How much a transaction is needed when the disk is full. Whatever makes the state no larger is accepted then in any case: deletes, and changes to values of
+/// How much a transaction is needed on a full disk. Transactions that do not grow the state are
+/// always accepted: deletes, and replacements of the same length or less.
 /// the same length or less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Need {
-    /// It is refused if it makes the state larger.
+    /// Refused if it grows the state.
     #[default]
     Ordinary,
-    /// It leads to a delete: it may make the state larger by a little ([`crate::StoreLimits::essential_bytes`]).
+    /// Leads to a delete: may grow the state slightly ([`crate::StoreLimits::essential_bytes`]).
     Essential,
 }
 
-/// Why a transaction was not accepted; nothing was written.
+/// Why a transaction was not accepted. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum Rejected {
-    /// A guard does not hold: compute again on the present head.
+    /// A guard failed: compute again on the current head.
     #[error("{} changed", .0.as_str())]
     Guard(Key),
-    /// The queue of the committer is full: try later.
+    /// The committer's queue is full: retry later.
     #[error("the commit queue is full")]
     Busy,
     /// The store failed or is closing: no more writes.
     #[error("the store takes no more writes: {0}")]
     Closed(String),
-    /// The caller's mistake (no change, two changes of one key, a splice outside of the value, a value over the limit).
+    /// Caller error: no write, two writes to one key, a splice outside of the value, a value over
+    /// the limit.
     #[error("not a transaction: {0}")]
     Invalid(&'static str),
 }
@@ -106,10 +110,11 @@ pub enum Rejected {
 /// Why an accepted transaction did not happen.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CommitError {
-    /// No space: nothing was written. What makes the state no larger still works.
+    /// No space; nothing was written. Transactions that do not grow the state still work.
     #[error("the disk is full")]
     DiskFull,
-    /// The journal failed; the process must end, and whether the write survived is known after restart.
+    /// The journal failed. The process must exit; whether the write survived is known after a
+    /// restart.
     #[error("the journal failed: {0}")]
     Failed(String),
 }
@@ -117,44 +122,44 @@ pub enum CommitError {
 /// A durable, published transaction.
 #[derive(Clone, Debug)]
 pub struct Committed {
-    /// Its revision.
+    /// Revision.
     pub revision: Revision,
-    /// One for each write of the transaction, in order; for a delete the last state with the deletion's revision.
+    /// One entry per write, in order; for a delete the last state at the deletion's revision.
     pub entries: Vec<Arc<Entry>>,
 }
 
 /// One event of the history.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// The value after the event; for a delete the last state, carrying the deletion's revision.
+    /// Value after the event; for a delete the last state at the deletion's revision.
     pub entry: Arc<Entry>,
-    /// The value before it; `None` for a create.
+    /// Value before the event; `None` for a create.
     pub previous: Option<Arc<Entry>>,
-    /// Whether the key is gone.
+    /// Whether the key was deleted.
     pub deleted: bool,
 }
 
 impl Event {
-    /// The revision of the event.
+    /// Revision of the event.
     pub fn revision(&self) -> Revision {
         self.entry.revision
     }
 }
 
-/// When an entry goes by itself.
+/// An entry's expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expires {
-    /// How long it was to live, in milliseconds.
+    /// TTL in milliseconds.
     pub(crate) ttl_ms: u64,
-    /// The end by the wall clock, in milliseconds since 1970: what the journal holds.
+    /// Wall-clock deadline in milliseconds since 1970, as journaled.
     pub(crate) wall_ms: u64,
 }
 
-/// An event on its way to the journal and to the history.
+/// An event on its way to the journal and the history.
 #[derive(Clone, Debug)]
 pub(crate) struct TxnEvent {
     pub(crate) event: Event,
-    /// A delete that shows another state than the previous one: the journal must hold it.
+    /// A delete whose last state differs from the previous value: the journal must hold it.
     pub(crate) own_last: bool,
     pub(crate) expires: Option<Expires>,
 }

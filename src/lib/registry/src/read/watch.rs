@@ -8,7 +8,7 @@ use crate::context::Target;
 use crate::failure::unknown;
 use crate::pipeline::{Registry, prefix};
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_storage::{Cursor, Event, ReadLimit, Prefix, Revision, Snapshot, WatchError};
+use ferrokube_storage::{Cursor, Event, Prefix, ReadLimit, Revision, Snapshot, WatchError};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::future::Future;

@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::ListOptions;
 use ferrokube_storage::testing::{Crash, DiskFault, SimDisk, hold, release};
-use ferrokube_storage::{Config, JournalLimits, StoreLimits, Environment, Rewrites, Store};
+use ferrokube_storage::{Config, Environment, JournalLimits, Rewrites, Store, StoreLimits};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use crate::support::*;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_registry::{Deleted, ListOptions};
 use ferrokube_storage::testing::SimDisk;
-use ferrokube_storage::{Config, Guard, Environment, Prefix, Revision, Store};
+use ferrokube_storage::{Config, Environment, Guard, Prefix, Revision, Store};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

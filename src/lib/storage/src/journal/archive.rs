@@ -1,4 +1,4 @@
-//! Reads events from the segments, for watches that are behind the events in memory.
+//! Reads events from journal segments, for watches that lag behind the events in memory.
 
 use crate::cursor::WatchError;
 use crate::entry::Entry;
@@ -18,15 +18,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How much is looked through in one call: others wait for the thread.
+/// Bytes scanned per call; other readers wait for the thread.
 const SCAN_BYTES: u64 = 8 << 20;
-/// So many places of the journal are kept at hand in one call, for what events replace.
+/// Open readers kept per call to look up replaced values.
 const LOOKUPS: usize = 16;
-/// Without a descriptor it is tried again, so often and after so long.
+/// Retries, and their delay, when out of file descriptors.
 const SCARCE_ATTEMPTS: usize = 100;
 const SCARCE_WAIT: Duration = Duration::from_millis(50);
 
-/// The journal's files as an archive.
+/// The journal's segments as an [`Archive`].
 pub(crate) struct JournalArchive {
     journal_dir: JournalDir,
     layout: Arc<JournalLayout>,
@@ -38,7 +38,8 @@ impl JournalArchive {
         Self { journal_dir, layout, counters }
     }
 
-    /// The files that hold something of `after < revision <= until`, and those before them, for what is replaced.
+    /// Segments that may hold events after `after`, and the ones before, which hold the values they
+    /// replace.
     fn segments(&self, after: Revision) -> Result<Vec<Arc<Segment>>, WatchError> {
         let SegmentFiles { base, closed, active } = self.layout.with(|files| files.clone());
         if after.0 < base.last().map_or(0, |base| base.last) {
@@ -47,7 +48,7 @@ impl JournalArchive {
         Ok(base.into_iter().chain(closed).chain([Arc::new(active)]).collect())
     }
 
-    /// Whether these are still the files.
+    /// Whether the segment list is still current.
     fn is_current(&self, segments: &[Arc<Segment>]) -> bool {
         self.layout.with(|files| segments.iter().all(|segment| files.has(&segment.path)))
     }
@@ -61,7 +62,7 @@ impl Archive for JournalArchive {
     fn events(&self, prefix: &str, after: Revision, until: Revision, most: ReadLimit) -> Result<ArchivedEvents, WatchError> {
         let (mut scarce, mut merged) = (0, false);
         loop {
-            // Says so when what follows `after` was merged meanwhile.
+            // Fails if what follows `after` was merged in the meantime.
             let segments = self.segments(after)?;
             let mut scan = Scan {
                 journal_dir: &self.journal_dir,
@@ -79,7 +80,7 @@ impl Archive for JournalArchive {
                     scarce += 1;
                     std::thread::sleep(SCARCE_WAIT);
                 }
-                // A file that was merged is gone, or is written to for something else: the next look does not find it.
+                // A merged file is gone, or reused for other content: list the segments again.
                 Err(ScanError::Gone(_)) if !merged => merged = true,
                 Err(ScanError::Damaged(_)) if !merged && !self.is_current(&segments) => merged = true,
                 Err(ScanError::Damaged(reason)) if self.is_current(&segments) => {
@@ -87,7 +88,7 @@ impl Archive for JournalArchive {
                     return Err(WatchError::Compacted(after));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "older events cannot be read");
+                    tracing::warn!(%error, "failed to read archived events");
                     return Err(WatchError::Compacted(after));
                 }
             }
@@ -95,19 +96,19 @@ impl Archive for JournalArchive {
     }
 }
 
-/// Why older events cannot be given.
+/// Why archived events cannot be returned.
 #[derive(Debug, thiserror::Error)]
 enum ScanError {
-    /// A file is no longer there.
+    /// A file no longer exists.
     #[error("{0}")]
     Gone(String),
-    /// There is no descriptor left.
+    /// Out of file descriptors.
     #[error("no descriptor is left")]
     Scarce,
     /// A file could not be read.
     #[error("{0}")]
     Unreadable(String),
-    /// A file holds something else than what was written.
+    /// A file differs from what was written.
     #[error("{0}")]
     Damaged(String),
 }
@@ -130,20 +131,21 @@ struct Scan<'a> {
     journal_dir: &'a JournalDir,
     segments: &'a [Arc<Segment>],
     wanted: ScanRange<'a>,
-    /// The last values of keys that came by: mostly what the next event of the key replaces.
+    /// Last values of the keys scanned: usually what the next event of a key replaces.
     seen: HashMap<Key, Arc<Entry>>,
-    /// Where others were looked up: what events in turn replace stands in turn, too. The last used one is the last.
+    /// Readers for other lookups, most recently used last. Replaced values tend to be stored in the
+    /// order in which their events are read.
     lookups: Vec<Lookup>,
     events: Vec<Event>,
     event_bytes: usize,
     bytes: u64,
 }
 
-/// A place in a file.
+/// An open position in a segment.
 struct Lookup {
     path: PathBuf,
     frames: FrameReader<Arc<dyn File>>,
-    /// The frames before it hold nothing after this revision.
+    /// Frames before the position end at or before this revision.
     passed: u64,
 }
 
@@ -156,7 +158,7 @@ impl Scan<'_> {
         })
     }
 
-    /// A reader of the frames from before a revision on; one that was there already, if it can be.
+    /// A reader positioned before `revision`, reused if possible.
     fn look_up(&mut self, segment: &Segment, revision: u64) -> Result<&mut Lookup, ScanError> {
         let at = segment.seek(revision - 1);
         let is_before = |lookup: &Lookup| lookup.passed < revision && at <= lookup.frames.offset();
@@ -177,10 +179,10 @@ impl Scan<'_> {
             lookup.passed = revision - 1;
         }
         self.lookups.push(lookup);
-        Ok(self.lookups.last_mut().expect("it was just put there"))
+        Ok(self.lookups.last_mut().expect("pushed above"))
     }
 
-    /// Up to where it looked.
+    /// Returns the revision reached.
     fn run(&mut self) -> Result<u64, ScanError> {
         let (segments, after) = (self.segments, self.wanted.after.0);
         let mut reached = after;
@@ -227,7 +229,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The value that was written at a revision; 0 is none.
+    /// The value written at a revision; 0 means none.
     fn previous(&mut self, key: &Key, revision: u64) -> Result<Option<Arc<Entry>>, ScanError> {
         if revision == 0 {
             return Ok(None);
@@ -236,12 +238,12 @@ impl Scan<'_> {
             return Ok(Some(seen.clone()));
         }
         let (segments, transformer) = (self.segments, &*self.journal_dir.transformer);
-        let segment = segments.iter().find(|segment| segment.last >= revision).ok_or_else(|| "a value is in no segment".to_owned())?;
+        let segment = segments.iter().find(|segment| segment.last >= revision).ok_or_else(|| "a replaced value is in no segment".to_owned())?;
         let Lookup { frames, passed, .. } = self.look_up(segment, revision)?;
         while let Some(frame) = frames.next().map_err(|problem| describe(&segment.path, problem))? {
             if let Some(op) = frame.ops().find(|op| op.header.revision == revision && op.key == key.as_str()) {
                 let entry = codec::entry(&op, key.clone(), None, transformer)?;
-                // The next one may be in the same frame.
+                // The next lookup may hit the same frame.
                 let offset = frame.offset;
                 frames.go_to(offset);
                 return Ok(Some(entry));
@@ -251,7 +253,7 @@ impl Scan<'_> {
             }
             *passed = frame.header.last.max(*passed);
         }
-        Err(format!("what {:?} was at revision {revision} is not in {}", key.as_str(), segment.path.display()).into())
+        Err(format!("{:?} at revision {revision} is missing from {}", key.as_str(), segment.path.display()).into())
     }
 }
 

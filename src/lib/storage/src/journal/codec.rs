@@ -1,4 +1,4 @@
-//! Changes and entries as ops.
+//! Encodes changes as journal ops, and decodes them.
 
 use crate::entry::{DraftEntry, Entry, Sidecar};
 use crate::journal::frame::{FrameWriter, Op, OpFlags, OpHeader, u32_at};
@@ -7,7 +7,6 @@ use crate::key::{Key, Revision};
 use crate::txn::{Expires, TxnEvent};
 use std::sync::Arc;
 
-/// Appends a change to a frame.
 pub(crate) fn write(writer: &mut FrameWriter, change: &TxnEvent, transformer: &dyn Transformer) {
     let TxnEvent { event, own_last, expires } = change;
     let entry = &event.entry;
@@ -51,8 +50,9 @@ pub(crate) fn write(writer: &mut FrameWriter, change: &TxnEvent, transformer: &d
     });
 }
 
-/// What makes one value of another: so many bytes of its beginning, something else, so many bytes of its end. A delete that shows who deleted takes little more
-/// than its key then, which a full disk must have room for.
+/// A value as a delta: a length of the old value's head, new bytes, a length of its tail. Makes a
+/// delete that records who deleted barely larger than its key, which the reserve of a full disk
+/// must hold.
 struct ValueDelta<'a> {
     before: usize,
     after: usize,
@@ -69,7 +69,7 @@ impl<'a> ValueDelta<'a> {
     fn lengths(&self) -> [u8; 8] {
         let mut bytes = [0; 8];
         for (at, len) in [(0, self.before), (4, self.after)] {
-            bytes[at..at + 4].copy_from_slice(&u32::try_from(len).expect("bounded by the limit on values").to_le_bytes());
+            bytes[at..at + 4].copy_from_slice(&u32::try_from(len).expect("bounded by StoreLimits::value_bytes").to_le_bytes());
         }
         bytes
     }
@@ -109,20 +109,21 @@ fn read_fields(mut bytes: &[u8]) -> Option<Box<[Box<str>]>> {
 /// The key of an op.
 ///
 /// # Errors
-/// It holds none.
+/// The op has no valid key.
 pub(crate) fn key(op: &Op<'_>) -> Result<Key, String> {
     Key::from_journal(op.key, op.header.prefix_len).ok_or_else(|| format!("{:?} is not a key", op.key))
 }
 
-/// When the entry of an op goes by itself.
+/// Expiry of an op's entry.
 pub(crate) fn expires(op: &Op<'_>) -> Option<Expires> {
     op.header.flags.has(OpFlags::EXPIRES).then_some(Expires { ttl_ms: op.header.ttl_ms, wall_ms: op.header.wall_ms })
 }
 
-/// The entry of an op. `previous` is what it replaces: a delete without a state of its own shows that.
+/// Decodes the entry of an op. `previous` is the value it replaces, which a delete without an own
+/// last state shows.
 ///
 /// # Errors
-/// What does not fit, with the key.
+/// A description of the damage, with the key.
 pub(crate) fn entry(op: &Op<'_>, key: Key, previous: Option<&Entry>, transformer: &dyn Transformer) -> Result<Arc<Entry>, String> {
     let header = &op.header;
     let revision = Revision(header.revision);
@@ -139,13 +140,13 @@ pub(crate) fn entry(op: &Op<'_>, key: Key, previous: Option<&Entry>, transformer
             let previous = previous.ok_or_else(|| format!("{:?} is deleted but was not there", op.key))?.value().concat();
             whole = ValueDelta::parse(value)
                 .and_then(|difference| difference.apply(&previous))
-                .ok_or_else(|| format!("{:?} differs from something else", op.key))?;
+                .ok_or_else(|| format!("{:?} does not apply to the value it replaces", op.key))?;
             &whole[..]
         } else {
             value
         };
         if header.revision_at as usize > value.len() {
-            return Err(format!("the value of {:?} is shorter than it should be", op.key));
+            return Err(format!("the value of {:?} is shorter than its header says", op.key));
         }
         let sidecar = Sidecar {
             marks: header.marks,

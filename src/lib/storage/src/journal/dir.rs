@@ -1,4 +1,4 @@
-//! The directory of a journal: its lock, its format, the space that it holds back.
+//! The journal directory: its lock, its format, its reserves.
 
 use crate::config::{JournalLimits, OpenError};
 use crate::journal::frame::{FORMAT, SegmentHeader, SegmentKind};
@@ -14,15 +14,15 @@ const FORMAT_FILE: &str = "FORMAT";
 const MANIFEST_FILE: &str = "MANIFEST";
 const FORMAT_TEXT: &str = "ferrokube-storage format ";
 
-/// What a new file or two need.
+/// Room for one or two new files.
 pub(crate) const ROOM_BYTES: u64 = 64 << 10;
 
-/// Files that only hold space back.
+/// Files that only reserve space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reserve {
-    /// For what must be appended when there is no space.
+    /// For appends on a full disk.
     Ballast,
-    /// For the file that is written when old ones are merged.
+    /// For the output of a merge.
     Spare,
 }
 
@@ -35,24 +35,25 @@ impl Reserve {
     }
 }
 
-/// A directory and what is needed to work in it.
+/// A journal directory and what is needed to work in it.
 #[derive(Clone)]
 pub(crate) struct JournalDir {
     pub(crate) dir: PathBuf,
     pub(crate) io: Arc<dyn Io>,
     pub(crate) transformer: Arc<dyn Transformer>,
     pub(crate) limits: JournalLimits,
-    /// There was a journal once: an empty directory is not a new one.
+    /// A journal existed before: do not create one in an empty directory.
     pub(crate) must_exist: bool,
 }
 
-/// An error of opening, with what was done to which path.
+/// Builds an [`OpenError::Io`] from an operation and a path.
 pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::Io { what, path, source }
 }
 
-/// Whether a directory shows that we have made nothing in it: it cannot be read, written or synced.
+/// Whether the error shows that a directory is not ours to create names in: it cannot be read,
+/// written or synced.
 fn is_foreign(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
@@ -63,14 +64,14 @@ impl JournalDir {
         self.dir.join(name)
     }
 
-    /// Makes the directory and takes its lock.
+    /// Creates the directory and locks it.
     pub(crate) fn enter(&self) -> Result<Box<dyn DirLock>, OpenError> {
         self.io.make_dir(&self.dir).map_err(io_error("make", &self.dir))?;
         self.io.lock(&self.dir).map_err(io_error("lock", &self.dir))?.ok_or_else(|| OpenError::Locked(self.dir.clone()))
     }
 
-    /// Makes the directory's own name durable, and those of all that it lies in: any of them may have been made with it. Done once, before the format file
-    /// is written: where that is found, this was done.
+    /// Makes the directory's name durable, and those of its ancestors, any of which may have been
+    /// created with it. Done once, before the format file is written: its presence implies this.
     pub(crate) fn sync_ancestors(&self) -> Result<(), OpenError> {
         let above = self.dir.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty());
         for (distance, dir) in above.enumerate() {
@@ -82,7 +83,7 @@ impl JournalDir {
         Ok(())
     }
 
-    /// The format of the journal in the directory; none when there is no journal: the format file is the last that is made.
+    /// Format of the existing journal; `None` without one. The format file is created last.
     pub(crate) fn check_format(&self, names: &[String]) -> Result<Option<u32>, OpenError> {
         if !names.iter().any(|name| name == FORMAT_FILE) {
             return Ok(None);
@@ -92,13 +93,12 @@ impl JournalDir {
         let found = text.strip_prefix(FORMAT_TEXT).and_then(|rest| rest.strip_suffix('\n')?.parse::<u32>().ok());
         match found {
             Some(found) if found > FORMAT => Err(OpenError::Newer { path: self.dir.clone(), found, supported: FORMAT }),
-            // Format 1 is brought up by recovery.
+            // Recovery upgrades format 1.
             Some(found) if found > 0 => Ok(Some(found)),
-            _ => Err(OpenError::Damaged { file: path, offset: 0, what: "it does not name a format".to_owned() }),
+            _ => Err(OpenError::Damaged { file: path, offset: 0, what: "no format version".to_owned() }),
         }
     }
 
-    /// Writes the format file.
     pub(crate) fn write_format(&self) -> Result<(), OpenError> {
         let (temporary, path) = (self.path("FORMAT.tmp"), self.path(FORMAT_FILE));
         let write = || {
@@ -111,17 +111,15 @@ impl JournalDir {
         self.with_ballast(write).map_err(io_error("write", &path))
     }
 
-    /// The path of the format file, for those who miss it.
     pub(crate) fn format_path(&self) -> PathBuf {
         self.path(FORMAT_FILE)
     }
 
-    /// The path of the manifest.
     pub(crate) fn manifest_path(&self) -> PathBuf {
         self.path(MANIFEST_FILE)
     }
 
-    /// Makes the manifest, or makes it anew, durable with its name.
+    /// Creates or recreates the manifest, durable with its name.
     pub(crate) fn create_manifest(&self, acknowledged: Acknowledged) -> io::Result<Manifest> {
         let temporary = self.path("MANIFEST.tmp");
         let manifest = Manifest::create(self.io.create(&temporary)?, acknowledged)?;
@@ -140,7 +138,6 @@ impl JournalDir {
         Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
     }
 
-    /// A file as it is, or a new one.
     pub(crate) fn open_or_create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         match self.io.open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.io.create(path),
@@ -148,12 +145,13 @@ impl JournalDir {
         }
     }
 
-    /// Bytes that a file holds back.
+    /// Size of a reserve, in bytes.
     pub(crate) fn held_bytes(&self, reserve: Reserve) -> u64 {
         self.io.open(&self.path(reserve.name())).and_then(|file| file.len()).unwrap_or(0)
     }
 
-    /// Holds so much back instead of `held` bytes, or as much as there is; how much is held.
+    /// Grows a reserve from `held` to `wanted` bytes, or as far as there is space. Returns its
+    /// size.
     pub(crate) fn hold(&self, reserve: Reserve, held: u64, wanted: u64) -> u64 {
         if held >= wanted {
             return held;
@@ -165,19 +163,20 @@ impl JournalDir {
         let bytes = held + more;
         let grow = || {
             let file = self.open_or_create(&self.path(reserve.name()))?;
-            // What was taken of what is not enough goes back.
+            // A partial reserve is useless: give it back.
             file.reserve(bytes).inspect_err(|_| _ = file.truncate(held))
         };
         match grow() {
             Ok(()) => bytes,
             Err(error) => {
-                tracing::debug!(%error, ?reserve, bytes, "no space can be held back");
+                tracing::debug!(%error, ?reserve, bytes, "failed to reserve space");
                 held
             }
         }
     }
 
-    /// Does something that may need a new file or two; without space for them once more, with some of the ballast given up.
+    /// Runs an operation that may need one or two new files; if there is no space, retries once
+    /// with part of the ballast released.
     pub(crate) fn with_ballast<T>(&self, what: impl Fn() -> io::Result<T>) -> io::Result<T> {
         what().or_else(|error| {
             let room = self.limits.ballast_bytes / 8;
@@ -191,23 +190,25 @@ impl JournalDir {
         if held == 0 { Err(io::ErrorKind::StorageFull.into()) } else { ballast.truncate(held.saturating_sub(bytes)) }
     }
 
-    /// Holds so much back and no more.
+    /// Shrinks a reserve to `bytes`.
     pub(crate) fn shrink(&self, reserve: Reserve, bytes: u64) -> io::Result<()> {
         self.io.open(&self.path(reserve.name()))?.truncate(bytes)
     }
 
-    /// Takes the spare file under another name, as large as it is; whether it was there.
+    /// Renames the spare file to `path`, keeping its size. Returns whether it existed.
     pub(crate) fn take_spare(&self, path: &Path) -> bool {
         self.io.rename(&self.path(Reserve::Spare.name()), path).is_ok()
     }
 
-    /// Removes a file that is no longer needed; a large one becomes the spare file, without anybody else getting its space meanwhile.
+    /// Removes an obsolete file. A large one becomes the spare file, so that no other process gets
+    /// its space in between.
     pub(crate) fn retire(&self, path: &Path) -> io::Result<()> {
         let bytes = self.io.open(path)?.len()?;
         if bytes > self.held_bytes(Reserve::Spare) { self.io.rename(path, &self.path(Reserve::Spare.name())) } else { self.io.remove(path) }
     }
 
-    /// Begins a log, durable with its name. What an attempt that failed leaves behind is removed, or at the next start.
+    /// Begins a log, durable with its name. Leftovers of a failed attempt are removed now or at the
+    /// next start.
     pub(crate) fn begin_log(&self, first: u64, chain: u64) -> io::Result<(Arc<dyn File>, Segment)> {
         let (path, temporary) = (self.path(&SegmentName::log(first)), self.path(&format!("{}.tmp", SegmentName::log(first))));
         let header = SegmentHeader::new(SegmentKind::Log, first, chain);
@@ -219,7 +220,8 @@ impl JournalDir {
         };
         let file = make().inspect_err(|_| _ = self.io.remove(&temporary))?;
         self.io.rename(&temporary, &path).inspect_err(|_| _ = self.io.remove(&temporary))?;
-        // A name that may vanish must not be written to; one that stays without frames is known for what it is.
+        // Never write under a name that may vanish. If the removal fails, recovery recognizes a log
+        // without frames.
         self.io.sync_dir(&self.dir).inspect_err(|_| _ = self.io.remove(&path))?;
         Ok((file, Segment::new(path, first, chain, header.key)))
     }

@@ -1,14 +1,16 @@
-//! The bytes of the journal: a segment is a header and frames; a frame is one batch; an op is one change.
+//! Journal encoding: a segment is a header and frames, a frame is one batch, an op is one change.
 //!
-//! All numbers are little-endian. Every op has a checksum over itself; a frame's checksum covers its header and the checksums of its ops, so every byte
-//! is covered once. Each frame carries the chain value of what came before it: a frame that is missing, repeated or moved is found. Frames begin at
-//! multiples of 8 and end in a byte that is not zero, so that a frame which was written in part can be told from one that was damaged later. A frame begins
-//! with the random key of its segment, so that nothing in a value is ever taken for one.
+//! Integers are little-endian. Each op has a checksum of its own; a frame's checksum covers its
+//! header and the op checksums, so every byte is covered once. Each frame carries the chain value
+//! of its predecessors, which exposes missing, repeated and moved frames. Frames are aligned to 8
+//! bytes and end in a non-zero byte, which tells a partial write from later damage. They begin with
+//! the segment's random key, so no value content is ever mistaken for a frame.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// What this binary writes. Format 1 had no manifest, and one key for all; format 2 had one base, and no deletes that hold a difference. There is no 3: a flipped bit
-/// in the number would make it an older one.
+/// Format written by this binary. 1 had no manifest, and one frame key for all segments; 2 had a
+/// single base and no delta deletes. 3 is unused, because a flipped bit would turn it into an older
+/// format.
 pub(crate) const FORMAT: u32 = 4;
 pub(crate) const SEGMENT_HEADER: usize = 48;
 pub(crate) const FRAME_HEADER: usize = 48;
@@ -16,53 +18,53 @@ pub(crate) const OP_HEADER: usize = 84;
 const SEGMENT_MAGIC: [u8; 8] = *b"ferrokub";
 const END: u8 = 0xE5;
 
-/// What a segment holds.
+/// Segment type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentKind {
     /// Every change from a revision on.
     Log,
-    /// Of the changes in a range of revisions those that still matter, ordered by revision: entries that are present, and deletes of what an older file has.
+    /// The surviving changes of a revision range, in order: live entries, and deletes of entries
+    /// that an older file holds.
     Base,
 }
 
-/// What every frame of a segment begins with, in two halves. Nobody sees it but the journal.
+/// Marker that every frame of a segment begins with, in two halves. Never leaves the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameKey([u8; 8]);
 
 impl FrameKey {
-    /// That of segments in format 1.
+    /// Key of segments in format 1.
     const FIRST: Self = Self(*b"fkFr\0\0\0\0");
 
-    /// A new one.
     pub(crate) fn random() -> Self {
-        // Keyed by the system's random numbers.
+        // `RandomState` is seeded by the operating system.
         Self(RandomState::new().build_hasher().finish().to_le_bytes())
     }
 }
 
-/// The first bytes of a segment.
+/// Segment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) kind: SegmentKind,
-    /// A log's first revision; the last one of a base.
+    /// First revision of a log; last revision of a base.
     pub(crate) revision: u64,
-    /// The chain value that a log's first frame follows; for a base that of what comes after it.
+    /// Chain value that a log's first frame follows; for a base, that of the log after it.
     pub(crate) chain: u64,
     pub(crate) key: FrameKey,
     pub(crate) format: u32,
 }
 
-/// Why a header cannot be read.
+/// Why a segment header was rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     /// Written by a newer version.
     Newer(u32),
-    /// Not a header.
+    /// Malformed.
     Bad,
 }
 
 impl SegmentHeader {
-    /// Of a new segment.
+    /// Header of a new segment.
     pub(crate) fn new(kind: SegmentKind, revision: u64, chain: u64) -> Self {
         Self { kind, revision, chain, key: FrameKey::random(), format: FORMAT }
     }
@@ -101,25 +103,25 @@ impl SegmentHeader {
     }
 }
 
-/// The first bytes of a frame.
+/// Frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
-    /// Bytes of the ops.
+    /// Length of the ops, in bytes.
     pub(crate) body: u32,
     /// Revision of the first op.
     pub(crate) first: u64,
     /// Revision of the last op.
     pub(crate) last: u64,
-    /// The chain value of what came before.
+    /// Chain value of the preceding frames.
     pub(crate) chain: u64,
-    /// How many ops; 0 only at the end of a base.
+    /// Number of ops; 0 only in the footer of a base.
     pub(crate) ops: u32,
-    /// The checksum over the header and those of the ops.
+    /// Checksum of the header and of the ops' checksums.
     pub(crate) crc: u32,
 }
 
 impl FrameHeader {
-    /// With a valid checksum of its own; that of the ops is not looked at.
+    /// Verifies the header's own checksum, not that of the ops.
     pub(crate) fn decode(bytes: &[u8], key: FrameKey) -> Option<Self> {
         if bytes.len() < FRAME_HEADER || bytes[..4] != key.0[..4] || bytes[36..40] != key.0[4..] || u32_at(bytes, 44) != crc32fast::hash(&bytes[..44]) {
             return None;
@@ -134,12 +136,12 @@ impl FrameHeader {
         })
     }
 
-    /// Length of the whole frame in the file.
+    /// Length of the whole frame, in bytes.
     pub(crate) fn frame_len(&self) -> u64 {
         (FRAME_HEADER as u64 + u64::from(self.body) + 1).next_multiple_of(8)
     }
 
-    /// The chain value after this frame.
+    /// Chain value after this frame.
     pub(crate) fn next_chain(&self) -> u64 {
         let mut mixed = self.chain.rotate_left(17) ^ (u64::from(self.crc) | u64::from(self.ops) << 32) ^ self.last.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -148,7 +150,7 @@ impl FrameHeader {
     }
 }
 
-/// Writes frames into a buffer that is used again and again.
+/// Encodes frames into a reused buffer.
 #[derive(Default)]
 pub(crate) struct FrameWriter {
     buffer: Vec<u8>,
@@ -162,35 +164,35 @@ impl FrameWriter {
     /// Begins a frame.
     pub(crate) fn begin(&mut self) {
         self.buffer.clear();
-        // A single huge batch must not keep its memory for ever.
+        // Release the memory of a single huge batch.
         self.buffer.shrink_to(16 << 20);
         self.buffer.resize(FRAME_HEADER, 0);
         self.crcs = crc32fast::Hasher::new();
         (self.ops, self.first, self.last) = (0, 0, 0);
     }
 
-    /// Gives its memory back; only between frames.
+    /// Releases the buffer. Only between frames.
     pub(crate) fn rest(&mut self) {
         self.buffer = Vec::new();
     }
 
-    /// Begins the frame that ends a base: it has no ops, but says how many there were.
+    /// Begins the footer of a base: no ops, only their total number.
     pub(crate) fn begin_footer(&mut self, revision: u64, ops: u64) {
         self.begin();
         (self.first, self.last) = (ops, revision);
     }
 
-    /// Bytes so far.
+    /// Encoded bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether it has no op yet.
+    /// Whether the frame has no ops yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.ops == 0
     }
 
-    /// Appends an op; `value` writes its sealed value. The header's lengths of these are set here.
+    /// Appends an op. `value` writes the sealed value; the lengths in `header` are filled in here.
     pub(crate) fn op(&mut self, mut header: OpHeader, key: &str, value: impl FnOnce(&mut Vec<u8>)) {
         let start = self.buffer.len();
         self.buffer.resize(start + OP_HEADER, 0);
@@ -205,7 +207,7 @@ impl FrameWriter {
         self.count(crc, header.revision);
     }
 
-    /// Appends an op as it was read.
+    /// Appends an op verbatim.
     pub(crate) fn raw(&mut self, op: &Op<'_>) {
         self.buffer.extend_from_slice(op.bytes);
         self.count(u32_at(op.bytes, 0), op.header.revision);
@@ -220,7 +222,7 @@ impl FrameWriter {
         self.last = revision;
     }
 
-    /// Ends the frame: its header and its bytes.
+    /// Ends the frame; returns its header and bytes.
     pub(crate) fn end(&mut self, chain: u64, key: FrameKey) -> (FrameHeader, &[u8]) {
         let body = u32::try_from(self.buffer.len() - FRAME_HEADER).expect("a batch is bounded far below 4 GiB");
         let mut header = FrameHeader { body, first: self.first, last: self.last, chain, ops: self.ops, crc: 0 };
@@ -236,13 +238,13 @@ impl FrameWriter {
         head[40..44].copy_from_slice(&header.crc.to_le_bytes());
         let own = crc32fast::hash(&head[..44]);
         head[44..].copy_from_slice(&own.to_le_bytes());
-        let len = usize::try_from(header.frame_len()).expect("it is in memory");
+        let len = usize::try_from(header.frame_len()).expect("fits in memory");
         self.buffer.resize(len, END);
         (header, &self.buffer)
     }
 }
 
-/// Covers the header (but for its checksums) and those of the ops.
+/// Checksum of the header (without its checksums) and of the op checksums.
 fn frame_crc(head: &[u8], crcs: crc32fast::Hasher) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&head[..40]);
@@ -250,12 +252,12 @@ fn frame_crc(head: &[u8], crcs: crc32fast::Hasher) -> u32 {
     hasher.finalize()
 }
 
-/// The fixed part of an op.
+/// Fixed-size part of an op.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpHeader {
     pub(crate) revision: u64,
     pub(crate) create_revision: u64,
-    /// Revision of the value that it replaces; 0 when there is none.
+    /// Revision of the value it replaces; 0 if none.
     pub(crate) previous: u64,
     pub(crate) ttl_ms: u64,
     pub(crate) wall_ms: u64,
@@ -265,23 +267,23 @@ pub(crate) struct OpHeader {
     pub(crate) flags: OpFlags,
     pub(crate) prefix_len: usize,
     pub(crate) key_len: usize,
-    /// How much of the opened value are the selectable fields, at its beginning.
+    /// Length of the selectable fields at the beginning of the opened value.
     pub(crate) fields_len: usize,
     pub(crate) value_len: usize,
 }
 
-/// What an op is.
+/// Op flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpFlags(pub(crate) u32);
 
 impl OpFlags {
     pub(crate) const DELETE: u32 = 1;
-    /// A delete that holds the state to show; else it is that of the entry that it deletes.
+    /// A delete with a last state of its own; otherwise it shows the deleted entry.
     pub(crate) const OWN_LAST: u32 = 2;
     pub(crate) const COMMA: u32 = 4;
     pub(crate) const STALE: u32 = 8;
     pub(crate) const EXPIRES: u32 = 16;
-    /// The state that a delete holds is what differs from the entry that it deletes.
+    /// The last state is stored as a delta to the deleted entry.
     pub(crate) const DIFFERENCE: u32 = 32;
 
     pub(crate) fn has(self, flag: u32) -> bool {
@@ -328,19 +330,19 @@ impl OpHeader {
     }
 }
 
-/// A change as it stands in a frame.
+/// A decoded change, borrowed from its frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op<'a> {
     pub(crate) header: OpHeader,
-    /// All of it.
+    /// The whole op.
     pub(crate) bytes: &'a [u8],
     pub(crate) key: &'a str,
-    /// Sealed.
+    /// Sealed value.
     pub(crate) value: &'a [u8],
 }
 
 impl<'a> Op<'a> {
-    /// The op at the beginning of `bytes`, and what follows it. Checks lengths, not the checksum.
+    /// Splits the first op off `bytes`. Checks lengths, not the checksum.
     fn parse(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let header = OpHeader::decode(bytes.get(..OP_HEADER)?);
         let (key, rest) = bytes[OP_HEADER..].split_at_checked(header.key_len)?;
@@ -351,13 +353,13 @@ impl<'a> Op<'a> {
     }
 }
 
-/// The ops of a frame that was checked.
+/// Iterator over the ops of a verified frame.
 pub(crate) struct Ops<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Ops<'a> {
-    /// Of a frame that [`check`] has accepted.
+    /// `frame` must have passed [`check`].
     pub(crate) fn of(header: &FrameHeader, frame: &'a [u8]) -> Self {
         Self { rest: &frame[FRAME_HEADER..FRAME_HEADER + header.body as usize] }
     }
@@ -376,26 +378,26 @@ impl<'a> Iterator for Ops<'a> {
     }
 }
 
-/// Checks a whole frame.
+/// Verifies a whole frame.
 ///
 /// # Errors
-/// What is wrong, with the key when it can be read.
+/// A description of the damage, with the key if readable.
 pub(crate) fn check(header: &FrameHeader, frame: &[u8]) -> Result<(), String> {
     let mut rest = frame.get(FRAME_HEADER..FRAME_HEADER + header.body as usize).ok_or("a frame is cut short")?;
     let mut crcs = crc32fast::Hasher::new();
     for number in 0..header.ops {
         let Some((op, after)) = Op::parse(rest) else { return Err(format!("change {number} of a frame is malformed")) };
         if crc32fast::hash(&op.bytes[4..]) != u32_at(op.bytes, 0) {
-            return Err(format!("the checksum of {:?} does not hold", op.key));
+            return Err(format!("checksum mismatch of {:?}", op.key));
         }
         crcs.update(&op.bytes[..4]);
         rest = after;
     }
     if !rest.is_empty() || frame_crc(&frame[..FRAME_HEADER], crcs) != header.crc {
-        return Err("the checksum of a frame does not hold".to_owned());
+        return Err("checksum mismatch of a frame".to_owned());
     }
     if frame[FRAME_HEADER + header.body as usize..].iter().any(|byte| *byte != END) {
-        return Err("the end of a frame does not hold".to_owned());
+        return Err("malformed end of a frame".to_owned());
     }
     Ok(())
 }

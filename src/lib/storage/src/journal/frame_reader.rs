@@ -1,18 +1,19 @@
-//! Reads the frames of a segment, and tells a frame that was never written in full from one that was damaged.
+//! Reads the frames of a segment, and tells a frame that was never written in full from one that
+//! was damaged later.
 
 use crate::journal::frame::{self, FRAME_HEADER, FrameHeader, FrameKey, Ops, SEGMENT_HEADER};
 use crate::journal::io::File;
 use std::io;
 use std::ops::Deref;
 
-/// How much is read at a time, by those who go through a file.
+/// Read-ahead of sequential scans.
 const WINDOW: usize = 1 << 20;
-/// The same for those who look for one frame.
+/// Read-ahead of single lookups.
 const LOOKUP_WINDOW: usize = 64 << 10;
-/// What a device writes or does not write as a whole.
+/// Unit that a device writes atomically.
 const SECTOR: u64 = 512;
 
-/// A whole, valid frame.
+/// A verified frame.
 pub(crate) struct CheckedFrame<'a> {
     pub(crate) header: FrameHeader,
     pub(crate) offset: u64,
@@ -20,7 +21,6 @@ pub(crate) struct CheckedFrame<'a> {
 }
 
 impl CheckedFrame<'_> {
-    /// Its changes.
     pub(crate) fn ops(&self) -> Ops<'_> {
         Ops::of(&self.header, self.bytes)
     }
@@ -29,28 +29,28 @@ impl CheckedFrame<'_> {
 /// Why there is no next frame.
 #[derive(Debug)]
 pub(crate) enum FrameProblem {
-    /// It cannot be read.
+    /// Read error.
     Io(io::Error),
-    /// It is not valid.
+    /// Invalid frame.
     Bad {
         offset: u64,
         what: String,
-        /// Its header, when that is valid.
+        /// Its header, if valid.
         header: Option<FrameHeader>,
     },
 }
 
-/// The frames between two offsets, in order.
+/// Iterates over the frames between two offsets.
 pub(crate) struct FrameReader<F> {
     file: F,
     at: u64,
     end: u64,
     key: FrameKey,
-    /// The chain value that the next frame must carry; unknown after a seek.
+    /// Chain value that the next frame must carry; unknown after a seek.
     chain: Option<u64>,
     window: Vec<u8>,
     window_at: u64,
-    /// How much is read at a time.
+    /// Read-ahead in bytes.
     window_len: usize,
 }
 
@@ -59,27 +59,27 @@ impl<F: Deref<Target = dyn File>> FrameReader<F> {
         Self { file, at, end, key, chain, window: Vec::new(), window_at: at, window_len: WINDOW }
     }
 
-    /// Frames that are looked up here and there.
+    /// A reader for random access.
     pub(crate) fn for_lookups(file: F, (at, end): (u64, u64), key: FrameKey) -> Self {
         Self { window_len: LOOKUP_WINDOW, ..Self::new(file, (at, end), key, None) }
     }
 
-    /// All frames of a segment.
+    /// A reader for all frames of a segment.
     pub(crate) fn whole(file: F, end: u64, key: FrameKey, chain: u64) -> Self {
         Self::new(file, (SEGMENT_HEADER as u64, end), key, Some(chain))
     }
 
-    /// Where the next frame begins: everything before is valid.
+    /// Offset of the next frame. Everything before it was verified.
     pub(crate) fn offset(&self) -> u64 {
         self.at
     }
 
-    /// Whether reading from there goes on from what was read.
+    /// Whether `at` is within reach of the current window.
     pub(crate) fn is_near(&self, at: u64) -> bool {
         (self.window_at..=self.window_at + self.window.len() as u64).contains(&at)
     }
 
-    /// Goes to where a frame begins.
+    /// Seeks to the beginning of a frame.
     pub(crate) fn go_to(&mut self, at: u64) {
         if !self.is_near(at) {
             self.window.clear();
@@ -88,7 +88,7 @@ impl<F: Deref<Target = dyn File>> FrameReader<F> {
         (self.at, self.chain) = (at, None);
     }
 
-    /// The next frame, checked; `None` at the end.
+    /// Reads and verifies the next frame; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<CheckedFrame<'_>>, FrameProblem> {
         if self.at >= self.end {
             return Ok(None);
@@ -100,9 +100,9 @@ impl<F: Deref<Target = dyn File>> FrameReader<F> {
         }
         let key = self.key;
         let Some(header) = FrameHeader::decode(self.fill(FRAME_HEADER)?, key) else {
-            return Err(bad("a frame's header does not hold".to_owned(), None));
+            return Err(bad("a frame's header is invalid".to_owned(), None));
         };
-        // Also bounds what is allocated by the length of the file.
+        // Bounds the allocation by the length of the file.
         let len = usize::try_from(header.frame_len()).ok().filter(|len| *len as u64 <= self.end - self.at);
         let Some(len) = len else { return Err(bad("a frame is cut short".to_owned(), Some(header))) };
         if self.chain.is_some_and(|chain| chain != header.chain) {
@@ -117,7 +117,7 @@ impl<F: Deref<Target = dyn File>> FrameReader<F> {
         Ok(Some(CheckedFrame { header, offset, bytes: &self.window[start..start + len] }))
     }
 
-    /// The next `len` bytes, which must be in the file.
+    /// Reads the next `len` bytes, which must lie within the file.
     fn fill(&mut self, len: usize) -> Result<&[u8], FrameProblem> {
         let start = usize::try_from(self.at - self.window_at).expect("the window is in memory");
         if self.window.len() < start + len {
@@ -137,10 +137,12 @@ impl<F: Deref<Target = dyn File>> FrameReader<F> {
     }
 }
 
-/// Whether the bytes from `offset` to the end of the last segment are a write that did not complete, rather than damage.
+/// Whether the bytes from `offset` to the end of the last segment are an incomplete write rather
+/// than damage.
 ///
-/// Only one write is ever not synced, and it appends: what a power cut leaves of it is cut short, or has sectors that were not written and read as zeros.
-/// A whole frame without such a gap was complete, so a checksum that does not hold means damage to something that may have been acknowledged.
+/// At most one write is unsynced at any time, and it appends. A power cut leaves it cut short, or
+/// with unwritten sectors that read as zeros. A whole frame without such a gap was complete, so a
+/// checksum mismatch means damage to a batch that may have been acknowledged.
 pub(crate) fn is_torn(file: &dyn File, (offset, end): (u64, u64), key: FrameKey, header: Option<FrameHeader>) -> io::Result<bool> {
     let tail = usize::try_from(end - offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut bytes = vec![0; tail];
@@ -160,14 +162,14 @@ pub(crate) fn is_torn(file: &dyn File, (offset, end): (u64, u64), key: FrameKey,
     Ok(frame.last() == Some(&0) || has_gap(frame, offset))
 }
 
-/// Whether a sector of the file, as far as it lies in `bytes`, is all zeros.
+/// Whether any sector of the file within `bytes` is all zeros.
 fn has_gap(bytes: &[u8], offset: u64) -> bool {
     let first = usize::try_from(SECTOR - offset % SECTOR).expect("a sector is small").min(bytes.len());
     let (head, rest) = bytes.split_at(first);
     head.iter().all(|byte| *byte == 0) || rest.chunks(SECTOR as usize).any(|sector| sector.iter().all(|byte| *byte == 0))
 }
 
-/// Whether a valid header follows the first one: then more than one write was damaged.
+/// Whether a valid header follows the first one, which means that more than one write is damaged.
 fn header_after(bytes: &[u8], offset: u64, key: FrameKey) -> bool {
     let skip = 8 - usize::try_from(offset % 8).expect("small");
     (skip..bytes.len()).step_by(8).any(|at| FrameHeader::decode(&bytes[at..], key).is_some())

@@ -1,4 +1,5 @@
-//! The file system as the journal uses it. Everything that can fail, tear or vanish goes through here, so that tests inject it call by call.
+//! File system abstraction of the journal. Everything that can fail, tear or vanish goes through
+//! it, so that tests can inject faults call by call.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -6,28 +7,30 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A directory's operations. Nothing but what was synced survives a power cut: contents by [`File::sync`], names by [`Io::sync_dir`].
+/// Directory operations. Only synced data survives a power cut: contents by [`File::sync`], names
+/// by [`Io::sync_dir`].
 pub trait Io: Send + Sync + 'static {
-    /// Makes a directory for its owner only, and what is missing above it, if it is not there. One that others may enter is refused.
+    /// Creates a directory and its missing ancestors, accessible by their owner only. Refuses an
+    /// existing directory that others may enter.
     ///
     /// # Errors
-    /// The system's; so for all below.
+    /// Of the operating system; likewise for all methods below.
     fn make_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Locks a directory until the process or the returned value ends; `None` when another holds it. The lock is on the directory itself: no file in it can
-    /// be removed to undo it.
+    /// Locks a directory until the process exits or the returned value is dropped; `None` if it is
+    /// locked. Locks the directory itself: a lock file could be removed.
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
 
-    /// The names in a directory.
+    /// Lists the names in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Makes a file for its owner only, or empties it.
+    /// Creates or truncates a file, accessible by its owner only.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
-    /// Opens a file to read and write.
+    /// Opens a file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
-    /// Renames a file over another.
+    /// Renames a file, replacing the target.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
@@ -36,50 +39,52 @@ pub trait Io: Send + Sync + 'static {
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Bytes that may still be written to the file system.
+    /// Free bytes on the file system.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
 }
 
-/// A lock that is held while this lives.
+/// Holds a directory lock while alive.
 pub trait DirLock: Send + Sync {}
 
 /// An open file.
 #[allow(clippy::len_without_is_empty)]
 pub trait File: Send + Sync {
-    /// Its length.
+    /// Length in bytes.
     ///
     /// # Errors
-    /// The system's; so for all below.
+    /// Of the operating system; likewise for all methods below.
     fn len(&self) -> io::Result<u64>;
 
-    /// Reads what is there, up to the whole buffer.
+    /// Reads until the buffer is full or the file ends.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Writes all bytes.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Cuts it.
+    /// Truncates or extends to `len` bytes.
     fn truncate(&self, len: u64) -> io::Result<()>;
 
-    /// Occupies so much space without writing it.
+    /// Allocates `len` bytes without writing them.
     fn reserve(&self, len: u64) -> io::Result<()>;
 
-    /// Makes its contents and length durable. After an error nothing is known about what was written since the last success.
+    /// Makes contents and length durable. After an error the state of everything written since the
+    /// last success is unknown.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Whether an error means that there is no space.
+/// Whether the error means a full disk.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Whether an error means that the process or the system has no descriptor left: one comes back sooner or later.
+/// Whether the error means that the process or the system is out of file descriptors, which is
+/// temporary.
 pub(crate) fn is_scarce(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// The real file system.
+/// The operating system's file system.
 #[derive(Debug, Default)]
 pub struct SystemDisk;
 
@@ -88,7 +93,7 @@ impl Io for SystemDisk {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let mode = fs::metadata(dir)?.mode();
         if mode & 0o077 != 0 {
-            let text = format!("others than its owner may enter it (mode {:o}): chmod 700 it", mode & 0o7777);
+            let text = format!("accessible by others than its owner (mode {:o}): chmod 700 it", mode & 0o7777);
             return Err(io::Error::new(ErrorKind::PermissionDenied, text));
         }
         Ok(())
@@ -166,7 +171,7 @@ impl File for SystemFile {
 
     fn reserve(&self, len: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), 0, len) {
-            // Where a file system cannot reserve, the ballast is only a name.
+            // Without support for preallocation the ballast is a no-op.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
             other => Ok(other?),
         }

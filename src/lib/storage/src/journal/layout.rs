@@ -1,37 +1,37 @@
-//! Which files make up the journal.
+//! The set of files that make up the journal.
 
 use crate::config::JournalLimits;
 use crate::journal::frame::{FrameHeader, FrameKey, SEGMENT_HEADER};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// A place in the index for so many bytes of a segment.
+/// Distance of index entries, in bytes of a segment.
 const INDEX_BYTES: u64 = 64 << 10;
 
-/// A file of the journal, complete or as far as it was synced.
+/// A segment, complete or as far as it was synced.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) path: PathBuf,
-    /// The revision that its name begins with.
+    /// First revision, as in its file name.
     pub(crate) first: u64,
     /// Last revision.
     pub(crate) last: u64,
     pub(crate) len: u64,
-    /// The chain value after its last frame (for a base: that of the log at its last revision).
+    /// Chain value after its last frame (for a base: that of the log at its last revision).
     pub(crate) chain: u64,
-    /// What its frames begin with.
+    /// Marker of its frames.
     pub(crate) key: FrameKey,
-    /// Last revisions before frames, and where the frames begin; in order.
+    /// Sparse index: the last revision before a frame, and the frame's offset.
     index: Vec<(u64, u64)>,
 }
 
 impl Segment {
-    /// A file without frames; the first one will follow the revision before `first`.
+    /// A segment without frames. The first frame will follow revision `first - 1`.
     pub(crate) fn new(path: PathBuf, first: u64, chain: u64, key: FrameKey) -> Self {
         Self { path, first, last: first.saturating_sub(1), len: SEGMENT_HEADER as u64, chain, key, index: Vec::new() }
     }
 
-    /// How often its content was merged.
+    /// How many merges its content went through.
     pub(crate) fn generation(&self) -> u32 {
         match self.path.file_name().and_then(|name| name.to_str()).map(SegmentName::parse) {
             Some(SegmentName::Base(covers)) => covers.generation,
@@ -39,7 +39,7 @@ impl Segment {
         }
     }
 
-    /// Takes note of a frame at the end.
+    /// Records an appended frame.
     pub(crate) fn push(&mut self, header: &FrameHeader) {
         if self.index.last().is_none_or(|(_, offset)| self.len - offset >= INDEX_BYTES) {
             self.index.push((self.last, self.len));
@@ -49,50 +49,50 @@ impl Segment {
         self.chain = header.next_chain();
     }
 
-    /// Where to begin to read for what follows a revision.
+    /// Offset from which to read for events after a revision.
     pub(crate) fn seek(&self, after: u64) -> u64 {
         let index = self.index.partition_point(|(last, _)| *last <= after);
         self.index.get(index.saturating_sub(1)).map_or(self.len, |(_, offset)| *offset)
     }
 }
 
-/// The journal's files in order.
+/// The journal's segments, in order.
 pub(crate) struct JournalLayout {
     files: Mutex<SegmentFiles>,
 }
 
 #[derive(Clone)]
 pub(crate) struct SegmentFiles {
-    /// The state that the logs continue: bases, and logs that are no longer read as history. In order of their revisions, of which no two hold the same.
+    /// The state that the logs continue: bases, and logs no longer served as history. Ordered;
+    /// revision ranges do not overlap.
     pub(crate) base: Vec<Arc<Segment>>,
     /// Complete logs.
     pub(crate) closed: Vec<Arc<Segment>>,
-    /// The log that is written to.
+    /// The log being written.
     pub(crate) active: Segment,
 }
 
 impl SegmentFiles {
-    /// Changes up to here are only in the base, if at all.
+    /// Changes up to this revision are only in the base, if they survived.
     pub(crate) fn floor(&self) -> u64 {
         self.base.last().map_or(0, |base| base.last)
     }
 
-    /// Whether a file is one of them.
     pub(crate) fn has(&self, path: &Path) -> bool {
         self.base.iter().chain(&self.closed).any(|segment| segment.path == path) || self.active.path == path
     }
 
-    /// Bytes of all files.
+    /// Total bytes.
     pub(crate) fn len(&self) -> u64 {
         self.base.iter().chain(&self.closed).map(|segment| segment.len).sum::<u64>() + self.active.len
     }
 
-    /// Bytes of the largest file.
+    /// Bytes of the largest segment.
     pub(crate) fn largest(&self) -> u64 {
         self.base.iter().chain(&self.closed).map(|segment| segment.len).max().unwrap_or(0).max(self.active.len)
     }
 
-    /// How much is to be held back for a file that is written in the place of others: what the largest one may come to.
+    /// Size of the spare file: the largest file that a merge may have to write.
     pub(crate) fn spare_bytes(&self, limits: &JournalLimits) -> u64 {
         let step = (limits.ballast_bytes / 2).max(1);
         (self.largest().max(limits.base_bytes().min(self.len())) + step / 4).next_multiple_of(step)
@@ -104,22 +104,22 @@ impl JournalLayout {
         Self { files: Mutex::new(files) }
     }
 
-    /// Runs under the lock; no IO in there.
+    /// Runs under the lock; must not do IO.
     pub(crate) fn with<T>(&self, run: impl FnOnce(&mut SegmentFiles) -> T) -> T {
         run(&mut crate::sync::lock(&self.files))
     }
 }
 
-/// What a name in the directory says.
+/// A parsed file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentName {
-    /// A log that begins at this revision.
+    /// A log, by its first revision.
     Log(u64),
-    /// What was written in a range of revisions and was still present at some later one.
+    /// A base: what was written in a range of revisions and still live at a later one.
     Base(BaseRange),
-    /// Something that was never finished.
+    /// A file that was never finished.
     Temporary,
-    /// Not ours.
+    /// Not a journal file.
     Other,
 }
 
@@ -134,7 +134,6 @@ impl SegmentName {
         }
     }
 
-    /// The lowest revision of a file.
     pub(crate) fn first(self) -> u64 {
         match self {
             Self::Log(first) => first,
@@ -153,12 +152,12 @@ impl SegmentName {
     }
 }
 
-/// The revisions of a base.
+/// Revision range of a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BaseRange {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// How often its content was merged; 0: a base of format 2, which has no other beside it.
+    /// How many merges its content went through; 0: a base in format 2, which is the only one.
     pub(crate) generation: u32,
 }
 
@@ -170,7 +169,7 @@ impl BaseRange {
         Some(Self { first: number(first)?, last: number(last)?, generation })
     }
 
-    /// Whether a base with these revisions takes the place of one with the others.
+    /// Whether a base with this range supersedes one with the other.
     pub(crate) fn replaces(self, other: Self) -> bool {
         let contains = self.first <= other.first && other.last <= self.last;
         let larger = self.first < other.first || other.last < self.last;

@@ -1,4 +1,4 @@
-//! Directories in format 1 are brought to the present one when they are opened, whatever happens meanwhile.
+//! Upgrading directories in format 1 when they are opened, with crashes at every step.
 
 use crate::entry::DraftEntry;
 use crate::journal::codec;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const DIR: &str = "/sim/store";
 
-/// A journal as format 1 had it: with one log of so many frames.
+/// A journal in format 1, with one log of `frames` frames.
 fn old(frames: u64) -> SimDisk {
     let disk = SimDisk::default();
     let at = |name: &str| Path::new(DIR).join(name);

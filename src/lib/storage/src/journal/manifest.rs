@@ -1,14 +1,17 @@
-//! What is known to be on the disk, written down apart from it: how far the last log was acknowledged.
+//! Records how far the last log was acknowledged, separately from the log.
 //!
-//! A batch that was never acknowledged and damage to one that was look alike in a log: its last frame ends in zeros, or is short, or is not there. The
-//! manifest tells them apart. It has three slots, each in a page of its own, each with a checksum:
+//! In a log, a batch that was never acknowledged looks like damage to one that was: its last frame
+//! ends in zeros, is short, or is missing. The manifest tells them apart. It has three slots, each
+//! with a checksum and in a page of its own:
 //!
-//! - Two *durable* slots, written in turn and synced: when a journal is opened, when a log is begun, when the journal is closed. One of them is always whole.
-//! - The *mark*, written after each acknowledgement with nothing behind it in the queue, never synced. It costs no sync since it need not be there: it outlives
-//!   the process, mostly the power, and whatever it says is true, since it is written after the sync that it tells of. (A batch that another one follows needs
-//!   no mark: a frame is written after the sync of the one before it.)
+//! - Two *durable* slots, written alternately and synced when a journal is opened, a log is begun,
+//!   or the journal is closed. One of them is always intact.
+//! - The *mark*, written after an acknowledgement that leaves the queue empty, never synced. It
+//!   costs no sync because it is optional: it outlives the process, usually the power, and is
+//!   always true, being written after the sync it refers to. (A batch followed by another needs no
+//!   mark: a frame is only written after the sync of its predecessor.)
 //!
-//! So every slot is a lower bound, and the highest counts.
+//! Every slot is a lower bound; the highest wins.
 
 use crate::journal::frame::{u32_at, u64_at};
 use crate::journal::io::{File, is_full};
@@ -16,29 +19,28 @@ use std::io;
 use std::sync::Arc;
 
 const MAGIC: [u8; 8] = *b"ferrokmf";
-/// Distance of the slots: what a device may tear together.
+/// Distance between slots: what a device may tear together.
 const PAGE: u64 = 4096;
 const SLOT: usize = 64;
-/// Slot of the mark.
+/// Index of the mark's slot.
 const MARK: u64 = 2;
 
 /// How far a journal was acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Acknowledged {
-    /// The revision in the name of the last log.
+    /// First revision of the last log, as in its file name.
     pub(crate) log: u64,
-    /// Its acknowledged length.
+    /// Acknowledged length of the log, in bytes.
     pub(crate) len: u64,
-    /// The last acknowledged revision.
+    /// Last acknowledged revision.
     pub(crate) revision: u64,
 }
 
-/// A slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ManifestSlot {
     number: u64,
     acknowledged: Acknowledged,
-    /// The journal was closed here: nothing was written after.
+    /// The journal was closed here; nothing was written afterwards.
     closed: bool,
 }
 
@@ -64,37 +66,37 @@ impl ManifestSlot {
     }
 }
 
-/// What an earlier process has left.
+/// What an earlier process recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastRun {
-    /// At least so much was acknowledged.
+    /// Lower bound of what was acknowledged.
     pub(crate) acknowledged: Acknowledged,
-    /// And exactly so much when this is set.
+    /// The bound is exact: the journal was closed.
     pub(crate) closed: bool,
 }
 
-/// The manifest, to write to.
+/// A writable manifest.
 pub(crate) struct Manifest {
     file: Arc<dyn File>,
-    /// Of the durable slot that was written last.
+    /// Sequence number of the last durable slot.
     number: u64,
-    /// A slot could not be written: the other one must not be touched, nor what it says be overtaken.
+    /// A slot could not be written: leave the other one alone, and do not write a mark beyond it.
     given_up: bool,
 }
 
 impl Manifest {
-    /// Fills a new file. The caller makes its name durable.
+    /// Initializes a new file. The caller makes its name durable.
     pub(crate) fn create(file: Arc<dyn File>, acknowledged: Acknowledged) -> io::Result<Self> {
         for number in [1, 2] {
             file.write_at(number % 2 * PAGE, &ManifestSlot { number, acknowledged, closed: false }.encode())?;
         }
-        // Also allocates the pages, so that a full disk can be written to in place.
+        // Allocates the pages, so that they can be overwritten in place on a full disk.
         file.write_at(MARK * PAGE, &[0; PAGE as usize])?;
         file.sync()?;
         Ok(Self { file, number: 2, given_up: false })
     }
 
-    /// Reads a file; `None` when no durable slot of it is whole.
+    /// Reads a manifest; `None` if neither durable slot is intact.
     pub(crate) fn open(file: Arc<dyn File>) -> io::Result<Option<(Self, LastRun)>> {
         let slot = |at: u64| -> io::Result<Option<ManifestSlot>> {
             let mut bytes = [0; SLOT];
@@ -111,10 +113,11 @@ impl Manifest {
         Ok(Some((Self { file, number: last.number, given_up: false }, left)))
     }
 
-    /// Writes a durable slot; whether it did. Without space it does not, and never again: the bound stays where it is, which is still true.
+    /// Writes a durable slot. Returns false if there is no space, and then never writes again: the
+    /// recorded bound remains true.
     ///
     /// # Errors
-    /// The system's, other than for lack of space: fatal, as of any sync.
+    /// Any other IO error; fatal, like a failed sync.
     pub(crate) fn settle(&mut self, acknowledged: Acknowledged, closed: bool) -> io::Result<bool> {
         if self.given_up {
             return Ok(false);
@@ -126,7 +129,7 @@ impl Manifest {
         match written {
             Ok(()) => Ok(true),
             Err(error) if is_full(&error) => {
-                tracing::warn!("no space for the manifest: how far the journal is acknowledged is no longer written down");
+                tracing::warn!("no space for the manifest: acknowledgements are no longer recorded");
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -170,7 +173,7 @@ mod tests {
         assert_eq!(left(), LastRun { acknowledged: at(4, 48, 3), closed: false }, "the other slot");
         manifest.mark(at(4, 90, 4));
         file.write_at(MARK * PAGE + 9, &[7]).unwrap();
-        assert_eq!(left().acknowledged, at(4, 48, 3), "a torn mark is none");
+        assert_eq!(left().acknowledged, at(4, 48, 3), "a torn mark is ignored");
         file.write_at(PAGE, &[7]).unwrap();
         assert!(Manifest::open(file).unwrap().is_none());
     }

@@ -1,12 +1,15 @@
-//! One merge of old files: what a later change has replaced goes, file by file.
+//! Merges old segments: drops changes that later ones have replaced, file by file.
 //!
-//! The state and the old logs are one sequence of changes, of which the last one of each key counts. It is cut into groups of neighbours, so that what is
-//! present in a group makes a file of moderate size; each group is written anew as one base, which takes the place of its files at once: it is written beside,
-//! synced, renamed and its name synced before anything is removed, and whatever a crash leaves behind is removed when the journal is opened. Between two
-//! groups the journal is as whole as before, and smaller, so that no more space is needed at a time than for one file.
+//! The base and the old logs form one sequence of changes, in which the last one per key counts. It
+//! is split into groups of neighboring files whose live data makes a file of moderate size. Each group
+//! is rewritten as one base that replaces its files atomically: written to a temporary file,
+//! synced, renamed, and its name synced before anything is removed. Leftovers of a crash are
+//! removed on open. Between two groups the journal is complete and smaller than before, so only the
+//! space of one file is needed at a time.
 //!
-//! The group with the last log comes first: with it the history begins later, and what the history before needed may go. Watches from before are told that
-//! their events are gone, so no delete is missed in silence.
+//! The group with the last log goes first. It moves the start of the history, after which everything
+//! that only the dropped history needed may go. Watches from before get `Compacted`, so no delete
+//! is missed silently.
 
 use crate::journal::dir::{JournalDir, Reserve};
 use crate::journal::frame::{FrameWriter, Op, OpFlags, OpHeader, SEGMENT_HEADER, SegmentHeader, SegmentKind};
@@ -21,42 +24,42 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of a frame of a base.
+/// Frame size in a base, in bytes.
 const FRAME_BYTES: usize = 256 << 10;
 
-/// What is spared.
+/// How scarce space is, hence how much a merge keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpacePressure {
-    /// There is space: some history is kept, everything else that was replaced goes.
+    /// Plenty: keeps some history and drops everything else that was replaced.
     Low,
-    /// There is little: no history is kept, and what would regain little is not written.
+    /// Scarce: keeps no history, and skips files that would regain little.
     High,
-    /// There is none: no history is kept, and every byte that was replaced goes.
+    /// None left: keeps no history and drops every replaced byte.
     Full,
 }
 
-/// Why a merge ended early. The journal goes on with the files that it has.
+/// Why a merge ended early. The journal continues with the files it has.
 #[derive(Debug)]
 pub(crate) enum MergeError {
     /// The store is closing.
     Cancelled,
-    /// There is no space, or a file could not be read: try again later.
+    /// No space, or an unreadable file: retry later.
     Later(String),
-    /// A segment is damaged. What it holds is still in memory.
+    /// A damaged segment, whose content is still in memory.
     Damaged(String),
-    /// A sync failed: nothing on this disk can be trusted.
+    /// A failed sync: nothing on this disk can be trusted.
     Fatal(String),
 }
 
-/// What is merged, in order.
+/// Files to merge, in order.
 pub(crate) struct MergeInput {
     files: Vec<Arc<Segment>>,
-    /// So many of them, at the end, are logs that are history yet.
+    /// How many files at the end are logs that still serve as history.
     logs: usize,
 }
 
 impl MergeInput {
-    /// The state and all closed logs but the newest `retain` bytes.
+    /// The base and all closed logs except the newest `retain` bytes.
     pub(crate) fn choose(files: &SegmentFiles, retain: u64) -> Option<Self> {
         let mut kept = 0;
         let keep = files.closed.iter().rev().take_while(|segment| {
@@ -85,29 +88,28 @@ pub(crate) struct Merge {
     pub(crate) gate: Option<Arc<StepGate>>,
     pub(crate) old: MergeInput,
     pub(crate) pressure: SpacePressure,
-    /// How large the spare file is to be.
+    /// Target size of the spare file.
     pub(crate) spare_bytes: u64,
 }
 
-/// What became of a key.
 struct KeyFate {
-    /// Its last value; 0: it is deleted.
+    /// Revision of its last value; 0: deleted.
     revision: u64,
-    /// Bytes of that in its file, and which file it is.
+    /// Length of that value, and index of its file.
     at: (u64, usize),
-    /// The first file that has a value of it.
+    /// First file with a value of the key.
     first: usize,
 }
 
-/// What a scan has found.
+/// Result of scanning the input.
 struct MergeScan {
     fates: HashMap<Box<str>, KeyFate>,
-    /// Of each file: bytes of changes, and of those that are present.
+    /// Per file: bytes of changes, and bytes of live ones.
     sizes: Vec<(u64, u64)>,
 }
 
 impl Merge {
-    /// Before everything that another thread can see.
+    /// Called before every effect visible to another thread.
     fn step(&self) {
         if let Some(gate) = &self.gate {
             gate.step();
@@ -115,7 +117,7 @@ impl Merge {
     }
 
     pub(crate) fn run(&self) -> Result<(), MergeError> {
-        // It begins where its driver says so, too: calls of the disk are counted.
+        // Before the scan: tests count disk calls.
         self.step();
         let found = self.survey()?;
         let groups = self.groups(&found.sizes);
@@ -124,13 +126,13 @@ impl Merge {
         if self.old.logs > 0 || self.is_worthwhile(&last, &found) {
             self.rewrite(&last, &found, last.start)?;
         }
-        // Up to here nothing is left that was replaced.
+        // Files before this index hold no replaced values.
         let mut clean = 0;
         for group in &groups[..groups.len() - 1] {
             let is_whole = clean == group.start;
             if self.is_worthwhile(group, &found) {
                 match self.rewrite(group, &found, if is_whole { 0 } else { group.start }) {
-                    // Others may need less.
+                    // Smaller groups may still fit.
                     Err(error @ MergeError::Later(_)) => {
                         outcome = Err(error);
                         continue;
@@ -147,7 +149,7 @@ impl Merge {
         outcome
     }
 
-    /// Which value of each key is the last one, and how much of each file is present.
+    /// Finds the last value of each key, and how much of each file is live.
     fn survey(&self) -> Result<MergeScan, MergeError> {
         let mut fates: HashMap<Box<str>, KeyFate> = HashMap::new();
         let mut sizes = vec![(0, 0); self.old.files.len()];
@@ -179,10 +181,10 @@ impl Merge {
         Ok(MergeScan { fates, sizes })
     }
 
-    /// Neighbours whose present values make a file together.
+    /// Splits the files into groups whose live values fit one file.
     fn groups(&self, sizes: &[(u64, u64)]) -> Vec<Range<usize>> {
         let base_bytes = self.journal_dir.limits.base_bytes();
-        // Without space, what is there must be enough.
+        // Without free space the spare file must suffice.
         let most = if self.pressure == SpacePressure::Low { base_bytes } else { base_bytes.min(self.journal_dir.held_bytes(Reserve::Spare)) };
         let mut groups: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;
@@ -229,10 +231,10 @@ impl Merge {
         }
     }
 
-    /// Writes a group anew and puts it in its place. Files before `dirty` may hold values that were deleted later.
+    /// Rewrites a group as one base. Files before `dirty` may hold values that were deleted later.
     fn rewrite(&self, group: &Range<usize>, found: &MergeScan, dirty: usize) -> Result<(), MergeError> {
         let files = &self.old.files[group.clone()];
-        let (first, last) = (files.first().expect("no group is empty"), files.last().expect("no group is empty"));
+        let (first, last) = (files.first().expect("groups are not empty"), files.last().expect("groups are not empty"));
         let generation = 1 + files.iter().map(|segment| segment.generation()).max().unwrap_or(0);
         let name = SegmentName::base(BaseRange { first: first.first, last: last.last, generation });
         let temporary = self.journal_dir.path(&format!("{name}.tmp"));
@@ -242,26 +244,26 @@ impl Merge {
         let written = self.write(&temporary, (group, found, dirty));
         if written.is_err() {
             self.step();
-            // Else it is removed when the journal is opened.
+            // If this fails it is removed on open.
             let _ = self.journal_dir.retire(&temporary);
         }
         let mut segment = written?;
         segment.path = self.journal_dir.path(&name);
         self.install(&temporary, segment, group)?;
         if self.pressure != SpacePressure::Low {
-            // Somebody else may be quicker.
+            // Another thread may get there first.
             self.step();
             self.journal_dir.hold(Reserve::Spare, self.journal_dir.held_bytes(Reserve::Spare), self.spare_bytes);
         }
         Ok(())
     }
 
-    /// Makes the space that is held back for this the file that is written.
+    /// Turns the spare file into the output file.
     fn take_spare(&self, temporary: &Path) -> Result<(), MergeError> {
         self.step();
         if self.journal_dir.take_spare(temporary) {
             self.step();
-            // No other name may ever come back to it.
+            // The spare's name must not reappear.
             self.journal_dir.io.sync_dir(&self.journal_dir.dir).map_err(|error| synced("sync", &self.journal_dir.dir, &error))?;
         }
         Ok(())
@@ -290,7 +292,7 @@ impl Merge {
         output.writer.begin_footer(last.last, output.ops);
         output.append()?;
         self.step();
-        // The file may have been longer.
+        // The spare file may have been longer.
         file.truncate(segment.len).map_err(|error| later("cut", path, &error))?;
         self.step();
         file.sync().map_err(|error| synced("sync", path, &error))?;
@@ -298,7 +300,7 @@ impl Merge {
         Ok(segment)
     }
 
-    /// Puts a new base in the place of what it was made of.
+    /// Replaces the group's files by the new base.
     fn install(&self, temporary: &Path, segment: Segment, group: &Range<usize>) -> Result<(), MergeError> {
         let Self { journal_dir, layout, counters, old, .. } = self;
         self.step();
@@ -320,14 +322,14 @@ impl Merge {
         for segment in gone {
             self.step();
             if let Err(error) = journal_dir.retire(&segment.path) {
-                tracing::warn!(%error, path = %segment.path.display(), "a merged segment is removed at the next start");
+                tracing::warn!(%error, path = %segment.path.display(), "failed to remove a merged segment; retrying at the next start");
             }
         }
         Ok(())
     }
 }
 
-/// A base that is being written.
+/// A base being written.
 struct BaseOutput<'a> {
     merge: &'a Merge,
     file: &'a dyn File,
@@ -343,7 +345,7 @@ impl BaseOutput<'_> {
         self.pushed()
     }
 
-    /// A delete without the state that it showed: nobody reads it any more.
+    /// Appends a delete without its last state, which nobody reads any more.
     fn push_delete(&mut self, op: &Op<'_>) -> Result<(), MergeError> {
         let OpHeader { revision, create_revision, previous, prefix_len, .. } = op.header;
         let flags = OpFlags::default().with(OpFlags::DELETE, true);
@@ -377,7 +379,8 @@ fn later(what: &str, path: &Path, error: &std::io::Error) -> MergeError {
     MergeError::Later(format!("cannot {what} {}: {error}", path.display()))
 }
 
-/// A failed sync is fatal unless it only says that there is no space, or no descriptor, for a file that nothing depends on yet.
+/// A failed sync is fatal, unless it only means a full disk or missing descriptors for a file that
+/// nothing depends on yet.
 fn synced(what: &str, path: &Path, error: &std::io::Error) -> MergeError {
     let text = format!("cannot {what} {}: {error}", path.display());
     if is_full(error) || is_scarce(error) { MergeError::Later(text) } else { MergeError::Fatal(text) }

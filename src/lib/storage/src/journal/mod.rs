@@ -1,10 +1,12 @@
-//! The embedded journal: revision-ordered segments, synced before anything is acknowledged.
+//! The embedded journal: revision-ordered segments, synced before a write is acknowledged.
 //!
-//! A directory holds bases (of each range of revisions what still matters) and the logs that continue them; the last log is written to. The journal is the
-//! history: watches that are behind the events in memory read it (`archive`). Space is regained by merging old files (`rewrite`, `merge`); what happens when
-//! there is none is in `space`.
-//! What is known to be durable is written down in the `manifest`. Every start goes on at a distance, at the wall clock's microseconds if that is
-//! ahead: nothing can tell that a directory was replaced by an older copy of itself, but no revision that the newer one has shown is given again.
+//! A directory holds bases (the live data of a revision range) and the logs that continue them; the
+//! last log is written to. The journal is the history: watches that lag behind the events in memory
+//! read it (`archive`). Merging old files regains space (`rewrite`, `merge`); `space` handles a
+//! full disk.
+//! The `manifest` records what is known to be durable. Every start skips revisions, up to the wall
+//! clock's microseconds if those are ahead: nothing can tell that a directory was replaced by an
+//! older copy of itself, but no revision that the newer one has shown is assigned again.
 
 mod archive;
 mod codec;
@@ -44,28 +46,28 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// How to open a journal.
+/// Parameters of [`Journal::open`].
 pub(crate) struct JournalSetup {
     pub(crate) dir: std::path::PathBuf,
-    /// Refuse to make a new one.
+    /// Refuse to create a journal.
     pub(crate) must_exist: bool,
-    /// Of a journal that is there already, the next revision is at least this.
+    /// Minimum next revision, for an existing journal.
     pub(crate) floor: Revision,
     pub(crate) io: Arc<dyn io::Io>,
     pub(crate) transformer: Arc<dyn transform::Transformer>,
     pub(crate) limits: JournalLimits,
     pub(crate) counters: Arc<Counters>,
-    /// Bytes of all present values: what a base would hold.
+    /// Bytes of all live values, hence of a full merge.
     pub(crate) live_bytes: Box<dyn Fn() -> u64 + Send>,
 }
 
-/// An open journal; its owner is the committer.
+/// An open journal, owned by the committer.
 pub(crate) struct Journal {
     journal_dir: JournalDir,
     layout: Arc<JournalLayout>,
     file: Arc<dyn File>,
     manifest: Manifest,
-    /// The active log, its length (where the next frame goes), the last revision in the journal.
+    /// The active log, its length (the offset of the next frame), and the last revision.
     end: Acknowledged,
     chain: u64,
     key: FrameKey,
@@ -74,12 +76,12 @@ pub(crate) struct Journal {
     live_bytes: Box<dyn Fn() -> u64 + Send>,
     space: DiskSpace,
     rewriter: Rewriter,
-    /// Last: the directory is free only when everything else is done.
+    /// Last field: the directory is unlocked after everything else was dropped.
     _held: Box<dyn DirLock>,
 }
 
 impl Journal {
-    /// Takes the directory and reads what is there; also gives the first revision for what follows.
+    /// Locks the directory and reads the journal. Also returns the next revision.
     pub(crate) fn open(setup: JournalSetup, restore: &mut dyn RecoveryVisitor) -> Result<(Self, Revision), OpenError> {
         let JournalSetup { dir, must_exist, floor, io, transformer, limits, counters, live_bytes } = setup;
         let journal_dir = JournalDir { dir, io, transformer, limits, must_exist };
@@ -98,7 +100,7 @@ impl Journal {
         Ok((journal, Revision(recovered.next)))
     }
 
-    /// Reads events that are no longer in memory.
+    /// Access to events evicted from memory.
     pub(crate) fn archive(&self) -> Arc<dyn Archive> {
         Arc::new(JournalArchive::new(self.journal_dir.clone(), self.layout.clone(), self.counters.clone()))
     }
@@ -129,7 +131,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes what was written of a batch for which there was no space, so that no restart finds it.
+    /// Truncates a batch for which there was no space, so that no restart finds parts of it.
     fn undo(&mut self) -> AppendError {
         self.space.full = true;
         match self.file.truncate(self.end.len).and_then(|()| self.file.sync()) {
@@ -138,7 +140,8 @@ impl Journal {
         }
     }
 
-    /// Closes the active log, which is synced, and begins the next one; not without a descriptor for it.
+    /// Closes the active log, which is synced, and begins the next one, unless out of file
+    /// descriptors.
     fn roll(&mut self, next: u64) -> Result<(), AppendError> {
         let (file, segment) = match self.journal_dir.begin_log(next, self.chain) {
             Ok(begun) => begun,
@@ -147,8 +150,9 @@ impl Journal {
                 return Err(AppendError::Full);
             }
             Err(error) if is_scarce(&error) => {
-                // The active log goes on, however long: its descriptor is there. The next append tries again.
-                tracing::debug!(%error, "the next segment is begun later");
+                // The active log continues beyond its size: its descriptor is open. The next append
+                // retries.
+                tracing::debug!(%error, "deferring the next segment");
                 return Ok(());
             }
             Err(error) => return Err(fatal("begin a segment of", &error)),
@@ -166,7 +170,8 @@ impl Journal {
         self.rewriter.start((self.live_bytes)(), pressure).map_err(AppendError::Fatal)
     }
 
-    /// A burst of writes is over: what it left behind goes now, instead of when the next segment is full. False: not yet.
+    /// Merges what a burst of writes left behind without waiting for the next full segment. Returns
+    /// false if not done yet.
     fn tidy(&mut self) -> bool {
         if self.rewriter.is_running() {
             return false;
@@ -183,8 +188,8 @@ impl Journal {
         }
         match self.roll(next) {
             Ok(()) => {}
-            Err(AppendError::Full) => tracing::debug!("the journal is not made smaller: there is no space for a new segment"),
-            // The next append reports it.
+            Err(AppendError::Full) => tracing::debug!("not compacting the journal: no space for a new segment"),
+            // Reported by the next append.
             Err(AppendError::Fatal(reason)) => self.space.broken = Some(reason),
         }
         true
@@ -210,7 +215,7 @@ impl JournalWriter for Journal {
 
     fn close(&mut self) {
         if let Err(error) = self.manifest.settle(self.end, true) {
-            tracing::warn!(%error, "the journal is not marked as closed");
+            tracing::warn!(%error, "failed to mark the journal as closed");
         }
     }
 

@@ -1,14 +1,18 @@
-//! Reads a journal back: the state up to the last revision of the bases, then every log after it. What was never acknowledged may be torn, at the end of the
-//! last log, and is cut; everything else that does not fit is refused.
+//! Recovery: reads the bases, then every log after them. A torn tail of the last log that was never
+//! acknowledged is cut; any other inconsistency is refused.
 //!
-//! A merge that was interrupted leaves bases next to what they were made of: one whose revisions another base contains is obsolete, and so is a log that
-//! begins within a base. A log that begins before the end of the bases and is not obsolete is read as they are: as state, without events.
+//! An interrupted merge leaves bases next to their inputs. A base within the range of another is
+//! obsolete, and so is a log that begins within a base. A log that begins before the end of the
+//! bases without being obsolete is part of the state: read without events.
 //!
-//! What is read may be in the page cache alone: the last process may have died between a write and its sync, or of a sync that failed, which leaves pages
-//! that are clean and yet on no disk. Before anything is published it is therefore made durable, in this order:
+//! What is read may exist only in the page cache: the last process may have died between a write
+//! and its sync, or of a failed sync, which leaves pages clean though not on disk. So before
+//! anything is published it is made durable, in this order:
 //!
-//! 1. the last frame, unless it was acknowledged: written once more, then synced (those before it were synced before it was written);
-//! 2. the names: the last log's, and the base's before the logs that it replaces are removed;
+//! 1. the last frame, unless it was acknowledged: rewritten, then synced (its predecessors were
+//!    synced before it was written);
+//! 2. the names: that of the last log, and those of the bases before the logs they replace are
+//!    removed;
 //! 3. the manifest.
 
 use crate::config::OpenError;
@@ -25,50 +29,52 @@ use crate::txn::{Event, Expires};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A start leaves out at least so many revisions: some that were shown may be gone, since a disk may lie about its syncs and a directory may have been replaced
-/// by an older copy of itself. When the journal is read again, a gap of this size is known for what it is.
+/// Minimum number of revisions skipped at a start. Revisions that were shown may be lost, as disks
+/// may lie about syncs and a directory may be replaced by an older copy of itself. Gaps of this
+/// size are recognized when the journal is read again.
 const GAP: u64 = 1000;
-/// So many are left out where the wall clock is behind the revisions, and so says nothing of what may have been shown.
+/// Revisions skipped when the wall clock is behind them and cannot bound what was shown.
 const EPOCH: u64 = 1_000_000;
 
-/// Takes what is read back, in order.
+/// Receives a recovered journal, in order.
 pub(crate) trait RecoveryVisitor {
-    /// The state before the first event is that of this revision.
+    /// Revision of the initial state, before the first event.
     fn origin(&mut self, revision: Revision);
 
-    /// An entry of that state; replaces an earlier one of its key.
+    /// An entry of the initial state; replaces an earlier one of its key.
     fn entry(&mut self, entry: Arc<Entry>, expires: Option<Expires>);
 
-    /// A key is not in that state.
+    /// A key absent from the initial state.
     fn absent(&mut self, key: &Key);
 
-    /// What a key holds at this point.
+    /// The current entry of a key.
     fn present(&mut self, key: &Key) -> Option<Arc<Entry>>;
 
-    /// A change after that state; whether there was what it says that it replaces.
+    /// A change after the initial state. Returns whether it replaced the entry that it claims to
+    /// replace.
     fn event(&mut self, event: Event, expires: Option<Expires>) -> bool;
 
-    /// Between these two there were revisions that this history has lost, if it ever had them.
+    /// Revisions in between were lost, or never part of this history.
     fn gap(&mut self, after: Revision, before: Revision);
 
-    /// Everything up to this revision was given.
+    /// The journal ends at this revision.
     fn end(&mut self, revision: Revision);
 }
 
-/// A journal as it was found, and the log to go on with.
+/// A recovered journal, ready to append to.
 pub(crate) struct RecoveredJournal {
     pub(crate) files: SegmentFiles,
     pub(crate) active: Arc<dyn File>,
     pub(crate) manifest: Manifest,
-    /// The last log and its length, the last revision.
+    /// The last log, its length and the last revision.
     pub(crate) end: Acknowledged,
-    /// The first revision that may be given.
+    /// First revision that may be assigned.
     pub(crate) next: u64,
 }
 
-/// Reads everything, makes it durable, then cleans up what a crash has left.
+/// Reads the journal, makes it durable, then removes leftovers of a crash.
 ///
-/// The revisions that follow are at least `floor`, unless the journal is new.
+/// Unless the journal is new, the next revision is at least `floor`.
 pub(crate) fn recover(journal_dir: &JournalDir, names: &[String], floor: Revision, restore: &mut dyn RecoveryVisitor) -> Result<RecoveredJournal, OpenError> {
     let Some(format) = journal_dir.check_format(names)? else { return begin(journal_dir, names, restore) };
     let (manifest, left) = open_manifest(journal_dir, names, format)?;
@@ -80,7 +86,7 @@ pub(crate) fn recover(journal_dir: &JournalDir, names: &[String], floor: Revisio
     let (revision, chain) = (reader.next - 1, reader.chain);
     let last = logs.pop().filter(|last| last.first >= left.acknowledged.log).ok_or_else(|| {
         let path = journal_dir.path(&SegmentName::log(left.acknowledged.log.max(1)));
-        damaged(&path, 0, "this log is missing")
+        damaged(&path, 0, "missing log")
     })?;
     if revision < left.acknowledged.revision {
         let what = format!("the journal ends at revision {revision}, but was acknowledged up to {}", left.acknowledged.revision);
@@ -91,7 +97,7 @@ pub(crate) fn recover(journal_dir: &JournalDir, names: &[String], floor: Revisio
     let mut closed: Vec<Arc<Segment>> = logs.into_iter().filter_map(|log| log.segment).map(Arc::new).collect();
     let mut end = Acknowledged { log: first, len: segment.len, revision };
     if !(left.closed && left.acknowledged == end) {
-        tracing::info!(revision, "the journal was not closed");
+        tracing::info!(revision, "recovered a journal that was not closed");
     }
     if legacy {
         let next = (revision + 1).max(first);
@@ -111,7 +117,7 @@ pub(crate) fn recover(journal_dir: &JournalDir, names: &[String], floor: Revisio
     Ok(RecoveredJournal { files: SegmentFiles { base, closed, active: segment }, active, manifest, end, next })
 }
 
-/// What an earlier process says that it has acknowledged; format 1 said nothing.
+/// What an earlier process recorded as acknowledged; format 1 had no manifest.
 fn open_manifest(journal_dir: &JournalDir, names: &[String], format: u32) -> Result<(Option<Manifest>, LastRun), OpenError> {
     let path = journal_dir.manifest_path();
     let found = if names.iter().any(|name| Path::new(name) == path.file_name().map_or(Path::new(""), Path::new)) {
@@ -123,11 +129,11 @@ fn open_manifest(journal_dir: &JournalDir, names: &[String], format: u32) -> Res
     match found {
         Some((manifest, left)) => Ok((Some(manifest), left)),
         None if format == 1 => Ok((None, LastRun { acknowledged: Acknowledged::default(), closed: false })),
-        None => Err(damaged(&path, 0, "it is missing, or does not hold")),
+        None => Err(damaged(&path, 0, "missing or invalid")),
     }
 }
 
-/// Writes down that everything up to here is durable, and that the journal is in use.
+/// Records that everything up to `end` is durable, and that the journal is in use.
 fn settle(journal_dir: &JournalDir, manifest: Option<Manifest>, end: Acknowledged, format: u32) -> Result<Manifest, OpenError> {
     let path = journal_dir.manifest_path();
     let manifest = match manifest {
@@ -138,13 +144,13 @@ fn settle(journal_dir: &JournalDir, manifest: Option<Manifest>, end: Acknowledge
         None => journal_dir.with_ballast(|| journal_dir.create_manifest(end)).map_err(io_error("create", &path))?,
     };
     if format < frame::FORMAT {
-        tracing::info!(from = format, to = frame::FORMAT, "the journal is brought to a newer format");
+        tracing::info!(from = format, to = frame::FORMAT, "upgraded the journal");
         journal_dir.write_format()?;
     }
     Ok(manifest)
 }
 
-/// A new journal, or one whose making was interrupted.
+/// Creates a journal, or finishes an interrupted creation.
 fn begin(journal_dir: &JournalDir, names: &[String], restore: &mut dyn RecoveryVisitor) -> Result<RecoveredJournal, OpenError> {
     for name in names {
         let holds_data = match SegmentName::parse(name) {
@@ -157,7 +163,7 @@ fn begin(journal_dir: &JournalDir, names: &[String], restore: &mut dyn RecoveryV
             SegmentName::Temporary | SegmentName::Other => false,
         };
         if holds_data {
-            return Err(OpenError::Damaged { file: journal_dir.format_path(), offset: 0, what: format!("it is missing, but there is {name}") });
+            return Err(OpenError::Damaged { file: journal_dir.format_path(), offset: 0, what: format!("missing, but there is {name}") });
         }
     }
     if journal_dir.must_exist {
@@ -173,11 +179,11 @@ fn begin(journal_dir: &JournalDir, names: &[String], restore: &mut dyn RecoveryV
     Ok(RecoveredJournal { files: SegmentFiles { base: Vec::new(), closed: Vec::new(), active: segment }, active, manifest, end, next: 1 })
 }
 
-/// The files by what they are.
+/// Classified directory listing.
 struct DirContents {
-    /// The state, in order.
+    /// Files that form the initial state, in order.
     state: Vec<SegmentName>,
-    /// The history: logs that begin after it, in order.
+    /// Logs that begin after it, in order.
     logs: Vec<u64>,
     obsolete: Vec<String>,
 }
@@ -210,7 +216,7 @@ impl DirContents {
         for name in &self.obsolete {
             let path = journal_dir.path(name);
             match journal_dir.retire(&path) {
-                // A temporary file that was used meanwhile.
+                // A temporary file that was renamed since.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 outcome => outcome.map_err(io_error("remove", &path))?,
             }
@@ -227,21 +233,22 @@ struct ScannedLog {
     segment: Option<Segment>,
     /// Written in format 1.
     legacy: bool,
-    /// Where its last frame begins; 0: it has none.
+    /// Offset of its last frame; 0 without one.
     last_frame: u64,
-    /// Where its torn tail begins.
+    /// Offset of its torn tail.
     cut: Option<u64>,
 }
 
 impl ScannedLog {
-    /// Opens it to go on with: cuts what is torn, makes the rest durable, makes it anew when it has no header.
+    /// Opens the log for appending: cuts the torn tail, makes the rest durable, recreates a log
+    /// without a header.
     fn open(self, journal_dir: &JournalDir, chain: u64, bound: Acknowledged) -> Result<(Arc<dyn File>, Segment), OpenError> {
         let Some(segment) = self.segment else {
             return journal_dir.with_ballast(|| journal_dir.begin_log(self.first, chain)).map_err(io_error("create", &self.path));
         };
         let file = journal_dir.io.open(&self.path).map_err(io_error("open", &self.path))?;
         if let Some(offset) = self.cut {
-            tracing::warn!(file = %self.path.display(), offset, "a batch that was never completed is cut off");
+            tracing::warn!(file = %self.path.display(), offset, "cutting off an incomplete batch");
             file.truncate(offset).map_err(io_error("cut", &self.path))?;
         }
         let is_acknowledged = bound.log == self.first && bound.len == segment.len;
@@ -255,7 +262,7 @@ impl ScannedLog {
     }
 }
 
-/// Writes what is there again, so that the next sync has something to do.
+/// Rewrites a range in place, to dirty its pages for the next sync.
 fn rewrite(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
     let mut bytes = vec![0; usize::try_from(to - from).map_err(|_| std::io::ErrorKind::FileTooLarge)?];
     if file.read_at(from, &mut bytes)? < bytes.len() {
@@ -267,18 +274,18 @@ fn rewrite(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
 struct RecoveryReader<'a> {
     journal_dir: &'a JournalDir,
     restore: &'a mut dyn RecoveryVisitor,
-    /// The lowest revision that may come next.
+    /// Lowest revision that may come next.
     next: u64,
-    /// The chain value so far.
+    /// Chain value so far.
     chain: u64,
-    /// So much was acknowledged.
+    /// How far the journal was acknowledged.
     bound: Acknowledged,
-    /// What is read is the state that the history begins with.
+    /// Still reading the initial state.
     is_state: bool,
 }
 
 impl RecoveryReader<'_> {
-    /// Everything up to the end of the bases.
+    /// Reads everything up to the end of the bases.
     fn state(&mut self, found: &DirContents) -> Result<Vec<Arc<Segment>>, OpenError> {
         if let Some(SegmentName::Base(covers)) = found.state.last() {
             self.restore.origin(Revision(covers.last));
@@ -288,7 +295,7 @@ impl RecoveryReader<'_> {
             let segment = match *name {
                 SegmentName::Base(covers) => self.base(covers)?,
                 SegmentName::Log(first) => {
-                    self.log(first, false)?.segment.ok_or_else(|| damaged(&self.journal_dir.path(&SegmentName::log(first)), 0, "its header does not hold"))?
+                    self.log(first, false)?.segment.ok_or_else(|| damaged(&self.journal_dir.path(&SegmentName::log(first)), 0, "invalid header"))?
                 }
                 SegmentName::Temporary | SegmentName::Other => continue,
             };
@@ -301,9 +308,9 @@ impl RecoveryReader<'_> {
         let revision = covers.last;
         let path = self.journal_dir.path(&SegmentName::base(covers));
         let (file, len) = self.open(&path)?;
-        let header = self.header(&*file, &path)?.ok_or_else(|| damaged(&path, 0, "its header does not hold"))?;
+        let header = self.header(&*file, &path)?.ok_or_else(|| damaged(&path, 0, "invalid header"))?;
         if header.kind != SegmentKind::Base || header.revision != revision {
-            return Err(damaged(&path, 0, "it is not the base that its name says"));
+            return Err(damaged(&path, 0, "does not match its file name"));
         }
         let mut segment = Segment::new(path.clone(), covers.first, 0, header.key);
         let before = if covers.generation == 0 { 0 } else { self.chain };
@@ -321,16 +328,16 @@ impl RecoveryReader<'_> {
             }
         };
         if !complete || frames.offset() != len {
-            return Err(damaged(&path, frames.offset(), "its end does not fit"));
+            return Err(damaged(&path, frames.offset(), "invalid footer"));
         }
         (self.next, self.chain, segment.chain) = (revision + 1, header.chain, header.chain);
         Ok(segment)
     }
 
-    /// A change of the state.
+    /// A change of the initial state.
     fn present(&mut self, op: &Op<'_>, last: u64) -> Result<(), String> {
         if op.header.revision > last {
-            return Err(format!("{:?} does not belong there", op.key));
+            return Err(format!("{:?} is outside of the file's range", op.key));
         }
         let key = codec::key(op)?;
         if op.header.flags.has(frame::OpFlags::DELETE) {
@@ -342,10 +349,11 @@ impl RecoveryReader<'_> {
         Ok(())
     }
 
-    /// All logs. Any without frames may be what is left of an attempt to begin one, after which the one before it went on.
+    /// Reads all logs. A log without frames may be the leftover of a failed attempt to begin one,
+    /// after which its predecessor continued.
     fn logs(&mut self, found: &mut DirContents) -> Result<Vec<ScannedLog>, OpenError> {
         let mut logs: Vec<ScannedLog> = Vec::new();
-        // The last one with frames: what follows it says little of its end.
+        // The last log with frames: an empty successor says little about its end.
         let mut end = found.logs.len().saturating_sub(1);
         while end > 0 && self.has_no_frames(found.logs[end])? {
             end -= 1;
@@ -357,7 +365,7 @@ impl RecoveryReader<'_> {
             }
             if let Some((before, cut)) = logs.last().and_then(|before| Some((before, before.cut?))) {
                 if self.began_later(*first)? {
-                    return Err(damaged(&before.path, cut, "its end does not hold, but the next log was begun after it"));
+                    return Err(damaged(&before.path, cut, "invalid end, though the next log follows it"));
                 }
                 found.obsolete.push(SegmentName::log(*first));
                 continue;
@@ -368,7 +376,7 @@ impl RecoveryReader<'_> {
         Ok(logs)
     }
 
-    /// Whether a log's header says that it was begun after more than was read of the log before.
+    /// Whether the log's header refers to more of its predecessor than was read.
     fn began_later(&self, first: u64) -> Result<bool, OpenError> {
         let path = self.journal_dir.path(&SegmentName::log(first));
         let (file, _) = self.open(&path)?;
@@ -383,17 +391,17 @@ impl RecoveryReader<'_> {
     fn log(&mut self, first: u64, may_be_torn: bool) -> Result<ScannedLog, OpenError> {
         let path = self.journal_dir.path(&SegmentName::log(first));
         if first < self.next {
-            return Err(damaged(&path, 0, format!("it begins at revision {first}, but {} comes next", self.next)));
+            return Err(damaged(&path, 0, format!("begins at revision {first}, expected {}", self.next)));
         }
         let (file, len) = self.open(&path)?;
         let Some(header) = self.header(&*file, &path)? else {
             if may_be_torn && first > self.bound.log && len <= SEGMENT_HEADER as u64 && header_is_torn(&*file, &path)? {
                 return Ok(ScannedLog { first, path, segment: None, legacy: false, last_frame: 0, cut: None });
             }
-            return Err(damaged(&path, 0, "its header does not hold"));
+            return Err(damaged(&path, 0, "invalid header"));
         };
         if header.kind != SegmentKind::Log || header.revision != first || header.chain != self.chain {
-            let what = format!("it does not follow what comes before, up to revision {}: a segment is missing", self.next - 1);
+            let what = format!("does not follow revision {}: a segment is missing", self.next - 1);
             return Err(damaged(&path, 0, what));
         }
         let mut log = ScannedLog { first, path: path.clone(), segment: None, legacy: header.format == 1, last_frame: 0, cut: None };
@@ -424,7 +432,7 @@ impl RecoveryReader<'_> {
         Ok(log)
     }
 
-    /// Whether what begins there may be a batch that was never acknowledged.
+    /// Whether the bytes from there on may be a batch that was never acknowledged.
     fn is_unacknowledged(&self, log: u64, offset: u64) -> bool {
         log > self.bound.log || (log == self.bound.log && offset >= self.bound.len)
     }
@@ -433,7 +441,7 @@ impl RecoveryReader<'_> {
         let header = &frame.header;
         let mut revision = self.next.max(least);
         if header.first < revision || header.ops == 0 {
-            return Err(format!("it holds revision {}, but {revision} comes next", header.first));
+            return Err(format!("found revision {}, expected {revision}", header.first));
         }
         if header.first - self.next >= GAP {
             self.restore.gap(Revision(self.next - 1), Revision(header.first));
@@ -451,16 +459,16 @@ impl RecoveryReader<'_> {
 
     fn event(&mut self, op: &Op<'_>) -> Result<(), String> {
         let key = codec::key(op)?;
-        // What was created needs no look: that nothing was there shows when it is put there.
+        // Creates need no lookup: the insertion shows whether there was an entry.
         let previous = if op.header.previous == 0 { None } else { self.restore.present(&key) };
         if previous.as_ref().map_or(0, |previous| previous.revision.0) != op.header.previous {
-            return Err(format!("{:?} does not follow what it replaces", op.key));
+            return Err(format!("{:?} does not follow the value it replaces", op.key));
         }
         let entry = codec::entry(op, key, previous.as_deref(), &*self.journal_dir.transformer)?;
         let deleted = op.header.flags.has(frame::OpFlags::DELETE);
         let event = Event { entry, previous, deleted };
         if !self.restore.event(event, codec::expires(op)) {
-            return Err(format!("{:?} is created but was there", op.key));
+            return Err(format!("{:?} is created but exists", op.key));
         }
         Ok(())
     }
@@ -487,7 +495,7 @@ fn first_bytes(file: &dyn File, path: &Path) -> Result<Vec<u8>, OpenError> {
     Ok(bytes)
 }
 
-/// A header that was written in part is short, or ends in zeros.
+/// A partially written header is short or ends in zeros.
 fn header_is_torn(file: &dyn File, path: &Path) -> Result<bool, OpenError> {
     let bytes = first_bytes(file, path)?;
     Ok(bytes.len() < SEGMENT_HEADER || bytes[SEGMENT_HEADER - 1] == 0 || bytes[SEGMENT_HEADER - 5] == 0)

@@ -1,4 +1,4 @@
-//! Regains space: runs one merge of old files at a time, on a thread of its own.
+//! Regains space by merging old files, one merge at a time, on a thread of its own.
 
 use crate::config::Rewrites;
 use crate::journal::dir::JournalDir;
@@ -12,20 +12,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Runs one rewrite at a time.
 pub(crate) struct Rewriter {
     journal_dir: JournalDir,
     layout: Arc<JournalLayout>,
     counters: Arc<Counters>,
     cancelled: Arc<AtomicBool>,
     running: Option<JoinHandle<Result<(), MergeError>>>,
-    /// One has ended since this was asked last.
+    /// A merge has ended since the last check.
     ended: bool,
-    /// In tests that must be repeatable.
+    /// Set in reproducible tests.
     driver: Option<Driver>,
 }
 
-/// Drives rewrites step by step.
+/// Steps a merge from the committer's thread.
 struct Driver {
     gate: Arc<StepGate>,
     dice: Dice,
@@ -40,7 +39,6 @@ impl Rewriter {
         Self { journal_dir, layout, counters, cancelled: Arc::default(), running: None, ended: false, driver }
     }
 
-    /// Whether one is running.
     pub(crate) fn is_running(&self) -> bool {
         self.running.as_ref().is_some_and(|running| match &self.driver {
             Some(driver) => !driver.gate.is_over(),
@@ -48,7 +46,7 @@ impl Rewriter {
         })
     }
 
-    /// A place where a driven rewrite may get on.
+    /// Called where a driven merge may advance.
     pub(crate) fn advance(&mut self) {
         if let Some(driver) = self.driver.as_mut().filter(|_| self.running.is_some()) {
             let steps = driver.dice.below(6);
@@ -56,7 +54,7 @@ impl Rewriter {
         }
     }
 
-    /// Begins one if it pays.
+    /// Starts a merge if it pays.
     pub(crate) fn start(&mut self, live_bytes: u64, pressure: SpacePressure) -> Result<(), String> {
         if self.running.is_some() {
             return Ok(());
@@ -91,15 +89,15 @@ impl Rewriter {
         };
         match std::thread::Builder::new().name("storage-rewrite".to_owned()).spawn(move || run_gated(merge)) {
             Ok(running) => self.running = Some(running),
-            Err(error) => tracing::warn!(%error, "no thread for rewriting segments"),
+            Err(error) => tracing::warn!(%error, "failed to start the merge thread"),
         }
         Ok(())
     }
 
-    /// Waits (the thread) until the running one has ended.
+    /// Blocks until the running merge has ended.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// See [`Self::check`].
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         if let Some(driver) = &self.driver {
             driver.gate.open();
@@ -115,7 +113,6 @@ impl Rewriter {
         self.settle(running.join().unwrap_or_else(|_| Err(MergeError::Later("it panicked".to_owned()))))
     }
 
-    /// Whether one has ended since the last call.
     pub(crate) fn take_ended(&mut self) -> bool {
         std::mem::take(&mut self.ended)
     }
@@ -124,7 +121,7 @@ impl Rewriter {
         match outcome {
             Ok(()) | Err(MergeError::Cancelled) => Ok(()),
             Err(MergeError::Later(reason)) => {
-                tracing::warn!(reason, "segments could not be rewritten");
+                tracing::warn!(reason, "failed to merge segments");
                 Ok(())
             }
             Err(MergeError::Damaged(reason)) => {
@@ -135,10 +132,10 @@ impl Rewriter {
         }
     }
 
-    /// Looks whether the running one has ended.
+    /// Reaps the merge if it has ended.
     ///
     /// # Errors
-    /// It failed in a way that the journal must not survive.
+    /// A failure that is fatal to the journal.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         if self.is_running() {
             return Ok(());
@@ -157,7 +154,7 @@ impl Drop for Rewriter {
             driver.gate.open();
         }
         if let Some(running) = self.running.take() {
-            // Its outcome no longer matters: the old files are still there.
+            // The outcome no longer matters: the input files still exist.
             let _ = running.join();
         }
     }

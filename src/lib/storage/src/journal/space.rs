@@ -1,8 +1,10 @@
-//! What happens when there is no space.
+//! Working on a full disk.
 //!
-//! Two files hold space back. The *ballast* is given up piece by piece for what must be appended: deletes, and changes that make nothing larger. The *spare*
-//! becomes the file that is written when old files are merged, so that nobody else gets that space meanwhile, and is made again of what the merge regains.
-//! While one of them is missing, what would grow is refused. So whatever others do to the disk: deletes are journaled, and make space by themselves.
+//! Two files reserve space. The *ballast* is released bit by bit for appends that must go through:
+//! deletes, and changes that grow nothing. The *spare* becomes the output of a merge, so that no
+//! other process gets that space in between, and is recreated from what the merge regains. While
+//! either is incomplete, growth is refused. So deletes can always be journaled, and free space,
+//! whatever other processes do to the disk.
 
 use crate::committer::AppendError;
 use crate::head::QueuedTxn;
@@ -11,39 +13,41 @@ use crate::journal::dir::{JournalDir, ROOM_BYTES, Reserve};
 use crate::journal::frame::SEGMENT_HEADER;
 use crate::journal::merge::SpacePressure;
 
-/// After so many appended bytes the free space is looked at again.
+/// Appended bytes between checks of free space.
 const SPACE_CHECK_BYTES: u64 = 1 << 20;
-/// So much must have been replaced before files are merged on a full disk.
+/// Replaced bytes that make a merge on a full disk worthwhile.
 const RECLAIM_BYTES: u64 = 1 << 20;
-/// And such a part of the journal.
+/// Likewise, as a fraction of the journal.
 const RECLAIM_PART: u64 = 32;
 
 pub(super) struct DiskSpace {
-    /// What would grow is refused.
+    /// Growth is refused.
     pub(super) full: bool,
-    /// What the next merge spares.
+    /// How scarce space is, for the next merge.
     pub(super) pressure: SpacePressure,
-    /// Bytes since the free space was looked at.
+    /// Bytes appended since free space was checked.
     pub(super) unchecked: u64,
-    /// Bytes that are held back.
+    /// Size of the ballast in bytes.
     ballast: u64,
     spare: u64,
-    /// What was no value in the journal's files when the last merge had ended.
+    /// Bytes in the journal's files that were not live values when the last merge ended.
     overhead: u64,
-    /// The last revision when a merge that spares nothing began: there is nothing new for another one before the next.
+    /// Last revision when a merge at [`SpacePressure::Full`] began: before another revision there
+    /// is nothing to regain.
     tried: Option<u64>,
-    /// Regaining space failed in a way that the next append must report.
+    /// A fatal failure for the next append to report.
     pub(super) broken: Option<String>,
 }
 
 impl DiskSpace {
-    /// As the last process has left it.
+    /// Measures the reserves left by the last process.
     pub(super) fn find(journal_dir: &JournalDir) -> Self {
         let [ballast, spare] = [Reserve::Ballast, Reserve::Spare].map(|reserve| journal_dir.held_bytes(reserve));
         Self { full: false, pressure: SpacePressure::High, unchecked: SPACE_CHECK_BYTES, ballast, spare, overhead: 0, tried: None, broken: None }
     }
 
-    /// Gives up some of what is held back, but for what must be left; whether there was any.
+    /// Releases `bytes` of a reserve, keeping at least `left`. Returns whether anything was
+    /// released.
     fn give_up(&mut self, journal_dir: &JournalDir, reserve: Reserve, (bytes, left): (u64, u64)) -> bool {
         let held = match reserve {
             Reserve::Ballast => &mut self.ballast,
@@ -60,9 +64,10 @@ impl DiskSpace {
 }
 
 impl Journal {
-    /// Appends what makes nothing larger, when there is no space: gives up what is held back for it, then regains what was replaced.
+    /// Appends a batch that grows nothing on a full disk: releases ballast, then regains replaced
+    /// bytes.
     pub(super) fn append_anyway(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
-        // No more than needed: others take the rest.
+        // No more than needed: other processes take the rest.
         let mut bytes = (self.writer.len() as u64).max(self.journal_dir.limits.ballast_bytes / 64).max(1);
         loop {
             let has_more = self.space.give_up(&self.journal_dir, Reserve::Ballast, (bytes, self.room())) || self.reclaim_all()? || self.give_up_spare(bytes);
@@ -72,7 +77,7 @@ impl Journal {
             match self.try_append(batch) {
                 Err(AppendError::Full) => bytes += bytes.div_ceil(2),
                 outcome => {
-                    // What was given up and not used.
+                    // Take back what was released but not used.
                     self.hold_back();
                     return outcome;
                 }
@@ -80,7 +85,7 @@ impl Journal {
         }
     }
 
-    /// Without space the active log must not outgrow the spare file: no merge could write it anew.
+    /// On a full disk the active log must not outgrow the spare file, or no merge could rewrite it.
     pub(super) fn keep_mergeable(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
         let after = self.end.len + batch.iter().map(|job| job.bytes as u64).sum::<u64>();
         if !self.space.full || self.end.len <= SEGMENT_HEADER as u64 || self.space.spare == 0 || after <= self.space.spare {
@@ -92,18 +97,18 @@ impl Journal {
         }
     }
 
-    /// So much of the ballast is for the new log with which a merge begins.
+    /// Part of the ballast set aside for the new log that a merge begins with.
     fn room(&self) -> u64 {
         ROOM_BYTES.min(self.journal_dir.limits.ballast_bytes / 8)
     }
 
-    /// Gives up what no merge needs.
+    /// Releases what no merge needs.
     fn give_up_spare(&mut self, bytes: u64) -> bool {
         let largest = self.layout.with(|files| files.largest());
         self.space.give_up(&self.journal_dir, Reserve::Spare, (bytes, largest))
     }
 
-    /// Waits for every byte that was replaced; false when there is none.
+    /// Waits until every replaced byte is regained. Returns false if there is none.
     fn reclaim_all(&mut self) -> Result<bool, AppendError> {
         self.rewriter.finish().map_err(AppendError::Fatal)?;
         if self.space.tried.replace(self.end.revision) == Some(self.end.revision) {
@@ -116,7 +121,7 @@ impl Journal {
         self.rewriter.finish().map_err(AppendError::Fatal)?;
         self.merged();
         self.hold_back();
-        // The spare file gets what was regained first.
+        // The spare was refilled first.
         let missing = (self.journal_dir.limits.ballast_bytes / 2).saturating_sub(self.space.ballast);
         if missing > 0 && self.give_up_spare(missing) {
             self.hold_back();
@@ -124,7 +129,7 @@ impl Journal {
         Ok(true)
     }
 
-    /// Closes the active log, if there is anything in it, and begins a merge.
+    /// Closes the active log unless it is empty, and begins a merge.
     fn merge(&mut self) -> Result<(), AppendError> {
         if self.end.len <= SEGMENT_HEADER as u64 {
             return self.rewriter.start((self.live_bytes)(), self.space.pressure).map_err(AppendError::Fatal);
@@ -139,7 +144,7 @@ impl Journal {
         }
     }
 
-    /// On a full disk: regains what was replaced, if it is much.
+    /// On a full disk: regains replaced bytes, if there are many.
     fn reclaim(&mut self) {
         if self.rewriter.is_running() {
             return;
@@ -152,17 +157,17 @@ impl Journal {
         }
         match self.merge() {
             Ok(()) => {}
-            Err(AppendError::Full) => tracing::debug!("no space can be regained yet"),
-            // The next append reports it.
+            Err(AppendError::Full) => tracing::debug!("cannot regain space yet"),
+            // Reported by the next append.
             Err(AppendError::Fatal(reason)) => self.space.broken = Some(reason),
         }
     }
 
-    /// Makes what is held back as large as it is to be; whether it is.
+    /// Refills the reserves. Returns whether they are complete.
     pub(super) fn hold_back(&mut self) -> bool {
         let ballast = self.journal_dir.limits.ballast_bytes / 2;
         self.space.ballast = self.journal_dir.hold(Reserve::Ballast, self.space.ballast, ballast);
-        // A merge uses it, and makes it again.
+        // The running merge uses the spare, and recreates it.
         if self.rewriter.is_running() {
             return false;
         }
@@ -171,17 +176,17 @@ impl Journal {
         self.space.ballast >= ballast && self.space.spare >= spare
     }
 
-    /// Takes note of a merge that has ended.
+    /// Handles the end of a merge.
     fn merged(&mut self) {
         if self.rewriter.take_ended() {
             let total = self.layout.with(|files| files.len());
             self.space.overhead = total.saturating_sub((self.live_bytes)());
-            // It was used, and made again in whole or in part.
+            // The merge used the spare and recreated it, at least in part.
             self.space.spare = self.journal_dir.held_bytes(Reserve::Spare);
         }
     }
 
-    /// Whether something may grow.
+    /// Whether the state may grow.
     pub(super) fn check_space(&mut self, probe: bool) -> bool {
         if !probe && !self.space.full && self.space.unchecked < SPACE_CHECK_BYTES.min(self.journal_dir.limits.ballast_bytes / 8) {
             return true;

@@ -1,9 +1,10 @@
-//! Lets a thread move only when another one says so, which waits meanwhile: for tests that must be repeatable. Without it costs nothing.
+//! Runs a thread in lockstep with the thread that drives it, for reproducible tests. Unused in
+//! production.
 
 use crate::sync;
 use std::sync::{Condvar, Mutex};
 
-/// Between a driver and the one thread that it drives.
+/// Connects a driver with the one thread that it drives.
 #[derive(Default)]
 pub(crate) struct StepGate {
     state: Mutex<GateState>,
@@ -14,16 +15,16 @@ pub(crate) struct StepGate {
 struct GateState {
     /// Steps that the thread may take.
     granted: usize,
-    /// The thread waits for steps.
+    /// The thread is waiting for steps.
     is_waiting: bool,
     /// The thread has ended.
     is_over: bool,
-    /// The thread need not wait any more.
+    /// The thread runs freely.
     is_open: bool,
 }
 
 impl StepGate {
-    /// The thread's next step; waits until it is granted.
+    /// Takes a step, once it is granted.
     pub(crate) fn step(&self) {
         let mut state = sync::lock(&self.state);
         while state.granted == 0 && !state.is_open {
@@ -35,7 +36,7 @@ impl StepGate {
         state.granted = state.granted.saturating_sub(1);
     }
 
-    /// The thread ends.
+    /// Marks the thread as ended.
     pub(crate) fn end(&self) {
         sync::lock(&self.state).is_over = true;
         self.changed.notify_all();
@@ -54,13 +55,12 @@ impl StepGate {
         }
     }
 
-    /// The thread need not wait any more.
+    /// Lets the thread run freely.
     pub(crate) fn open(&self) {
         sync::lock(&self.state).is_open = true;
         self.changed.notify_all();
     }
 
-    /// Whether the thread has ended.
     pub(crate) fn is_over(&self) -> bool {
         sync::lock(&self.state).is_over
     }

@@ -1,29 +1,30 @@
-//! Where values are encrypted: on their way to the journal and back.
+//! Value encryption, at the boundary to the journal.
 
 use crate::key::Key;
 use std::borrow::Cow;
 
-/// Changes values at the journal. Bound to the key, so that a value cannot be moved to another one.
+/// Seals values on their way to the journal. Bound to the key, so that a value cannot be moved to
+/// another one.
 pub trait Transformer: Send + Sync + 'static {
-    /// Appends the sealed form of a value (with its selectable fields), which comes in parts.
+    /// Appends the sealed form of a value, which is passed in parts (selectable fields first).
     fn seal(&self, key: &Key, parts: &[&[u8]], sealed: &mut Vec<u8>);
 
-    /// The value again.
+    /// Opens a sealed value.
     ///
     /// # Errors
-    /// It was not sealed for this key, or its secret is not known; the text names the reason and holds no value.
+    /// Not sealed for this key, or an unknown secret. The message must not contain the value.
     fn open<'a>(&self, key: &Key, sealed: &'a [u8]) -> Result<OpenedValue<'a>, String>;
 }
 
 /// An opened value.
 pub struct OpenedValue<'a> {
-    /// The value.
+    /// Plain value.
     pub value: Cow<'a, [u8]>,
-    /// It was sealed in a way that is no longer used: the next write is not a no-op.
+    /// Sealed in an outdated way: the next write is not a no-op.
     pub stale: bool,
 }
 
-/// Leaves values as they are.
+/// Stores values as they are.
 #[derive(Debug, Default)]
 pub struct PlainValues;
 

@@ -1,4 +1,4 @@
-//! A clock that is set by hand.
+//! A clock set by hand.
 
 use crate::clock::Clock;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Stands still until it is told otherwise.
+/// Stands still unless advanced.
 pub struct ManualClock {
     state: Mutex<(Duration, SystemTime)>,
     listeners: Mutex<Vec<Wake>>,
@@ -20,7 +20,7 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// Time passes.
+    /// Advances both clocks.
     pub fn advance(&self, by: Duration) {
         {
             let mut state = self.state.lock().unwrap();
@@ -30,7 +30,7 @@ impl ManualClock {
         self.tell();
     }
 
-    /// The wall clock leaps; nothing else does.
+    /// Sets the wall clock only.
     pub fn set_wall(&self, wall: SystemTime) {
         self.state.lock().unwrap().1 = wall;
         self.tell();

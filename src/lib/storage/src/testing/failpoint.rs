@@ -1,6 +1,7 @@
-//! A real disk at which the process dies: at a named call, before it, halfway through it, or after it.
+//! A real disk on which the process kills itself at a chosen call: before it, halfway through, or
+//! after it.
 //!
-//! Only tests and debug builds open a store on it; nothing in the store knows of it.
+//! Only tests and debug builds open a store on it; the store does not know.
 
 use crate::journal::io::{DirLock, File, Io, SystemDisk};
 use rustix::process::{Signal, getpid, kill_process};
@@ -10,16 +11,17 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// When the process dies.
+/// When the process dies, relative to the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailMoment {
     Before,
-    /// Only a part of what is to be written is.
+    /// After writing only a part.
     Half,
     After,
 }
 
-/// Where a process dies, as text: `CALL FILE WHEN COUNT`, such as `sync log before 17` for the seventeenth sync of a log. Directories are `dir`.
+/// Where a process dies, parsed from `CALL FILE WHEN COUNT`, such as `sync log before 17` for the
+/// seventeenth sync of a log. `dir` stands for directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failpoint {
     call: String,
@@ -29,7 +31,7 @@ pub struct Failpoint {
 }
 
 impl Failpoint {
-    /// Calls and files that a journal at work gets to.
+    /// Calls and files that a running journal reaches.
     pub const PLACES: [&'static str; 14] = [
         "write log",
         "sync log",
@@ -53,7 +55,7 @@ impl FromStr for Failpoint {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let mut words = text.split(' ');
-        let mut word = || words.next().ok_or_else(|| format!("{text:?} is not a call, a file, before, half or after, and a count"));
+        let mut word = || words.next().ok_or_else(|| format!("{text:?} is not CALL FILE before|half|after COUNT"));
         let (call, of) = (word()?.to_owned(), word()?.to_owned());
         let when = match word()? {
             "before" => FailMoment::Before,
@@ -66,7 +68,7 @@ impl FromStr for Failpoint {
     }
 }
 
-/// The disk.
+/// The real disk with an optional failpoint.
 #[derive(Clone)]
 pub struct FailpointDisk(Arc<ArmedFailpoint>);
 
@@ -76,12 +78,12 @@ struct ArmedFailpoint {
 }
 
 impl FailpointDisk {
-    /// With at most one place to die at.
+    /// Without a failpoint, behaves like the real disk.
     pub fn new(failpoint: Option<Failpoint>) -> Self {
         Self(Arc::new(ArmedFailpoint { failpoint, calls: AtomicU64::new(0) }))
     }
 
-    /// Runs a call, and dies at the place; `half` does a part of it.
+    /// Runs a call and dies at the failpoint; `half` does a part of the call.
     fn call<T>(&self, call: &str, of: &str, run: impl FnOnce() -> Result<T>, half: impl FnOnce()) -> Result<T> {
         let Some(Failpoint { when, count, .. }) = self.0.failpoint.as_ref().filter(|failpoint| failpoint.call == call && failpoint.of == of) else {
             return run();
@@ -110,7 +112,7 @@ impl FailpointDisk {
     }
 }
 
-/// As `kill -9`: nothing is flushed, nobody is told.
+/// Like `kill -9`: no flush, no destructors.
 fn die() -> ! {
     let _ = kill_process(getpid(), Signal::KILL);
     loop {
@@ -118,7 +120,7 @@ fn die() -> ! {
     }
 }
 
-/// What a file is, also under the name that it is made under.
+/// Type of a file, also under its temporary name.
 fn kind(path: &Path) -> &'static str {
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     [(".log", "log"), (".base", "base"), ("MANIFEST", "manifest")].into_iter().find(|(part, _)| name.contains(part)).map_or("other", |(_, kind)| kind)

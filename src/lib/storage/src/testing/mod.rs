@@ -1,5 +1,6 @@
-//! For tests: the conformance suite that every engine passes ([`suite`]), a disk that fails, tears and forgets ([`SimDisk`]), a real
-//! one at which the process dies ([`FailpointDisk`]), a clock set by hand.
+//! Test support: the conformance suite for engines ([`suite`]), a simulated disk that fails, tears
+//! and forgets ([`SimDisk`]), a real disk on which the process dies ([`FailpointDisk`]), and a
+//! manual clock.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 mod clock;
@@ -16,12 +17,13 @@ pub use suite::{CaseConfig, suite};
 
 use crate::{CommitError, Committed, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write};
 
-/// A key of a test.
+/// Builds a key.
 pub fn key(resource: &str, namespace: &str, name: &str) -> Key {
     Prefix::new(resource).unwrap().key(Some(namespace), name).unwrap()
 }
 
-/// A put of a JSON-like value that holds `text`; the revision goes behind its first member.
+/// A put of a JSON-like value that contains `text`; the revision is spliced in after its first
+/// member.
 pub fn put(key: &Key, text: &str) -> Put {
     let value = format!("{{\"v\":\"{text}\",\"z\":1}}");
     let at = u32::try_from(text.len() + 7).unwrap();
@@ -30,22 +32,22 @@ pub fn put(key: &Key, text: &str) -> Put {
     Put { key: key.clone(), value: value.into(), sidecar, ttl: None }
 }
 
-/// A transaction of one put, without a guard.
+/// A transaction of one unguarded put.
 pub fn write(key: &Key, text: &str) -> Txn {
     Txn { guards: Vec::new(), writes: vec![Write::Put(put(key, text))] }
 }
 
-/// A transaction that creates.
+/// A transaction that creates a key.
 pub fn create(key: &Key, text: &str) -> Txn {
     Txn { guards: vec![Guard::Absent(key.clone())], ..write(key, text) }
 }
 
-/// A transaction of one delete, without a guard.
+/// A transaction of one unguarded delete.
 pub fn delete(key: &Key) -> Txn {
     Txn { guards: Vec::new(), writes: vec![Write::Delete { key: key.clone(), last: None }] }
 }
 
-/// Submits and waits.
+/// Submits a transaction and waits for it.
 ///
 /// # Errors
 /// [`CommitError`].
@@ -53,18 +55,18 @@ pub async fn commit(store: &Store, txn: Txn) -> Result<Committed, CommitError> {
     store.submit(txn).expect("accepted").committed().await
 }
 
-/// From now on a store takes in transactions, but commits none.
+/// Makes the committer accept transactions without committing them.
 pub fn hold(store: &Store) {
     store.core().head().held = true;
 }
 
-/// It goes on: what came meanwhile is one batch.
+/// Resumes commits; what was queued becomes one batch.
 pub fn release(store: &Store) {
     store.core().head().held = false;
     store.core().work.notify_one();
 }
 
-/// Waits (the thread) until a store has nothing to do, or has failed.
+/// Blocks until the store is idle or has failed.
 pub fn settle(store: &Store) {
     loop {
         {
@@ -77,23 +79,23 @@ pub fn settle(store: &Store) {
     }
 }
 
-/// A mistake that a checker must find: revisions that were given are given again.
+/// Seeded bug, which a checker must find: assigned revisions are assigned again.
 pub fn rewind(store: &Store) {
     store.core().head().rewind(store.revision());
 }
 
-/// What stands in the value of an entry made by [`put`].
+/// The text of an entry made by [`put`].
 pub fn text(entry: &crate::Entry) -> String {
     let value = String::from_utf8(entry.value().concat()).unwrap();
     value.strip_prefix("{\"v\":\"").unwrap().strip_suffix("\",\"z\":1}").unwrap().to_owned()
 }
 
-/// Numbers that look random and are always the same.
+/// Deterministic pseudorandom numbers.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// A sequence of its own for each seed.
+    /// Each seed gives a sequence of its own.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }

@@ -1,14 +1,14 @@
-//! What a store should hold, by the simplest means.
+//! Reference model of a store.
 
 use super::text;
 use crate::{Cursor, Entry, Event, Key, Prefix, Revision, Store, Txn, WatchError, Write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A value of the model: its revision, its first revision, its text.
+/// A modelled value: revision, create revision, text.
 type Value = (u64, u64, String);
 
-/// Every transaction that happened, by revision.
+/// All committed transactions, by revision.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     txns: BTreeMap<u64, Vec<ModelWrite>>,
@@ -17,12 +17,12 @@ pub struct Model {
 #[derive(Clone, Debug)]
 struct ModelWrite {
     key: Key,
-    /// The text of a put, or the last text of a delete that has one of its own.
+    /// Text of a put, or of a delete's own last state.
     text: Option<String>,
     deleted: bool,
 }
 
-/// What an event should say.
+/// Expected event.
 #[derive(Debug, PartialEq, Eq)]
 struct ModelEvent {
     key: Key,
@@ -37,7 +37,8 @@ fn put_text(put: &crate::Put) -> String {
 }
 
 impl Model {
-    /// A transaction happened; further changes of one resource have the revisions right before.
+    /// Records a committed transaction. Further writes of one resource get the revisions directly
+    /// before.
     pub fn record(&mut self, revision: Revision, txn: &Txn) {
         let write = |write: &Write| match write {
             Write::Put(put) => ModelWrite { key: put.key.clone(), text: Some(put_text(put)), deleted: false },
@@ -48,11 +49,11 @@ impl Model {
         let first = revision.0 - others.len() as u64;
         for (at, group) in (first..).zip(others.into_iter().map(|index| vec![index]).chain([main])) {
             let writes = group.into_iter().map(|index| write(&txn.writes[index])).collect();
-            assert!(self.txns.insert(at, writes).is_none(), "revision {at} was given twice");
+            assert!(self.txns.insert(at, writes).is_none(), "revision {at} was assigned twice");
         }
     }
 
-    /// What came after a revision did not happen.
+    /// Forgets every transaction after a revision.
     pub fn forget_after(&mut self, revision: Revision) {
         self.txns.split_off(&(revision.0 + 1));
     }
@@ -67,25 +68,26 @@ impl Model {
         self.txns.range(revision.0 + 1..).next().map(|(first, _)| Revision(*first))
     }
 
-    /// Every key that ever was.
+    /// Every key ever written.
     pub fn keys(&self) -> BTreeSet<Key> {
         self.txns.values().flatten().map(|write| write.key.clone()).collect()
     }
 
-    /// Whether it lies where a start has left revisions out.
+    /// Whether a start skipped the revision.
     fn is_unknown(&self, revision: Revision) -> bool {
         let last = self.txns.range(..=revision.0).next_back().map_or(0, |(last, _)| *last);
         let next = self.txns.range(revision.0 + 1..).next().map(|(next, _)| *next);
         last < revision.0 && next.is_none_or(|next| next - last > 1000)
     }
 
-    /// Whether a start has left it out for sure; what comes right before a revision may also have been taken by a batch that was refused.
+    /// Whether a start certainly skipped the revision. Revisions directly before a committed one
+    /// may also belong to a refused batch.
     fn is_lost(&self, revision: Revision) -> bool {
         let next = self.txns.range(revision.0 + 1..).next().map_or(u64::MAX, |(next, _)| *next);
         self.is_unknown(revision) && next - revision.0 > 400
     }
 
-    /// What is there after a revision.
+    /// State at a revision.
     fn state_at(&self, revision: Revision) -> BTreeMap<Key, Value> {
         let mut state = BTreeMap::new();
         for (revision, writes) in self.txns.range(..=revision.0) {
@@ -136,7 +138,7 @@ fn event(event: Event) -> ModelEvent {
     ModelEvent { key: entry.key.clone(), value: value(&entry), previous: previous.as_deref().map(value), deleted }
 }
 
-/// The store holds what the model says, at present: by get, by list, by what guards see.
+/// Checks the current state against the model: gets, lists, and pending heads as guards see them.
 pub fn check_present(store: &Store, model: &Model) {
     let revision = store.revision();
     assert_eq!(revision, model.revision(), "the published revision");
@@ -149,14 +151,15 @@ pub fn check_present(store: &Store, model: &Model) {
         assert_eq!(snapshot.get(key.rest()).map(|entry| value(entry)).as_ref(), state.get(&key), "list of {key:?}");
         listed = store.stats().entries.iter().map(|(_, count)| count).sum();
     }
-    assert_eq!(listed, state.len(), "nothing else is there");
+    assert_eq!(listed, state.len(), "no other entries");
 }
 
-/// The store holds what the model says: by get, by list, by list at older revisions, by watch from every revision (fault 10).
+/// Checks a store against the model: gets, lists, lists at older revisions, and watches from every
+/// revision (fault 10).
 pub async fn check_store(store: &Store, model: &Model) {
     check_present(store, model);
     let prefixes: BTreeSet<Prefix> = model.keys().iter().map(Key::to_prefix).collect();
-    // Every revision, and the ones beside it, of which some were never given.
+    // Every revision, and neighboring ones that may never have been assigned.
     let given = [0].into_iter().chain(model.txns.keys().flat_map(|revision| [revision.saturating_sub(500), revision - 1, *revision]));
     let given: BTreeSet<u64> = given.filter(|at| *at <= store.revision().0).collect();
     for prefix in prefixes {
@@ -177,22 +180,22 @@ async fn check_at(store: &Store, model: &Model, prefix: &Prefix, at: Revision) {
         }
         Err(WatchError::Compacted(_)) => {
             let listed = store.history(prefix).listed;
-            assert!(at < listed || model.is_unknown(at), "a list of {prefix:?} at {at}, though history goes back to {listed}");
+            assert!(at < listed || model.is_unknown(at), "a list of {prefix:?} at {at}, but history reaches back to {listed}");
         }
         Err(error) => panic!("{error}"),
     }
     let is_gone = || at < store.history(prefix).watched || model.is_unknown(at);
     let Ok(mut cursor) = store.watch(prefix, at) else {
-        assert!(is_gone(), "a watch of {prefix:?} after {at}, though history goes back to {}", store.history(prefix).watched);
+        assert!(is_gone(), "a watch of {prefix:?} after {at}, but history reaches back to {}", store.history(prefix).watched);
         return;
     };
-    assert!(!model.is_lost(at), "a watch after {at}, which was never given");
+    assert!(!model.is_lost(at), "a watch after {at}, which was never assigned");
     let expected = model.events(prefix.as_str(), at);
     let mut given = Vec::new();
     while given.len() < expected.len() {
         match tokio::time::timeout(Duration::from_secs(20), cursor.next(3)).await.expect("events that were expected") {
             Ok(events) => given.extend(events.into_iter().map(event)),
-            // What was there when the watch began may be merged meanwhile.
+            // The history it started from may have been merged since.
             Err(WatchError::Compacted(_)) => return assert!(is_gone(), "a watch of {prefix:?} after {at} broke off"),
             Err(error) => panic!("{error}"),
         }
@@ -201,14 +204,14 @@ async fn check_at(store: &Store, model: &Model, prefix: &Prefix, at: Revision) {
     assert_eq!(drained(&mut cursor).await, store.revision(), "a bookmark at the end");
 }
 
-/// Waits for a bookmark of a cursor that has nothing more to give.
+/// Waits for a bookmark of a drained cursor.
 async fn drained(cursor: &mut Cursor) -> Revision {
     for _ in 0..1000 {
         if let Some(revision) = cursor.bookmark() {
             return revision;
         }
         if let Ok(more) = tokio::time::timeout(Duration::from_millis(10), cursor.next(1)).await {
-            panic!("an event that is not in the model: {more:?}");
+            panic!("event missing from the model: {more:?}");
         }
     }
     panic!("no bookmark");

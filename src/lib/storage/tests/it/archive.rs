@@ -1,4 +1,4 @@
-//! What the journal asks of the file system: how much it reads, and what it takes for gone.
+//! The journal's use of the file system: bytes read, and which errors it takes for a missing file.
 
 use crate::load::{block_on, parts};
 use ferrokube_storage::journal::io::{DirLock, File, Io};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A disk that counts what is read, and refuses some calls.
+/// A disk that counts reads and refuses some calls.
 #[derive(Clone, Default)]
 struct CountingDisk(Arc<CountingDiskInner>);
 
@@ -17,9 +17,9 @@ struct CountingDisk(Arc<CountingDiskInner>);
 struct CountingDiskInner {
     disk: SimDisk,
     read: AtomicU64,
-    /// What the next calls to open a log give instead.
+    /// Errors for the next attempts to open a log.
     opens: Mutex<Vec<Error>>,
-    /// What a sync of this directory always gives instead.
+    /// Persistent error for syncs of one directory.
     bad_dir: Mutex<Option<(PathBuf, ErrorKind)>>,
 }
 
@@ -108,7 +108,7 @@ impl File for CountedFile {
     }
 }
 
-/// Many keys in turn, as leases are renewed: what an event replaces is far behind it.
+/// Many keys in turn, as with lease renewals: the value an event replaces lies far behind it.
 #[test]
 fn fault_21_a_resumed_watch_reads_the_journal_a_few_times_not_once_for_each_event() {
     block_on(async {
@@ -147,7 +147,7 @@ fn fault_21_a_resumed_watch_reads_the_journal_a_few_times_not_once_for_each_even
     });
 }
 
-/// A file that was merged away meanwhile, or a descriptor that was missing for a moment, costs no watch its place.
+/// A file merged away in between, or a temporary lack of descriptors, does not break a watch.
 #[test]
 fn fault_21_what_is_there_is_not_said_to_be_gone() {
     block_on(async {
@@ -157,7 +157,7 @@ fn fault_21_what_is_there_is_not_said_to_be_gone() {
             commit(&store, create(&key(["leases", "jobs"][number % 2], "ns", &format!("n{number}")), &"v".repeat(100))).await.unwrap();
         }
         let scarce = || Error::from_raw_os_error(24);
-        // What was read for one of them is not kept for the other.
+        // Separate resources, so that neither finds the other's cached blocks.
         for (resource, errors) in [("leases", vec![ErrorKind::NotFound.into()]), ("jobs", vec![scarce(), scarce(), scarce()])] {
             *disk.0.opens.lock().unwrap() = errors;
             let mut cursor = store.watch(&Prefix::new(resource).unwrap(), Revision(0)).unwrap();
@@ -169,7 +169,7 @@ fn fault_21_what_is_there_is_not_said_to_be_gone() {
     });
 }
 
-/// What lies above the data directory may be on a file system that cannot sync directories.
+/// Ancestors of the data directory may be on a file system that cannot sync directories.
 #[test]
 fn a_directory_far_above_need_not_be_synced() {
     block_on(async {

@@ -1,4 +1,4 @@
-//! The suite on every engine.
+//! The conformance suite, on every engine.
 
 use ferrokube_storage::testing::{CaseConfig, SimDisk, suite};
 use ferrokube_storage::{Config, Engine, Environment, JournalLimits, Revision, Store};
@@ -30,7 +30,7 @@ async fn embedded() {
     suite(open).await;
 }
 
-/// Many small segments, rewritten all the time.
+/// Many small segments under constant rewriting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn embedded_with_small_segments() {
     let open = |wish: &CaseConfig| {

@@ -1,4 +1,5 @@
-//! A power cut, an IO error and a full disk at every single call of a scripted load. Each test says in which model of the disk.
+//! Power cuts, IO errors and full disks at every single call of a scripted load. Test names state
+//! the disk model.
 
 use crate::load::{LoadRun, block_on, open};
 use ferrokube_storage::testing::{Crash, DiskFault, SimDisk, check_present, settle};
@@ -7,7 +8,7 @@ use ferrokube_storage::{OpenError, Revision};
 const GROUPS: usize = 30;
 const SEED: u64 = 11;
 
-/// Runs the load with a fault at a call; the disk afterwards.
+/// Runs the load with a fault at a call. Returns the disk.
 async fn run(fault: Option<(u64, DiskFault)>) -> (SimDisk, LoadRun) {
     let disk = SimDisk::default();
     if let Some((call, fault)) = fault {
@@ -18,16 +19,16 @@ async fn run(fault: Option<(u64, DiskFault)>) -> (SimDisk, LoadRun) {
         run.load(&store, GROUPS, SEED).await;
         store.close().await;
     } else {
-        assert!(fault.is_some(), "opening fails by a fault only");
+        assert!(fault.is_some(), "opening fails only because of a fault");
     }
     (disk, run)
 }
 
-/// How many calls the load makes.
+/// Number of disk calls of the load.
 fn calls() -> u64 {
     let (disk, run) = block_on(run(None));
     assert!(!run.failed && run.refused == 0);
-    assert!(disk.calls() > 200, "the load is worth it: {} calls", disk.calls());
+    assert!(disk.calls() > 200, "the load is long enough: {} calls", disk.calls());
     disk.calls()
 }
 
@@ -40,7 +41,7 @@ fn power_cuts(crash: Crash, seeds: u64) {
     }
 }
 
-/// Faults 1, 2, 3 and 4: nothing that was not synced survives.
+/// Faults 1, 2, 3 and 4: no unsynced data survives.
 #[test]
 fn fault_01_power_cut_at_every_call_unsynced_writes_dropped() {
     power_cuts(Crash::Dropped, 1);
@@ -56,13 +57,14 @@ fn fault_04_power_cut_at_every_call_unsynced_writes_reordered() {
     power_cuts(Crash::Reordered, 2);
 }
 
-/// The process dies, the machine does not.
+/// The process dies, not the machine.
 #[test]
 fn fault_01_kill_at_every_call() {
     power_cuts(Crash::Killed, 1);
 }
 
-/// Fault 5: after an IO error at any call the store goes on or is dead; a sync is not tried again, and nothing is acknowledged on it.
+/// Fault 5: after an IO error at any call the store either continues or fails for good; a sync is
+/// not retried, and nothing is acknowledged on top of it.
 #[test]
 fn fault_05_io_error_at_every_call() {
     let mut dead = 0;
@@ -92,7 +94,7 @@ fn fault_07_no_space_at_every_call() {
     assert!(dead > 15, "a sync without space is fatal: {dead}");
 }
 
-/// Fault 3: while a torn journal is recovered the power goes again, at every call.
+/// Fault 3: a second power cut at every call of the recovery of a torn journal.
 #[test]
 fn fault_03_power_cut_at_every_call_of_recovery() {
     for call in (5..calls()).step_by(17) {
@@ -117,8 +119,9 @@ fn fault_03_power_cut_at_every_call_of_recovery() {
     }
 }
 
-/// Fault 6: a disk that, while a store is open, begins to say yes and do nothing. What is lost is a tail of what it lied about, or the damage is named; never
-/// a hole, and no revision that was shown is given again.
+/// Fault 6: a disk whose syncs become no-ops while a store is open. Either a tail of the unsynced
+/// data is lost, or the damage is reported; never a hole, and no revision that was shown is
+/// assigned again.
 #[test]
 fn fault_06_lying_syncs() {
     let (mut opened, mut lost) = (0, 0);
@@ -131,7 +134,7 @@ fn fault_06_lying_syncs() {
         let disk = SimDisk::default();
         disk.fail_at(call, DiskFault::LyingSyncs);
         let (mut run, mut honest) = (LoadRun::default(), Revision(0));
-        // Not closed: the power goes while it runs.
+        // Not closed: power cut while running.
         let store = open(&disk).unwrap();
         for group in 0..GROUPS as u64 {
             block_on(run.load(&store, 1, group));

@@ -1,4 +1,4 @@
-//! Journals that were damaged while nobody looked.
+//! Journals damaged at rest.
 
 use crate::load::{LoadRun, block_on, open};
 use ferrokube_storage::OpenError;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 const DIR: &str = "/sim/storage";
 
-/// A journal with several bases and logs, and what it holds.
+/// A journal with several bases and logs, and its expected content.
 pub(crate) fn journal() -> (SimDisk, LoadRun) {
     let disk = SimDisk::default();
     let mut run = LoadRun::default();
@@ -38,7 +38,8 @@ fn damage(image: &BTreeMap<PathBuf, Vec<u8>>) -> OpenError {
     }
 }
 
-/// Fault 8: one flipped bit anywhere, also in the last batch, is found and named; nothing is served.
+/// Fault 8: one flipped bit anywhere, the last batch included, is found and reported; nothing is
+/// served.
 #[test]
 fn fault_08_every_flipped_bit_is_found() {
     let (disk, run) = journal();
@@ -61,13 +62,13 @@ fn fault_08_every_flipped_bit_is_found() {
             }
         }
     }
-    assert!(keys_named > 1000, "most damage names its key: {keys_named}");
+    assert!(keys_named > 1000, "most errors name a key: {keys_named}");
     let store = open(&SimDisk::with_files(&files)).unwrap();
     check_present(&store, &run.model);
     block_on(store.close());
 }
 
-/// Fault 8: files that are missing, cut, moved or repeated.
+/// Fault 8: missing, truncated, swapped or repeated files.
 #[test]
 fn fault_08_a_journal_that_does_not_fit_together_is_refused() {
     let (disk, _) = journal();
@@ -92,9 +93,9 @@ fn fault_08_a_journal_that_does_not_fit_together_is_refused() {
         }
         let mut image = files.clone();
         image.get_mut(path).unwrap().extend([0; 64]);
-        assert!(matches!(damage(&image), OpenError::Damaged { .. }), "{path:?} has a rest");
+        assert!(matches!(damage(&image), OpenError::Damaged { .. }), "{path:?} has trailing bytes");
     }
-    // A whole frame that comes twice.
+    // A repeated frame.
     let mut image = files.clone();
     let last = image.get_mut(logs.last().unwrap()).unwrap();
     let rest = last[48..].to_vec();
@@ -104,7 +105,7 @@ fn fault_08_a_journal_that_does_not_fit_together_is_refused() {
     }
 }
 
-/// A malformed journal allocates no more than its files hold and never panics.
+/// Garbage never panics, nor allocates more than the files hold.
 #[test]
 fn fault_08_garbage_is_refused() {
     let (disk, _) = journal();

@@ -1,4 +1,4 @@
-//! One fault at a time, by its number in the list of known failures.
+//! Regression tests by fault number (docs/faults.md).
 
 use crate::damage::journal;
 use crate::load::{block_on, open, parts};
@@ -21,7 +21,8 @@ fn object(name: &str) -> ferrokube_storage::Key {
     key("configmaps", "ns", name)
 }
 
-/// The seam: while the sync of its batch has not returned, a write is neither acknowledged nor visible; then it is both.
+/// Until the sync of its batch returns, a write is neither acknowledged nor visible; then it is
+/// both.
 #[test]
 fn fault_01_an_acknowledgement_follows_the_sync_of_its_batch() {
     block_on(async {
@@ -49,12 +50,13 @@ fn fault_01_an_acknowledgement_follows_the_sync_of_its_batch() {
     });
 }
 
-/// Also by the name under which it was made.
+/// Also under its temporary name.
 fn is_log(path: &Path) -> bool {
     path.to_string_lossy().contains(".log")
 }
 
-/// The same for every batch of a load of many writers: what is acknowledged is in a frame that a sync has followed.
+/// The same for every batch of a load with many writers: every acknowledged write is in a frame
+/// that a sync followed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_01_every_acknowledgement_follows_a_sync() {
     let disk = SimDisk::default();
@@ -75,7 +77,7 @@ async fn fault_01_every_acknowledgement_follows_a_sync() {
     let (mut written, mut synced, mut notes) = (0, 0, 0);
     for traced in disk.trace() {
         match traced {
-            // The last revision of a frame stands at byte 16 of its header.
+            // Byte 16 of a frame header: the last revision.
             DiskEvent::Wrote(path, bytes) if is_log(&path) && !bytes.starts_with(b"ferrokub") => {
                 written = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
             }
@@ -90,7 +92,8 @@ async fn fault_01_every_acknowledgement_follows_a_sync() {
     assert_eq!(notes, 320);
 }
 
-/// Fault 5: a failed batch takes with it what was computed on it; nothing more is accepted; the reason is told.
+/// Fault 5: a failed batch fails everything computed on it, later writes are refused, and the
+/// reason is reported.
 #[test]
 fn fault_05_a_failed_sync_is_fatal_and_takes_all_that_waited() {
     block_on(async {
@@ -111,13 +114,14 @@ fn fault_05_a_failed_sync_is_fatal_and_takes_all_that_waited() {
         assert!(matches!(store.submit(create(&object("b"), "1")), Err(Rejected::Closed(_))));
         let after = disk.calls();
         store.close().await;
-        assert_eq!(disk.calls(), after, "nothing is tried again");
+        assert_eq!(disk.calls(), after, "nothing is retried");
         assert!(store.get(&object("a")).is_none() && store.pending(&object("a")).is_none());
         assert_eq!(text(&store.get(&object("before")).unwrap()), "1", "reads go on");
     });
 }
 
-/// Fault 7: puts are refused with a reason, reads and deletes go on, and so do puts when there is space again.
+/// Fault 7: puts are refused with a reason, reads and deletes keep working, and so do puts once
+/// there is space.
 #[test]
 fn fault_07_a_full_disk_still_deletes_and_recovers() {
     block_on(async {
@@ -136,7 +140,7 @@ fn fault_07_a_full_disk_still_deletes_and_recovers() {
         }
         assert!(refused > 100 && store.failure().is_none(), "{refused} refused");
         check_present(&store, &model);
-        // Somebody else takes what is left: only the ballast helps now.
+        // Another process takes the rest: only the ballast helps.
         disk.set_capacity(Some(disk.used()));
         for number in 0..10 {
             let txn = delete(&object(&format!("n{number}")));
@@ -151,7 +155,7 @@ fn fault_07_a_full_disk_still_deletes_and_recovers() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), recovered).await.expect("puts work again by themselves");
+        tokio::time::timeout(Duration::from_secs(10), recovered).await.expect("puts work again without intervention");
         model.record(store.revision(), &write(&object("late"), "v"));
         assert!(!store.stats().disk_full);
         check_store(&store, &model).await;
@@ -162,7 +166,7 @@ fn fault_07_a_full_disk_still_deletes_and_recovers() {
     });
 }
 
-/// Fault 7: on a full disk, deleting is enough to have space again.
+/// Fault 7: on a full disk, deletes alone regain space.
 #[test]
 fn fault_07_deletes_regain_space() {
     block_on(async {
@@ -199,7 +203,7 @@ fn fault_07_deletes_regain_space() {
     });
 }
 
-/// Fault 7: what was half written for lack of space leaves nothing behind a shorter batch that came after.
+/// Fault 7: a half-written batch leaves no bytes behind a shorter one that follows.
 #[test]
 fn fault_07_a_half_written_batch_leaves_no_rest() {
     block_on(async {
@@ -240,7 +244,7 @@ fn fault_12_a_second_store_on_the_same_directory_is_refused() {
     });
 }
 
-/// Directories and files are their owner's only; a directory that is not is refused.
+/// Directories and files are accessible by their owner only; other directories are refused.
 #[test]
 fn files_are_owner_only() {
     use std::os::unix::fs::PermissionsExt;
@@ -263,7 +267,8 @@ fn files_are_owner_only() {
     });
 }
 
-/// Fault 13: while a sync hangs, reads answer, nothing is served that is not durable, and the probe says that there is no progress.
+/// Fault 13: while a sync hangs, reads respond, only durable data is served, and the probe reports
+/// the stall.
 #[test]
 fn fault_13_a_hanging_sync_is_seen_and_hangs_nothing_else() {
     block_on(async {
@@ -299,7 +304,7 @@ fn expiring(name: &str, seconds: u64) -> Txn {
     Txn { guards: Vec::new(), writes: vec![Write::Put(put)] }
 }
 
-/// Fault 14: deadlines go over a restart by the wall clock, bounded by their length where that has leapt.
+/// Fault 14: deadlines survive a restart by the wall clock, bounded by their TTL if it jumped.
 #[test]
 fn fault_14_deadlines_survive_a_restart_and_leaps_of_the_wall_clock() {
     block_on(async {
@@ -331,7 +336,7 @@ fn fault_14_deadlines_survive_a_restart_and_leaps_of_the_wall_clock() {
     });
 }
 
-/// Fault 21, as far as the store goes: a watch resumes after a restart from any revision that the journal has, and else is told.
+/// Fault 21: after a restart a watch resumes from any journaled revision; others are compacted.
 #[test]
 fn fault_21_watches_resume_across_a_restart() {
     let (disk, run) = journal();
@@ -345,7 +350,7 @@ fn fault_21_watches_resume_across_a_restart() {
     });
 }
 
-/// An idle store leaves the disk alone.
+/// An idle store does no IO.
 #[test]
 fn an_idle_store_does_no_io() {
     block_on(async {
@@ -363,7 +368,7 @@ fn an_idle_store_does_no_io() {
     });
 }
 
-/// Dropping a store without closing it frees its directory soon.
+/// Dropping a store without closing it unlocks its directory.
 #[test]
 fn a_dropped_store_frees_its_directory() {
     block_on(async {
@@ -387,7 +392,7 @@ fn a_dropped_store_frees_its_directory() {
     });
 }
 
-/// The real disk does what the simulated one does.
+/// The real disk matches the simulated one.
 #[test]
 fn the_real_disk_behaves_as_the_journal_needs() {
     let dir = tempfile::tempdir().unwrap();

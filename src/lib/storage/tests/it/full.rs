@@ -1,4 +1,4 @@
-//! Fault 7: a full disk is no dead end, whoever has filled it.
+//! Fault 7: a full disk is recoverable, whoever filled it.
 
 use crate::load::{block_on, parts};
 use ferrokube_storage::testing::{Crash, Model, SimDisk, check_present, check_store, commit, create, delete, hold, key, put, release, settle, text, write};
@@ -20,12 +20,12 @@ async fn done(store: &Store, model: &mut Model, txn: Txn) {
     model.record(committed.revision, &txn);
 }
 
-/// A delete whose event shows a little more than what was stored, as those of the server do.
+/// A delete whose last state is slightly larger than the stored one, like those of the server.
 fn delete_of(name: &str, text: &str) -> Txn {
     Txn { guards: Vec::new(), writes: vec![Write::Delete { key: object(name), last: Some(put(&object(name), &format!("{text} by me"))) }] }
 }
 
-/// Fills a disk until something is refused; the names.
+/// Fills the disk until a put is refused. Returns the names.
 async fn fill(store: &Store, model: &mut Model, text: &str) -> Vec<String> {
     for number in 0.. {
         let name = format!("n{number}");
@@ -39,7 +39,8 @@ async fn fill(store: &Store, model: &mut Model, text: &str) -> Vec<String> {
     unreachable!("it ends")
 }
 
-/// Filled until refusal, then by others to the last byte: everything can be marked, and marked again, and deleted, one by one, over restarts.
+/// After the store, and then other processes, have filled the disk, every object can be marked
+/// twice and deleted, one by one, across restarts.
 async fn drained(rewrites: Rewrites, len: usize) {
     let mut disk = SimDisk::default();
     disk.set_capacity(Some(128 << 10));
@@ -49,7 +50,8 @@ async fn drained(rewrites: Rewrites, len: usize) {
     let names = fill(&store, &mut model, &text).await;
     let live = store.live_bytes();
     assert!(names.len() > 3 && live > 20 << 10, "{} objects, {live} bytes", names.len());
-    // The worst of others: whatever is free is theirs. (Not at any time: while files are merged, they are not as quick as we are.)
+    // Other processes take all free space. (Not after every write: while files are merged they do
+    // not keep up.)
     let every = if rewrites == Rewrites::Inline { 1 } else { 16 };
     let take = |disk: &SimDisk, index: usize| {
         if index.is_multiple_of(every) {
@@ -83,7 +85,7 @@ async fn drained(rewrites: Rewrites, len: usize) {
     let store = open_with(&disk, rewrites);
     check_store(&store, &model).await;
     assert!(store.live_bytes() == 0, "{:?}", store.stats());
-    // And when there is space again, without a restart, everything is as it was.
+    // Once there is space, everything works without a restart.
     disk.set_capacity(Some(128 << 10));
     while commit(&store, create(&object("more"), &text)).await.is_err() {
         tokio::task::yield_now().await;
@@ -100,7 +102,7 @@ fn fault_07_a_full_disk_can_be_emptied() {
     block_on(drained(Rewrites::Background, 700));
 }
 
-/// A put without space fails alone, with what was computed on it: the others of its batch happen.
+/// A put without space fails alone, with what was computed on it; the rest of its batch commits.
 #[test]
 fn fault_07_a_put_without_space_fails_alone() {
     block_on(async {
@@ -120,20 +122,20 @@ fn fault_07_a_put_without_space_fails_alone() {
         let again = submit(write(&object("large"), "x"));
         release(&store);
         assert!(matches!(large.committed().await, Err(CommitError::DiskFull)));
-        assert!(matches!(on_large.committed().await, Err(CommitError::DiskFull)), "its guard was never true");
-        assert!(matches!(again.committed().await, Err(CommitError::DiskFull)), "it replaces what never was");
+        assert!(matches!(on_large.committed().await, Err(CommitError::DiskFull)), "its guard named a refused put");
+        assert!(matches!(again.committed().await, Err(CommitError::DiskFull)), "it replaces a refused put");
         let (gone, shorter) = (gone.committed().await.unwrap(), shorter.committed().await.unwrap());
         assert!(gone.revision < shorter.revision);
         assert!(store.pending(&object("large")).is_none() && store.pending(&object("b")).is_some());
         assert_eq!(text(&store.pending(&object("quota")).unwrap()), "less");
-        // What leads to a delete may grow a little, nothing else may grow at all.
+        // Only transactions that lead to a delete may grow, and only slightly.
         let marked = |len| write(&object("b"), &"m".repeat(len));
         assert!(matches!(commit(&store, marked(10)).await, Err(CommitError::DiskFull)));
         store.submit_needed(marked(200), Need::Essential).unwrap().committed().await.unwrap();
         assert!(matches!(store.submit_needed(marked(8000), Need::Essential).unwrap().committed().await, Err(CommitError::DiskFull)));
         assert!(!store.has_space());
         disk.set_capacity(None);
-        // A probe has it looked at, for the next one.
+        // A probe triggers a check; the next one sees its result.
         let _ = store.has_space();
         settle(&store);
         assert!(store.has_space());

@@ -1,4 +1,4 @@
-//! How much history stays in memory: much while it is young, little when nothing happens; what left it is read from the journal.
+//! History in memory: large while young, small when idle; evicted events are read from the journal.
 
 use crate::load::block_on;
 use ferrokube_storage::testing::{ManualClock, SimDisk, commit, create, delete, hold, key, release, write};
@@ -61,7 +61,7 @@ fn history_of_much_data_stays_and_the_memory_engine_keeps_all() {
             }
             let all = store.stats().history_bytes;
             clock.advance(Duration::from_secs(6));
-            // Something for the committer to do: afterwards it has seen the time.
+            // Gives the committer work, after which it has seen the time.
             commit(&store, create(&key("secrets", "ns", "a"), "a")).await.unwrap();
             let (live, left) = (usize::try_from(store.stats().live_bytes).unwrap(), store.stats().history_bytes);
             if memory {
@@ -74,7 +74,7 @@ fn history_of_much_data_stays_and_the_memory_engine_keeps_all() {
     });
 }
 
-/// What was deleted leaves the disk when the burst is over, not when the next segment is full.
+/// Deleted data leaves the disk after the burst, not when the next segment is full.
 #[test]
 fn a_journal_of_deleted_objects_becomes_small_at_rest() {
     block_on(async {
@@ -104,7 +104,7 @@ fn a_journal_of_deleted_objects_becomes_small_at_rest() {
     });
 }
 
-/// Values that only the history has count against its bound: those that were replaced, however short what replaced them is.
+/// Values referenced by history only count against its bound, however short their replacements.
 #[test]
 fn replaced_values_are_counted() {
     block_on(async {
@@ -125,7 +125,7 @@ fn replaced_values_are_counted() {
     });
 }
 
-/// After a restart every watcher resumes: the journal is decoded for all of them, not for each.
+/// After a restart every watcher resumes: the journal is decoded once for all of them.
 #[test]
 fn fault_21_a_storm_of_resumed_watches_reads_the_journal_once() {
     block_on(async {
@@ -157,7 +157,7 @@ fn fault_21_a_storm_of_resumed_watches_reads_the_journal_once() {
     });
 }
 
-/// One batch may hold more events than are read from the journal at a time.
+/// One batch may hold more events than one read of the journal.
 #[test]
 fn a_watch_through_a_batch_of_thousands_misses_nothing() {
     block_on(async {

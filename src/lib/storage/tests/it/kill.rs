@@ -1,4 +1,4 @@
-//! A real process on a real disk, killed at any moment and at every place where the journal meets the disk.
+//! A real process on a real disk, killed at random times and at every kind of disk call.
 
 use crate::load::block_on;
 use ferrokube_storage::testing::{Dice, Failpoint, FailpointDisk, commit, key, text, write};
@@ -10,16 +10,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// The directory of the process that is to be killed.
+/// Directory of the child process.
 const CHILD: &str = "FERROKUBE_STORAGE_TEST_CHILD";
-/// Where it is to die by itself.
+/// Failpoint of the child process.
 const FAILPOINT: &str = "FERROKUBE_STORAGE_TEST_FAILPOINT";
 const WRITERS: usize = 4;
-/// How often it is killed; `FERROKUBE_KILLS=500` is the long form.
+/// Number of kills; `FERROKUBE_KILLS=500` for the long run.
 const KILLS: usize = 24;
 
 fn open(dir: &Path, failpoint: Option<Failpoint>) -> Store {
-    // A life may be shorter than a rewrite in the background: without some that wait for it the journal would only grow.
+    // A life may be shorter than a background rewrite: without inline ones the journal would only
+    // grow.
     let rewrites = if failpoint.is_some() { Rewrites::Background } else { Rewrites::Inline };
     let journal = JournalLimits { segment_bytes: 16 << 10, retain_bytes: 64 << 10, rewrites, ..JournalLimits::default() };
     let config = Config { history_bytes: 8 << 10, ..Config::embedded(dir.join("storage")) };
@@ -34,7 +35,7 @@ fn count(store: &Store, writer: usize) -> u64 {
     store.get(&counter(writer)).map_or(0, |entry| text(&entry).trim_start_matches('0').parse().unwrap_or(0))
 }
 
-/// What the killed process does: every writer counts, and says so after each acknowledgement. Does nothing unless it is that process.
+/// The child process: every writer counts, and reports each acknowledgement. A no-op in the parent.
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(CHILD) else { return };
@@ -46,7 +47,7 @@ fn child() {
             let store = store.clone();
             writers.spawn(async move {
                 for number in count(&store, writer) + 1.. {
-                    // The zeros make frames of many sectors.
+                    // The zeros make frames span many sectors.
                     let done = commit(&store, write(&counter(writer), &format!("{number:0>1500}"))).await.unwrap();
                     println!("ack {writer} {number} {}", done.revision);
                 }
@@ -56,18 +57,19 @@ fn child() {
     });
 }
 
-/// What the process has said in all its lives, and what was read after each.
+/// What the child reported over all lives, and what was read after each.
 #[derive(Default)]
 struct ChildReport {
     acknowledged: [u64; WRITERS],
     highest: u64,
-    /// Since it was read.
+    /// Lives since the last read.
     lives: u64,
-    /// How far a watch has read, and what it has shown.
+    /// Position of the watch, and what it showed.
     watched: u64,
 }
 
-/// Fault 1: `kill -9` at any moment, or at a place of the journal, loses nothing that was acknowledged; the revision never goes back; a watch misses nothing.
+/// Fault 1: `kill -9` at any time, or at a failpoint, loses no acknowledged write; the revision
+/// never goes back; a watch misses nothing.
 #[test]
 fn fault_01_kill_9_loses_nothing_acknowledged() {
     let kills = std::env::var("FERROKUBE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
@@ -76,7 +78,7 @@ fn fault_01_kill_9_loses_nothing_acknowledged() {
     for round in 0..kills {
         let place = (round % 2 == 1).then(|| Failpoint::PLACES[round / 2 % Failpoint::PLACES.len()]);
         if place == Some("truncate log") {
-            // What was torn is cut at the next start.
+            // The next start cuts the torn frame.
             life(dir.path(), Some("write log half 5"), &mut told, &mut dice);
         }
         let failpoint = place.map(|place| failpoint(place, &mut dice));
@@ -89,7 +91,7 @@ fn fault_01_kill_9_loses_nothing_acknowledged() {
     assert!(kills < 4 * Failpoint::PLACES.len() || missed.is_empty(), "nothing died at {missed:?}");
 }
 
-/// A place, before, in or after one of its first calls.
+/// A random failpoint around one of the first calls at a place.
 fn failpoint(place: &str, dice: &mut Dice) -> String {
     let moments: &[&str] = if place.starts_with("write") { &["before", "half", "after"] } else { &["before", "after"] };
     let most = match place {
@@ -100,7 +102,7 @@ fn failpoint(place: &str, dice: &mut Dice) -> String {
     format!("{place} {} {}", moments[dice.below(moments.len())], 1 + dice.below(most))
 }
 
-/// One process until its end; whether it died at the failpoint.
+/// Runs one process to its end. Returns whether it died at the failpoint.
 fn life(dir: &Path, failpoint: Option<&str>, told: &mut ChildReport, dice: &mut Dice) -> bool {
     told.lives += 1;
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -117,9 +119,9 @@ fn life(dir: &Path, failpoint: Option<&str>, told: &mut ChildReport, dice: &mut 
         let mut words = line.split(' ');
         if words.next() == Some("ack") {
             let mut number = || words.next().unwrap_or_default().parse::<u64>();
-            // The last line may be cut.
+            // The last line may be incomplete.
             if let (Ok(writer), Ok(value), Ok(revision)) = (number(), number(), number()) {
-                assert!(revision > before, "revision {revision} was given before the kill, which was after {before}");
+                assert!(revision > before, "revision {revision} was assigned before the kill, which was after {before}");
                 told.highest = told.highest.max(revision);
                 told.acknowledged[usize::try_from(writer).unwrap()] = value;
             }
@@ -143,7 +145,8 @@ async fn check(dir: &Path, told: &mut ChildReport) {
         assert!((*value..=*value + told.lives).contains(&found), "writer {writer}: {found}, acknowledged {value}");
         *value = found;
     }
-    // From where the history begins to its end: every event follows another, but for what each start leaves out.
+    // From the start of the history to its end, revisions are contiguous except for the gap that
+    // each start leaves.
     let prefix = Prefix::new("configmaps").unwrap();
     let begin = store.history(&prefix).watched;
     let mut at = begin.0;
@@ -160,7 +163,7 @@ async fn check(dir: &Path, told: &mut ChildReport) {
             counts[writer] = number;
         }
     }
-    // A watcher of the last life goes on where it was.
+    // A watch of the previous life resumes.
     if told.watched >= begin.0 {
         let mut cursor = store.watch(&prefix, Revision(told.watched)).unwrap();
         let mut seen = 0;

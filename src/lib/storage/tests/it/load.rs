@@ -1,19 +1,19 @@
-//! A scripted load, and what must be found after it was cut short.
+//! A scripted load, and checks of what survives its interruption.
 
 use ferrokube_storage::testing::{Crash, Dice, ManualClock, Model, SimDisk, check_present, check_store, key, put};
 use ferrokube_storage::{CommitError, Config, Environment, Guard, JournalLimits, OpenError, Rejected, Revision, Rewrites, Store, Txn, Write};
 use std::sync::Arc;
 
-/// What a load has done.
+/// Result of a load.
 #[derive(Default)]
 pub(crate) struct LoadRun {
-    /// Everything that was acknowledged.
+    /// Acknowledged transactions.
     pub model: Model,
-    /// Submitted, not acknowledged, not refused: may be found, in order.
+    /// Submitted, neither acknowledged nor refused: may survive, in order.
     pub open: Vec<(Revision, Txn)>,
-    /// How many were told that the disk is full.
+    /// Transactions refused on a full disk.
     pub refused: usize,
-    /// The journal failed.
+    /// Whether the journal failed.
     pub failed: bool,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn open(disk: &SimDisk) -> Result<Store, OpenError> {
     Store::open_with(Config { history_bytes: 2000, ..Config::embedded("/sim/storage") }, parts(disk))
 }
 
-/// A transaction that fits what is pending.
+/// A random transaction valid on the pending heads.
 pub(crate) fn txn(store: &Store, dice: &mut Dice) -> Txn {
     let mut txn = Txn::default();
     let resources = ["configmaps", "secrets", "example.com/widgets"];
@@ -53,7 +53,8 @@ pub(crate) fn txn(store: &Store, dice: &mut Dice) -> Txn {
 }
 
 impl LoadRun {
-    /// Goes on with a load, in groups that may become one batch, until it is done or the journal has failed.
+    /// Runs `groups` groups of transactions, each of which may become one batch, until done or the
+    /// journal fails.
     pub(crate) async fn load(&mut self, store: &Store, groups: usize, seed: u64) {
         let mut dice = Dice::new(seed);
         for _ in 0..groups {
@@ -63,7 +64,7 @@ impl LoadRun {
                 match store.submit(txn.clone()) {
                     Ok(ticket) => tickets.push((ticket, txn)),
                     Err(Rejected::Closed(_)) => self.failed = true,
-                    // A refused batch was taken back between the look and the guard.
+                    // A refused batch was removed between the read and the guard.
                     Err(Rejected::Guard(_)) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -89,7 +90,8 @@ impl LoadRun {
         }
     }
 
-    /// What must be found on a disk after a crash: everything acknowledged, then the first of what was open.
+    /// Checks a disk after a crash: everything acknowledged, then a prefix of the open
+    /// transactions.
     pub(crate) async fn check(&self, image: &SimDisk, thorough: bool) {
         let store = open(image).unwrap_or_else(|error| panic!("recovery: {error:?}"));
         let mut found = LoadRun { model: self.model.clone(), ..LoadRun::default() };
@@ -102,7 +104,7 @@ impl LoadRun {
         if thorough {
             check_store(&store, &found.model).await;
         }
-        // It goes on from there, and a second start finds that too.
+        // Work continues from there, and a second start finds its result.
         found.load(&store, 2, 99).await;
         assert!(!found.failed && found.model.revision() > revision);
         store.close().await;
@@ -112,7 +114,7 @@ impl LoadRun {
     }
 }
 
-/// A runtime for a test that makes many of them.
+/// A runtime for tests that need many.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
 }

@@ -1,4 +1,4 @@
-//! The store from outside: every engine, every fault.
+//! Black-box tests of the store: engines, faults, crashes.
 #![allow(clippy::unwrap_used)]
 
 mod archive;

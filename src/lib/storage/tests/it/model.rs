@@ -1,4 +1,4 @@
-//! Random histories with crashes, restarts and faults, compared with a map.
+//! Random histories with crashes, restarts and faults, checked against the model.
 
 use crate::load::{LoadRun, block_on, open};
 use ferrokube_storage::Store;
@@ -7,15 +7,15 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum ModelStep {
-    /// So many groups of writes.
+    /// Groups of writes.
     Write { groups: usize, seed: u64 },
-    /// The store is closed and opened again.
+    /// Close and reopen.
     Restart,
-    /// The power goes in the middle of writes, after so many calls.
+    /// A power cut during writes, after `calls` disk calls.
     PowerCut { calls: u64, crash: u8, seed: u64 },
-    /// A call fails soon.
+    /// An IO or space error after `calls` disk calls.
     Fail { calls: u64, space: bool },
-    /// Everything is compared.
+    /// Compare everything.
     Check,
 }
 
@@ -59,13 +59,13 @@ impl StoreUnderTest {
         }
     }
 
-    /// Without a fault on the way: older events that cannot be read are told to be gone.
+    /// With the fault disarmed: archived events that cannot be read would be reported as compacted.
     async fn check(&self) {
         self.disk.fail_at(u64::MAX, DiskFault::Eio);
         check_store(&self.store, &self.run.model).await;
     }
 
-    /// What was open either happened, in order, or did not.
+    /// A prefix of the open transactions may have been committed.
     async fn reopen(&mut self, crash: Crash, seed: u64) {
         self.disk = self.disk.crash(crash, seed);
         self.store = open(&self.disk).unwrap_or_else(|error| panic!("recovery: {error:?}"));

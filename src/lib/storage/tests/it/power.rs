@@ -1,7 +1,9 @@
-//! Schedules of several lives of one store: each opens what the last one left, works, and is closed, killed or loses its power, at any call, with faults of
-//! the disk on the way. A store that a client has watched all the time must never contradict what the client was shown.
+//! Schedules of several lives of one store. Each life opens what the last one left, works, and is
+//! closed, killed or loses power, at any call, with disk faults on the way. The store must never
+//! contradict what a client that watched all along was shown.
 //!
-//! A schedule is its seed: batches are gathered by hand, rewrites go step by step between the committer's calls, the clock is moved by hand.
+//! A schedule is determined by its seed: batches are gathered by hand, rewrites step between the
+//! committer's calls, the clock is manual.
 
 use crate::load::block_on;
 use crate::saboteur::{BUGS, Bug, Saboteur};
@@ -17,10 +19,10 @@ use std::time::Duration;
 const DIR: &str = "/sim/data/store";
 const RESOURCES: [&str; 3] = ["configmaps", "secrets", "events"];
 
-/// What an event says: the revision and the bytes of a value, or none.
+/// Revision and bytes of a value in an event, or none.
 type ShownValue = Option<(u64, Vec<u8>)>;
 
-/// One event of the history as a client has seen it.
+/// One event as shown to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SeenEvent {
     revision: u64,
@@ -36,12 +38,12 @@ impl SeenEvent {
     }
 }
 
-/// What clients were shown in all lives.
+/// Everything shown to clients over all lives.
 #[derive(Default)]
 struct ClientView {
     /// By resource.
     history: [Vec<SeenEvent>; 3],
-    /// What was submitted and may have happened: keys and values.
+    /// Keys and values that were submitted and may have been committed.
     maybe: BTreeSet<(String, Option<Vec<u8>>)>,
     last: u64,
 }
@@ -70,7 +72,7 @@ impl ClientView {
     }
 }
 
-/// How often things happened, to see that schedules are worth it.
+/// Event counts, to check that schedules cover enough.
 #[derive(Clone, Debug, Default)]
 struct ScheduleTally {
     lives: usize,
@@ -80,7 +82,7 @@ struct ScheduleTally {
     refused: usize,
     failed: usize,
     expired: usize,
-    /// Transactions that were acknowledged while there was no space.
+    /// Transactions acknowledged on a full disk.
     squeezed: usize,
 }
 
@@ -93,15 +95,16 @@ struct Schedule {
     client: ClientView,
     tally: ScheduleTally,
     was_killed: bool,
-    /// For so many groups of transactions there is no space, over starts and power cuts; whatever is free meanwhile is taken by others.
+    /// Number of groups for which the disk stays full, across starts and power cuts, with other
+    /// processes taking any free space.
     full_for: usize,
 }
 
-/// One life: an open store and the client's places in its history.
+/// An open store, with the client's positions in its history.
 struct StoreLife {
     store: Store,
     cursors: Vec<Cursor>,
-    /// Revisions that tickets have named.
+    /// Revisions named by tickets.
     given: BTreeSet<u64>,
 }
 
@@ -135,7 +138,7 @@ impl Schedule {
         for _ in 0..2 + self.dice.below(4) {
             self.live().await?;
         }
-        // The last one meets no fault: whatever was shown is there.
+        // The last life has no faults: everything that was shown must be there.
         self.disk.set_capacity(None);
         let Some(life) = self.open(None).await? else { return Err("the last start failed".to_owned()) };
         life.store.close().await;
@@ -172,7 +175,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// How the next life finds the disk.
+    /// The disk as the next life finds it.
     fn crash(&mut self) -> SimDisk {
         let crash = [Crash::Killed, Crash::Killed, Crash::Dropped, Crash::Torn, Crash::Reordered][self.dice.below(5)];
         self.tally.killed_then_cut += usize::from(self.was_killed && crash != Crash::Killed);
@@ -180,7 +183,7 @@ impl Schedule {
         self.disk.crash(crash, self.dice.below(1 << 30) as u64)
     }
 
-    /// Opens a store and compares it with what was shown; none when a fault was in the way.
+    /// Opens a store and compares it with what was shown; `None` if a fault interfered.
     async fn open(&mut self, fault: Option<(u64, DiskFault)>) -> Result<Option<StoreLife>, String> {
         self.clock = Arc::default();
         if let Some((at, fault)) = fault {
@@ -211,14 +214,15 @@ impl Schedule {
         }
         io.starting(false);
         let mut life = StoreLife { store, cursors: Vec::new(), given: BTreeSet::new() };
-        // Faults after this are those of the work, not of the comparison.
+        // Faults are meant for the workload, not for the comparison.
         let armed = self.disk.disarm();
         self.compare(&mut life).await?;
         self.disk.arm(armed);
         Ok(Some(life))
     }
 
-    /// What a start shows: everything that was shown before, then what may have happened, then nothing else.
+    /// A start must show everything shown before, then possibly committed transactions, and nothing
+    /// else.
     async fn compare(&mut self, life: &mut StoreLife) -> Result<(), String> {
         let (found, last) = (life.store.revision().0, self.client.last);
         if found < last {
@@ -249,7 +253,7 @@ impl Schedule {
         if found == expected { Ok(()) } else { Err(format!("{} differ: found {:?}, shown {:?}", RESOURCES[resource], revisions(&found), revisions(&expected))) }
     }
 
-    /// A watch from any revision that was shown gives what was shown after it, or says that this is gone.
+    /// A watch from any revision shown returns what followed it, or is compacted.
     async fn compare_history(&mut self, store: &Store, resource: usize) -> Result<(), String> {
         let history = &self.client.history[resource];
         if history.is_empty() {
@@ -270,7 +274,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// One batch; whether the store goes on.
+    /// Runs one batch. Returns whether the store still works.
     async fn group(&mut self, life: &mut StoreLife) -> Result<bool, String> {
         let mut tickets = Vec::new();
         let mut closed = false;
@@ -331,7 +335,7 @@ impl Schedule {
         Ok(!closed)
     }
 
-    /// The client reads on.
+    /// Reads new events as the client.
     async fn follow(&mut self, life: &mut StoreLife) -> Result<(), String> {
         let armed = self.disk.disarm();
         for (resource, name) in RESOURCES.iter().enumerate() {
@@ -344,12 +348,12 @@ impl Schedule {
         Ok(())
     }
 
-    /// A transaction may have happened from now on; its revisions must be new.
+    /// Records a transaction as possibly committed; its revisions must be new.
     fn note(&mut self, life: &mut StoreLife, ticket: &Ticket, txn: &Txn) -> Result<(), String> {
         let revisions: BTreeSet<u64> = ticket.entries().iter().map(|entry| entry.revision.0).collect();
         for revision in revisions {
             if !life.given.insert(revision) || revision <= self.client.last {
-                return Err(format!("revision {revision} was given twice"));
+                return Err(format!("revision {revision} was assigned twice"));
             }
         }
         for (write, entry) in txn.writes.iter().zip(ticket.entries()) {
@@ -357,7 +361,8 @@ impl Schedule {
                 Write::Put(put) => Some(spliced(put, entry.revision)),
                 Write::Delete { .. } => None,
             };
-            // A delete shows its last state, which a watch after a start may show again; only its key counts.
+            // A delete shows its last state, which may differ in a watch after a restart: compare
+            // only the key.
             self.client.maybe.insert((entry.key.as_str().to_owned(), value));
         }
         Ok(())
@@ -402,7 +407,7 @@ fn revisions<'a>(state: &BTreeMap<&'a str, (u64, &[u8])>) -> Vec<(&'a str, u64)>
     state.iter().map(|(key, (revision, _))| (*key, *revision)).collect()
 }
 
-/// Everything that is published after a cursor.
+/// Everything published after the cursor.
 async fn drain(cursor: &mut Cursor) -> Result<Vec<Event>, String> {
     let mut events = Vec::new();
     while cursor.bookmark().is_none() {
@@ -415,12 +420,13 @@ fn run(seed: u64, bug: Option<Bug>) -> Result<ScheduleTally, String> {
     block_on(Schedule::new(seed, bug).run())
 }
 
-/// How many schedules: more by the environment.
+/// Number of schedules.
 fn count() -> u64 {
     std::env::var("FERROKUBE_POWER_SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(1500)
 }
 
-/// Faults 1 to 7 and 9, over several lives: nothing acknowledged is lost, no revision comes twice, every watch is the history.
+/// Faults 1 to 7 and 9 over several lives: no acknowledged write is lost, no revision repeats,
+/// every watch matches the history.
 #[test]
 fn fault_04_lives_of_a_store_through_kills_and_power_cuts() {
     let (first, count) = (std::env::var("FERROKUBE_POWER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1), count());
@@ -440,11 +446,11 @@ fn fault_04_lives_of_a_store_through_kills_and_power_cuts() {
     if count >= 500 {
         let ScheduleTally { lives, commits, rewrites, killed_then_cut, refused, failed, expired, squeezed } = all;
         let counts = [lives as u64, commits as u64, rewrites, killed_then_cut as u64, refused as u64, failed as u64, expired as u64, squeezed as u64];
-        assert!(counts.iter().all(|seen| *seen > count / 20), "schedules are worth it: {all:?}");
+        assert!(counts.iter().all(|seen| *seen > count / 20), "schedules cover too little: {all:?}");
     }
 }
 
-/// A schedule is its seed.
+/// A seed determines its schedule.
 #[test]
 fn schedules_can_be_repeated() {
     for seed in 1..40 {
@@ -453,7 +459,7 @@ fn schedules_can_be_repeated() {
     }
 }
 
-/// The checker is worth something: each mistake is found.
+/// Validates the checker: it finds each seeded bug.
 #[test]
 fn every_seeded_mistake_is_found() {
     let mut missed = Vec::new();

@@ -1,4 +1,4 @@
-//! Rewriting in the background, and values that are not stored as they are.
+//! Background rewrites, and transformed values.
 
 use crate::load::block_on;
 use ferrokube_storage::journal::transform::{OpenedValue, Transformer};
@@ -13,7 +13,8 @@ fn small() -> Environment {
     Environment { journal, ..Environment::default() }
 }
 
-/// Watchers that begin anywhere, on a real disk, while segments are merged under them: the exact history or `Compacted`.
+/// Watches from random revisions, on a real disk, while segments are merged underneath: the exact
+/// history or `Compacted`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_03_watches_during_rewrites_miss_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -66,7 +67,7 @@ async fn fault_03_watches_during_rewrites_miss_nothing() {
     watchers.join_all().await;
     assert!(complete.load(Ordering::Relaxed) > 20, "{complete:?} watches went through");
     let stats = store.stats();
-    // How far they lag behind is up to the machine; the bound on space is tested with rewrites inline.
+    // How far watches lag depends on the machine; the space bound is tested with inline rewrites.
     assert!(stats.rewrites > 0, "{stats:?}");
     store.close().await;
     let store = Store::open_with(config, small()).unwrap();
@@ -74,7 +75,7 @@ async fn fault_03_watches_during_rewrites_miss_nothing() {
     store.close().await;
 }
 
-/// A value stays where it is while nothing but others changes: over many rewrites and restarts.
+/// A value that never changes survives many rewrites and restarts.
 #[test]
 fn what_never_changes_survives_every_rewrite() {
     block_on(async {
@@ -112,10 +113,10 @@ fn what_never_changes_survives_every_rewrite() {
     });
 }
 
-/// Adds a byte that depends on the key and turns every bit.
-struct RotatingTransformer(u8);
+/// Inverts every byte and appends one that depends on the key.
+struct InvertingTransformer(u8);
 
-impl Transformer for RotatingTransformer {
+impl Transformer for InvertingTransformer {
     fn seal(&self, key: &Key, parts: &[&[u8]], sealed: &mut Vec<u8>) {
         sealed.push(u8::try_from(key.as_str().len()).unwrap() ^ self.0);
         sealed.extend(parts.concat().iter().map(|byte| !byte));
@@ -126,7 +127,7 @@ impl Transformer for RotatingTransformer {
             Some((first, rest)) if usize::from(first ^ self.0) == key.as_str().len() => {
                 Ok(OpenedValue { value: Cow::Owned(rest.iter().map(|byte| !byte).collect()), stale: self.0 == 9 })
             }
-            _ => Err("it was sealed otherwise".to_owned()),
+            _ => Err("sealed differently".to_owned()),
         }
     }
 }
@@ -135,14 +136,14 @@ impl Transformer for RotatingTransformer {
 fn values_are_sealed_on_disk_and_a_wrong_secret_names_the_key() {
     block_on(async {
         let disk = SimDisk::default();
-        let parts = |secret| Environment { io: Arc::new(disk.clone()), transformer: Arc::new(RotatingTransformer(secret)), ..Environment::default() };
+        let parts = |secret| Environment { io: Arc::new(disk.clone()), transformer: Arc::new(InvertingTransformer(secret)), ..Environment::default() };
         let config = Config { history_bytes: 1, ..Config::embedded("/sim/storage") };
         let object = key("secrets", "ns", "token");
         let store = Store::open_with(config.clone(), parts(9)).unwrap();
         commit(&store, create(&object, "canary-secret")).await.unwrap();
         commit(&store, write(&object, "canary-secret-2")).await.unwrap();
         assert_eq!(text(&store.get(&object).unwrap()), "canary-secret-2");
-        // Read back from the journal: memory holds no history.
+        // Read back from the journal: nothing of it is in memory.
         let mut cursor = store.watch(&Prefix::new("secrets").unwrap(), Revision(0)).unwrap();
         assert_eq!(text(&cursor.next(1).await.unwrap()[0].entry), "canary-secret");
         store.close().await;

@@ -1,4 +1,4 @@
-//! A disk that makes one mistake in the name of the journal, again and again: what a checker must find.
+//! A disk with one deliberate durability bug, which a checker must find.
 
 use ferrokube_storage::journal::io::{DirLock, File, Io};
 use ferrokube_storage::testing::SimDisk;
@@ -7,36 +7,35 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// A batch is acknowledged without a sync.
     SkipSync,
     /// A batch is published first and synced with the next one.
     PublishBeforeSync,
-    /// No directory is synced.
+    /// Directories are never synced.
     SkipDirSync,
-    /// The directory is not synced after a base was renamed, before the logs go.
+    /// The directory is not synced between renaming a base and removing its logs.
     SkipBaseDirSync,
     /// A base is not synced before it is renamed.
     SkipBaseSync,
-    /// What was written of a batch without space stays.
+    /// A batch without space is not truncated.
     KeepHalfBatch,
-    /// A failed sync is tried again, which succeeds.
+    /// A failed sync is retried, successfully.
     RetrySync,
     /// The last sector of a batch is not written.
     ForgetSector,
-    /// The end of the log is cut on every start.
+    /// Every start cuts the end of the log.
     CutTail,
-    /// Two phases: a start does not sync what it publishes.
+    /// Recovery publishes what it has not synced.
     StartWithoutSync,
-    /// Two phases: a start syncs what it publishes, but pages that a failed sync has left clean are not written again.
+    /// Recovery syncs what it publishes, but without rewriting pages that a failed sync left clean.
     StartWithoutRewrite,
-    /// Two phases: a start does not sync names before it removes what they replace.
+    /// Recovery does not sync names before it removes what they replace.
     StartWithoutDirSync,
     /// The directory's own name is not synced.
     SkipParentSync,
-    /// Revisions of a batch without space are given again. (Not the disk's: the driver does it.)
+    /// Revisions of a refused batch are assigned again. (Done by the driver, not the disk.)
     ReuseRevisions,
 }
 
@@ -57,7 +56,7 @@ pub(crate) const BUGS: [Bug; 14] = [
     Bug::ReuseRevisions,
 ];
 
-/// The disk with the bug.
+/// A disk with the bug.
 #[derive(Clone)]
 pub(crate) struct Saboteur(Arc<SaboteurInner>);
 
@@ -65,9 +64,9 @@ struct SaboteurInner {
     disk: SimDisk,
     bug: Option<Bug>,
     dir: PathBuf,
-    /// A store is being opened. Mistakes of a start count where a journal is found.
+    /// A store is being opened. Recovery bugs apply only if a journal exists.
     starting: AtomicBool,
-    /// There was a journal.
+    /// A journal exists.
     existing: AtomicBool,
     /// A base was just renamed.
     renamed: AtomicBool,
@@ -79,7 +78,7 @@ impl Saboteur {
         Self(Arc::new(SaboteurInner { disk: disk.clone(), bug, dir: dir.into(), starting, existing, renamed }))
     }
 
-    /// A start begins, or has ended.
+    /// Marks the begin or end of a start.
     pub(crate) fn starting(&self, now: bool) {
         self.0.starting.store(now, Ordering::Relaxed);
     }
@@ -161,7 +160,7 @@ struct BadFile {
     saboteur: Saboteur,
     file: Arc<dyn File>,
     kind: FileKind,
-    /// A sync was put off.
+    /// A sync was deferred.
     unsynced: Mutex<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! No descriptors: nothing can be opened, what is open goes on.
+//! Out of file descriptors: opens fail, open files keep working.
 
 use crate::load::{block_on, parts};
 use ferrokube_storage::journal::io::{DirLock, File, Io};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A disk on which nothing can be opened while the process has no descriptor left.
+/// A disk whose opens fail while descriptors are scarce.
 #[derive(Clone)]
 struct ScarceDisk {
     disk: SimDisk,
@@ -81,7 +81,7 @@ fn fault_38_without_descriptors_writes_go_on_and_segments_are_begun_later() {
         written(&store, 0).await;
         disk.none.store(true, Ordering::Relaxed);
         written(&store, 1).await;
-        assert!(disk.refused.load(Ordering::Relaxed) > 10, "each append tried again");
+        assert!(disk.refused.load(Ordering::Relaxed) > 10, "each append retried");
         assert_eq!(store.failure(), None);
         disk.none.store(false, Ordering::Relaxed);
         written(&store, 2).await;

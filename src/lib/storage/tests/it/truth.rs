@@ -1,4 +1,4 @@
-//! What the store says is true: of its end, of its revisions, of what is missing.
+//! What the store reports is true: its end, its revisions, its gaps.
 
 use crate::damage::journal;
 use crate::load::{LoadRun, block_on, open, parts};
@@ -26,7 +26,7 @@ fn last_log(files: &SegmentFiles) -> PathBuf {
     files.keys().rfind(|path| path.extension().is_some_and(|kind| kind == "log")).unwrap().clone()
 }
 
-/// Whole, or refused by name.
+/// Opens completely, or is refused as damaged. Returns whether it opened.
 fn whole_or_refused(files: &SegmentFiles, model: &Model, what: &str) -> bool {
     match open(&SimDisk::with_files(files)) {
         Ok(store) => {
@@ -39,11 +39,11 @@ fn whole_or_refused(files: &SegmentFiles, model: &Model, what: &str) -> bool {
     }
 }
 
-/// Fault 8: a thousand damaged copies; never less than what was acknowledged.
+/// Fault 8: a thousand damaged copies; none shows less than what was acknowledged.
 #[test]
 fn fault_08_damaged_copies_are_whole_or_refused() {
     let (disk, run) = journal();
-    // What was acknowledged when it was closed, whatever a start makes of the files.
+    // What was acknowledged at the close, whatever a start does to the files.
     let (closed, closed_model) = (disk.files(), run.model.clone());
     let store = open(&disk).unwrap();
     let mut killed = LoadRun { model: run.model, ..LoadRun::default() };
@@ -72,10 +72,10 @@ fn fault_08_damaged_copies_are_whole_or_refused() {
         }
         whole += usize::from(whole_or_refused(&files, model, &format!("copy {copy}: {kind} at {at} of {}", path.display())));
     }
-    assert!((1..700).contains(&whole), "most of it is found: {whole} were whole");
+    assert!((1..700).contains(&whole), "most damage is found; {whole} copies opened");
 }
 
-/// Fault 8: what was acknowledged is never taken for a batch that was not completed.
+/// Fault 8: acknowledged data is never mistaken for an incomplete batch.
 #[test]
 fn fault_08_a_zeroed_or_missing_end_of_what_was_acknowledged_is_refused() {
     let (disk, _) = journal();
@@ -95,7 +95,8 @@ fn fault_08_a_zeroed_or_missing_end_of_what_was_acknowledged_is_refused() {
     assert!(matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { file, .. }) if file == log), "the last log is missing");
 }
 
-/// Fault 8: a batch that is taken out of the middle of a log is missed, though everything around it holds and nothing in it is built upon.
+/// Fault 8: a batch removed from the middle of a log is detected, though everything around it is
+/// valid and nothing builds on it.
 #[test]
 fn fault_08_a_batch_that_is_taken_out_is_missed() {
     block_on(async {
@@ -108,7 +109,8 @@ fn fault_08_a_batch_that_is_taken_out_is_missed() {
         store.close().await;
         let mut files = disk.files();
         let log = files.get_mut(&last_log(&disk.files())).unwrap();
-        // A frame is a header of 48 bytes, which names the length of the rest, and ends at the next multiple of 8.
+        // A frame has a header of 48 bytes, which contains the length of the rest, and is padded to
+        // 8 bytes.
         let length = |log: &[u8], at: usize| (48 + u32::from_le_bytes(log[at + 4..at + 8].try_into().unwrap()) as usize + 1).next_multiple_of(8);
         let second = 48 + length(log, 48);
         let third = second + length(log, second);
@@ -119,7 +121,8 @@ fn fault_08_a_batch_that_is_taken_out_is_missed() {
     });
 }
 
-/// Fault 8: that a log was begun is known also where a power cut has taken the mark of what was acknowledged in it.
+/// Fault 8: a missing log is detected even if a power cut lost the mark of what was acknowledged in
+/// it.
 #[test]
 fn fault_08_a_missing_log_is_refused_also_after_a_power_cut() {
     block_on(async {
@@ -138,7 +141,8 @@ fn fault_08_a_missing_log_is_refused_also_after_a_power_cut() {
     });
 }
 
-/// Fault 4: what stands in a value is never taken for a frame, so that no value makes a torn batch look damaged.
+/// Fault 4: value content is never mistaken for a frame, so no value makes a torn batch look
+/// damaged.
 #[test]
 fn fault_04_a_value_cannot_pass_for_a_frame() {
     block_on(async {
@@ -153,7 +157,7 @@ fn fault_04_a_value_cannot_pass_for_a_frame() {
         header[32] = 1;
         let crc = crc32fast::hash(&header[..44]);
         header[44..].copy_from_slice(&crc.to_le_bytes());
-        // At every place that a frame may begin at.
+        // At every alignment a frame may have.
         let value: Vec<u8> = (0..8).flat_map(|shift| [vec![b'x'; shift], header.repeat(20)].concat()).collect();
         disk.hold_syncs();
         let put = Put { value: value.into(), ..put(&object("a"), "") };
@@ -164,7 +168,7 @@ fn fault_04_a_value_cannot_pass_for_a_frame() {
         disk.release_syncs();
         waiting.committed().await.unwrap();
         store.close().await;
-        // The power went before the first sector of the batch was on the disk.
+        // The power cut came before the first sector of the batch was written.
         let bytes = files.get_mut(&last_log(&disk.files())).unwrap();
         let begin = bytes.windows(6).rposition(|window| window == b"before").unwrap() + 30;
         let begin = (begin..bytes.len()).find(|at| at % 512 == 0).unwrap();
@@ -175,7 +179,7 @@ fn fault_04_a_value_cannot_pass_for_a_frame() {
     });
 }
 
-/// Fault 9: a directory that held a journal is not a new one because it is empty.
+/// Fault 9: an empty directory that held a journal is not a new one.
 #[test]
 fn fault_09_a_missing_journal_is_not_an_empty_one() {
     let disk = SimDisk::default();
@@ -190,7 +194,7 @@ fn fault_09_a_missing_journal_is_not_an_empty_one() {
     });
 }
 
-/// Fault 3: an attempt to begin a log that failed leaves a log behind; the one before it went on.
+/// Fault 3: a failed attempt to begin a log leaves a log behind; its predecessor continues.
 #[test]
 fn fault_03_the_rest_of_a_failed_roll_is_known_for_what_it_is() {
     block_on(async {
@@ -207,7 +211,7 @@ fn fault_03_the_rest_of_a_failed_roll_is_known_for_what_it_is() {
         }
         store.close().await;
         let files = disk.files();
-        // One copy begins a new log, another one goes on with the old.
+        // One copy begins a new log, the other continues the old one.
         let rolled = SimDisk::with_files(&files);
         let store = begin(&rolled, 60);
         commit(&store, create(&object("rolled"), "v")).await.unwrap();
@@ -232,7 +236,7 @@ fn fault_03_the_rest_of_a_failed_roll_is_known_for_what_it_is() {
     });
 }
 
-/// Fault 3: the same in the middle, when it could not be removed at once.
+/// Fault 3: the same in the middle of the sequence, if the leftover could not be removed.
 #[test]
 fn fault_03_the_rest_of_a_failed_roll_may_stand_between_logs() {
     block_on(async {
@@ -240,7 +244,7 @@ fn fault_03_the_rest_of_a_failed_roll_may_stand_between_logs() {
             let journal = JournalLimits { segment_bytes, retain_bytes: 1 << 20, ..parts(disk).journal };
             Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(disk) }).unwrap()
         };
-        // So large that nothing is merged.
+        // Too large to be merged.
         let (disk, value) = (SimDisk::default(), "v".repeat(400));
         let store = begin(&disk, 1 << 20);
         let mut model = Model::default();
@@ -271,7 +275,7 @@ fn fault_03_the_rest_of_a_failed_roll_may_stand_between_logs() {
     });
 }
 
-/// Fault 8: the log that follows says how the one before it ended, also while nothing is in it and the manifest is behind.
+/// Fault 8: a log records how its predecessor ended, even while it is empty and the manifest lags.
 #[test]
 fn fault_08_the_end_of_a_closed_log_is_not_taken_for_torn() {
     block_on(async {
@@ -297,7 +301,7 @@ fn fault_08_the_end_of_a_closed_log_is_not_taken_for_torn() {
     });
 }
 
-/// Fault 7: a guard that was computed on a batch without space holds for nothing that comes later.
+/// Fault 7: a guard computed on a refused batch never holds later.
 #[test]
 fn fault_07_revisions_of_a_refused_batch_are_not_given_again() {
     block_on(async {
@@ -321,7 +325,7 @@ fn fault_07_revisions_of_a_refused_batch_are_not_given_again() {
     });
 }
 
-/// What a start has left out was never given: a client that says otherwise has seen something that was lost.
+/// Skipped revisions were never assigned: a client that names one has seen lost data.
 #[test]
 fn fault_09_a_revision_that_was_lost_is_gone() {
     block_on(async {
@@ -346,7 +350,8 @@ fn fault_09_a_revision_that_was_lost_is_gone() {
     });
 }
 
-/// Fault 9: an older copy of the directory, closed or not, cannot be told from the directory. What the newer one has shown is given to nobody again.
+/// Fault 9: an older copy of the directory, closed or not, cannot be told from the original.
+/// Revisions shown by the newer one are not assigned again.
 #[test]
 fn fault_09_an_older_copy_that_is_put_back_gives_no_revision_again() {
     block_on(async {
@@ -358,7 +363,7 @@ fn fault_09_an_older_copy_that_is_put_back_gives_no_revision_again() {
         let running = disk.crash(Crash::Killed, 0);
         store.close().await;
         let closed = SimDisk::with_files(&disk.files());
-        // Meanwhile the newer one lives on, once more from a start of its own.
+        // Meanwhile the newer one continues, with one more start.
         let mut shown = Revision(0);
         for _ in 0..2 {
             clock.advance(Duration::from_millis(5));
@@ -382,7 +387,7 @@ fn fault_09_an_older_copy_that_is_put_back_gives_no_revision_again() {
     });
 }
 
-/// A wall clock that is behind makes no revision come again, nor one that is ahead.
+/// Revisions rise whether the wall clock is behind or ahead.
 #[test]
 fn fault_09_revisions_rise_whatever_the_wall_clock_says() {
     block_on(async {
@@ -399,7 +404,7 @@ fn fault_09_revisions_rise_whatever_the_wall_clock_says() {
     });
 }
 
-/// What is pending stays the head of its key when a write before it is published.
+/// Publishing an earlier write of a key does not replace its pending head.
 #[test]
 fn a_published_write_does_not_hide_the_one_that_waits() {
     block_on(async {
@@ -416,14 +421,14 @@ fn a_published_write_does_not_hide_the_one_that_waits() {
         disk.wait_for_held_sync();
         assert_eq!(store.pending(&object("a")).unwrap().revision, newer);
         let outdated = Txn { guards: vec![Guard::At(object("a"), older)], ..write(&object("a"), "3") };
-        assert!(matches!(store.submit(outdated), Err(Rejected::Guard(_))), "it would undo the second");
+        assert!(matches!(store.submit(outdated), Err(Rejected::Guard(_))), "would undo the second write");
         disk.release_syncs();
         second.committed().await.unwrap();
         store.close().await;
     });
 }
 
-/// An entry that is written again just when it is due stays.
+/// An entry rewritten just when it expires stays.
 #[test]
 fn what_is_renewed_while_it_expires_is_kept() {
     block_on(async {
@@ -437,7 +442,7 @@ fn what_is_renewed_while_it_expires_is_kept() {
         let other = store.submit(write(&object("a"), "1")).unwrap();
         disk.wait_for_held_sync();
         clock.advance(Duration::from_secs(11));
-        // It waits while the committer finds the older one due.
+        // Queued while the committer finds the older one expired.
         let renewed = store.submit(Txn { guards: Vec::new(), writes: vec![lasting(1000)] }).unwrap();
         disk.let_one_sync();
         other.committed().await.unwrap();
@@ -449,13 +454,13 @@ fn what_is_renewed_while_it_expires_is_kept() {
     });
 }
 
-/// Entries expire also while there is always something to write.
+/// Entries expire under constant load.
 #[test]
 fn fault_18_load_that_never_ends_does_not_keep_entries_alive() {
     block_on(async {
         let disk = SimDisk::default();
         let clock = Arc::new(ManualClock::default());
-        // One sync for each batch: no segment ends.
+        // One sync per batch: segments are never full.
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
         let store = Store::open_with(Config::embedded(DIR), Environment { clock: clock.clone(), journal, ..parts(&disk) }).unwrap();
         let short = key("events", "ns", "short");
@@ -466,7 +471,7 @@ fn fault_18_load_that_never_ends_does_not_keep_entries_alive() {
         disk.wait_for_held_sync();
         clock.advance(Duration::from_secs(11));
         for number in 1..12 {
-            // Something waits whenever a batch ends.
+            // The queue is never empty when a batch ends.
             let next = store.submit(write(&object("a"), &number.to_string())).unwrap();
             disk.let_one_sync();
             first.committed().await.unwrap();
@@ -480,7 +485,7 @@ fn fault_18_load_that_never_ends_does_not_keep_entries_alive() {
     });
 }
 
-/// Fault 16: the first write of a resource is in every snapshot that says so.
+/// Fault 16: the first write of a resource is in every snapshot at its revision.
 #[test]
 fn fault_16_a_snapshot_of_a_new_resource_is_not_ahead_of_itself() {
     let store = Store::open(Config { origin: Some(Revision(0)), ..Config::memory() }).unwrap();
@@ -505,7 +510,7 @@ fn fault_16_a_snapshot_of_a_new_resource_is_not_ahead_of_itself() {
     block_on(store.close());
 }
 
-/// Fault 8: damage to a closed segment is said while everything is still served.
+/// Fault 8: damage to a closed segment is reported while everything is still served.
 #[test]
 fn fault_08_damage_that_a_watch_finds_is_said() {
     let (disk, run) = journal();

@@ -1,4 +1,5 @@
-//! The process dies, another one starts and publishes what it finds, then the power goes: what was published by then stays.
+//! The process dies, another one starts and publishes what it finds, then the power fails: whatever
+//! was published must survive.
 
 use crate::load::{LoadRun, block_on, open};
 use ferrokube_storage::testing::{Crash, DiskFault, SimDisk, check_present};
@@ -20,7 +21,7 @@ fn calls() -> u64 {
     block_on(run(u64::MAX, DiskFault::PowerCut)).0.calls()
 }
 
-/// What a start shows is there after a power cut, too.
+/// What a start shows survives a power cut.
 async fn check(disk: &SimDisk, run: &LoadRun, crash: Crash, seed: u64) {
     let again = disk.crash(Crash::Killed, 0);
     let Ok(store) = open(&again) else { panic!("recovery after a kill") };
@@ -30,7 +31,7 @@ async fn check(disk: &SimDisk, run: &LoadRun, crash: Crash, seed: u64) {
     }
     check_present(&store, &found);
     let shown: Revision = store.revision();
-    // The power goes while it runs: nothing was closed.
+    // A power cut while running: nothing was closed.
     let cut = again.crash(crash, seed);
     store.close().await;
     let store: Store = open(&cut).unwrap_or_else(|error| panic!("recovery after a power cut: {error}"));
@@ -48,13 +49,14 @@ fn every_call(fault: DiskFault) {
     }
 }
 
-/// Fault 4: a kill between a write and its sync leaves frames that only the page cache has.
+/// Fault 4: a kill between a write and its sync leaves frames only in the page cache.
 #[test]
 fn fault_04_what_a_start_shows_survives_the_next_power_cut() {
     every_call(DiskFault::PowerCut);
 }
 
-/// Fault 5: after a failed sync the page cache has what the platter lacks, and calls it clean.
+/// Fault 5: after a failed sync the page cache holds what the platter lacks, and considers it
+/// clean.
 #[test]
 fn fault_05_what_a_start_shows_after_a_failed_sync_survives_the_next_power_cut() {
     every_call(DiskFault::Eio);

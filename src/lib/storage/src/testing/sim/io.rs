@@ -1,4 +1,4 @@
-//! The simulated disk as the journal sees it.
+//! [`Io`] on the simulated disk.
 
 use super::{DIR, DataOp, DiskEvent, NameOp, SimDisk, SimNode, SimState};
 use crate::journal::io::{DirLock, File, Io};
@@ -214,7 +214,8 @@ impl File for SimFile {
                 state.traced(|| DiskEvent::Synced(self.path.clone()));
                 Ok(())
             },
-            // The kernel has dropped the pages and calls them clean: a second sync would succeed.
+            // As the kernel does: the dirty pages are dropped and marked clean, so a second sync
+            // succeeds.
             |state| state.node(self.node).pending.clear(),
         )
     }

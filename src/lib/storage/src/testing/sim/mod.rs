@@ -1,9 +1,12 @@
-//! A disk in memory: a page cache, which outlives the process, and a platter, which outlives the power.
+//! An in-memory disk: a page cache, which outlives the process, over a platter, which outlives a
+//! power cut.
 //!
-//! The model is harsher than real file systems: a file's bytes reach the platter only with a successful sync, a name only with a sync of its directory (a
-//! directory's own name included); whatever came after may be lost, torn or reordered, sector by sector. After a failed sync of a file its pages are clean
-//! but not on the platter: they are read back, a later sync succeeds and writes nothing (Linux since 4.13). A failed sync of a directory leaves its names
-//! pending: file systems that journal metadata either write it later or stop.
+//! Harsher than real file systems. File contents reach the platter only with a successful sync of
+//! the file, names (including a directory's own) only with a sync of their directory; anything
+//! later may be lost, torn or reordered, sector by sector. After a failed sync of a file its pages
+//! are clean but not on the platter: they read back, and a later sync succeeds without writing
+//! anything (Linux since 4.13). A failed sync of a directory leaves its names pending: file systems
+//! that journal metadata either write them later or stop.
 
 mod io;
 
@@ -15,42 +18,42 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 const SECTOR: usize = 512;
 
-/// What goes wrong at a call.
+/// Fault injected at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFault {
-    /// The power goes: this call may have had an effect, nothing after it has.
+    /// Power cut: this call may take effect, later ones do not.
     PowerCut,
-    /// The call fails once with an IO error.
+    /// This call fails with an IO error.
     Eio,
-    /// The call fails once for lack of space, having written half.
+    /// This call fails for lack of space after writing half.
     Enospc,
-    /// From here on there is no space, until [`SimDisk::set_capacity`].
+    /// The disk stays full until [`SimDisk::set_capacity`].
     Full,
-    /// From here on syncs say yes and do nothing.
+    /// Syncs report success but do nothing from here on.
     LyingSyncs,
 }
 
-/// What a power cut leaves of what was not synced.
+/// What a crash leaves of unsynced data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// All of it, in the page cache: only the process died. What was not synced can still be lost to a later power cut.
+    /// All of it, in the page cache: only the process died. A later power cut can still lose it.
     Killed,
     /// None of it.
     Dropped,
-    /// What came first, the last of it in part.
+    /// A prefix, the last part of it torn.
     Torn,
-    /// Any of its sectors and names.
+    /// Any subset of its sectors and names.
     Reordered,
 }
 
-/// What happened, for tests of order.
+/// Recorded operations, for tests of ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskEvent {
-    /// Bytes were written.
+    /// Bytes were written to a file.
     Wrote(PathBuf, Vec<u8>),
-    /// A sync of a file has succeeded.
+    /// A file was synced successfully.
     Synced(PathBuf),
-    /// A note of the test.
+    /// A marker left by the test.
     Note(u64),
 }
 
@@ -75,12 +78,12 @@ impl DataOp {
     }
 }
 
-/// The node of every directory.
+/// Node number of directories.
 const DIR: u64 = u64::MAX;
 
 #[derive(Clone)]
 enum NameOp {
-    /// A new file, or a new directory.
+    /// A new file or directory.
     Set(PathBuf, u64),
     Rename(PathBuf, PathBuf, u64),
     Remove(PathBuf),
@@ -129,13 +132,13 @@ struct SimState {
     capacity: Option<u64>,
     trace: Option<Vec<DiskEvent>>,
     syncs_held: bool,
-    /// Of the syncs that are held, so many may go on.
+    /// Held syncs that may proceed.
     syncs_let: usize,
     syncs_waiting: usize,
     syncs: u64,
 }
 
-/// The disk. Clones are the same disk.
+/// A simulated disk. Clones share it.
 #[derive(Clone, Default)]
 pub struct SimDisk(Arc<SimDiskInner>);
 
@@ -145,14 +148,14 @@ struct SimDiskInner {
     changed: Condvar,
 }
 
-/// What a call asks of its fault.
+/// Whether a call can have a partial effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CallKind {
     Read,
     TxnEvent,
 }
 
-/// What a call must do instead of its work.
+/// What a call does instead of its work.
 enum Injected {
     Nothing,
     Half(Error),
@@ -160,45 +163,45 @@ enum Injected {
 }
 
 impl SimDisk {
-    /// One fault at the call with this number, counted from 0.
+    /// Injects a fault at call number `call`, counted from 0.
     pub fn fail_at(&self, call: u64, fault: DiskFault) {
         self.state().fault = Some((call, fault));
     }
 
-    /// One fault at the next write to a file whose name holds this.
+    /// Injects a fault at the next write to a file whose name contains `name`.
     pub fn fail_next_write(&self, name: &'static str, fault: DiskFault) {
         self.state().write_fault = Some((name, fault));
     }
 
-    /// Takes away the fault that is to come, and how many calls it is away.
+    /// Removes the pending fault. Returns it with the number of calls left until it.
     pub fn disarm(&self) -> Option<(u64, DiskFault)> {
         let mut state = self.state();
         let calls = state.calls;
         state.fault.take().and_then(|(at, fault)| Some((at.checked_sub(calls)?, fault)))
     }
 
-    /// Puts it back.
+    /// Restores a fault removed by [`Self::disarm`].
     pub fn arm(&self, fault: Option<(u64, DiskFault)>) {
         let mut state = self.state();
         state.fault = fault.map(|(away, fault)| (state.calls + away, fault));
     }
 
-    /// How many calls there were.
+    /// Number of calls so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// How many syncs of files have succeeded.
+    /// Number of successful file syncs.
     pub fn syncs(&self) -> u64 {
         self.state().syncs
     }
 
-    /// How many bytes fit; `None`: without end.
+    /// Capacity in bytes; `None` for unlimited.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
 
-    /// Whether there is an end to them.
+    /// Whether the capacity is limited.
     pub fn is_limited(&self) -> bool {
         self.state().capacity.is_some()
     }
@@ -208,34 +211,34 @@ impl SimDisk {
         self.state().dead
     }
 
-    /// Whether syncs do nothing by now.
+    /// Whether syncs have become no-ops.
     pub fn is_lying(&self) -> bool {
         self.state().lying
     }
 
-    /// Bytes that are occupied.
+    /// Occupied bytes.
     pub fn used(&self) -> u64 {
         self.state().used()
     }
 
-    /// From now on syncs of files wait.
+    /// Blocks syncs of files from now on.
     pub fn hold_syncs(&self) {
         self.state().syncs_held = true;
     }
 
-    /// Lets one that is held go on.
+    /// Lets one held sync proceed.
     pub fn let_one_sync(&self) {
         self.state().syncs_let += 1;
         self.0.changed.notify_all();
     }
 
-    /// Lets them go on.
+    /// Lets all held syncs proceed.
     pub fn release_syncs(&self) {
         self.state().syncs_held = false;
         self.0.changed.notify_all();
     }
 
-    /// Waits (the thread) until a sync waits.
+    /// Blocks until a sync is held.
     pub fn wait_for_held_sync(&self) {
         let mut state = self.state();
         while state.syncs_waiting == 0 {
@@ -243,29 +246,29 @@ impl SimDisk {
         }
     }
 
-    /// From now on it is recorded what happens.
+    /// Starts recording operations.
     pub fn record(&self) {
         self.state().trace.get_or_insert_default();
     }
 
-    /// Puts a note into the trace.
+    /// Adds a marker to the recording.
     pub fn note(&self, note: u64) {
         self.state().traced(|| DiskEvent::Note(note));
     }
 
-    /// What happened since [`Self::record`].
+    /// Operations since [`Self::record`].
     pub fn trace(&self) -> Vec<DiskEvent> {
         self.state().trace.clone().unwrap_or_default()
     }
 
-    /// The files and their bytes, as they are seen.
+    /// Files and contents as the process sees them.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let state = self.state();
         let files = state.names.iter().filter(|(_, node)| **node != DIR);
         files.map(|(path, node)| (path.clone(), state.nodes[node].seen.clone())).collect()
     }
 
-    /// Another disk, with these durable files.
+    /// A new disk with these durable files.
     pub fn with_files(files: &BTreeMap<PathBuf, Vec<u8>>) -> Self {
         let disk = Self::default();
         let mut state = disk.state();
@@ -282,7 +285,7 @@ impl SimDisk {
         disk
     }
 
-    /// The disk as the next process finds it; after a power cut all that is left is on the platter.
+    /// The disk as the next process finds it. After a power cut everything left is on the platter.
     pub fn crash(&self, crash: Crash, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let state = self.state();
@@ -300,7 +303,7 @@ impl SimDisk {
         };
         let mut after = SimState { next_node: state.next_node, capacity: state.capacity, ..SimState::default() };
         for (path, node) in &names {
-            // What lies in a directory that was lost is lost with it.
+            // Files in a lost directory are lost with it.
             if !path.ancestors().skip(1).all(|dir| dir.parent().is_none() || names.get(dir) == Some(&DIR)) {
                 continue;
             }
@@ -324,7 +327,7 @@ impl SimDisk {
         self.0.state.lock().unwrap()
     }
 
-    /// Counts a call; gives what to do.
+    /// Counts a call and returns what it must do.
     fn call(&self, call: CallKind) -> (MutexGuard<'_, SimState>, Injected) {
         let mut state = self.state();
         let number = state.calls;
@@ -352,7 +355,7 @@ impl SimDisk {
         (state, instead)
     }
 
-    /// A call with an effect on the state, or with half of it.
+    /// Runs a modifying call, or half of it.
     fn change<T>(&self, full: impl FnOnce(&mut SimState) -> Result<T>, half: impl FnOnce(&mut SimState)) -> Result<T> {
         let (mut state, instead) = self.call(CallKind::TxnEvent);
         match instead {
@@ -383,7 +386,7 @@ fn survive<'a>(durable: &BTreeMap<PathBuf, u64>, ops: impl Iterator<Item = &'a N
 }
 
 impl SimState {
-    /// What outlives a process.
+    /// What survives the process.
     fn outlived(&self) -> Self {
         Self {
             nodes: self.nodes.clone(),
@@ -426,7 +429,7 @@ impl SimState {
 }
 
 impl SimNode {
-    /// Its length, which is what it occupies.
+    /// Occupied bytes.
     fn len(&self) -> u64 {
         self.reserved.max(self.seen.len() as u64)
     }
@@ -453,7 +456,7 @@ impl SimNode {
     }
 }
 
-/// Applies any of the sectors of a write. The length may have reached the disk without them.
+/// Applies a random subset of a write's sectors. The new length may reach the disk without them.
 fn reorder(op: &DataOp, bytes: &mut Vec<u8>, dice: &mut Dice) {
     let DataOp::Write(offset, new) = op else {
         if dice.below(2) == 0 {

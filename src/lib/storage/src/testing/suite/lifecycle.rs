@@ -1,4 +1,4 @@
-//! Time, waiting, closing.
+//! Expiry, waiting and closing.
 
 use super::CaseContext;
 use crate::testing::{ManualClock, commit, create, delete, key, put, write};
@@ -11,7 +11,7 @@ fn expiring(key: &Key, seconds: u64) -> Txn {
     Txn { guards: Vec::new(), writes: vec![Write::Put(put)] }
 }
 
-/// The next event of a resource, which must come by itself.
+/// The next event, which must arrive unprompted.
 async fn next(cursor: &mut crate::Cursor) -> Event {
     tokio::time::timeout(Duration::from_secs(20), cursor.next(1)).await.expect("an event").unwrap().remove(0)
 }
@@ -30,12 +30,12 @@ pub(super) async fn entries_expire_by_real_deletes(bench: CaseContext) {
     assert_eq!(next(&mut cursor).await.entry.key, long);
     clock.advance(Duration::from_secs(2));
     let event = next(&mut cursor).await;
-    assert!(event.deleted, "a delete like any other");
+    assert!(event.deleted, "an ordinary delete");
     assert_eq!((event.entry.key.clone(), event.revision()), (short.clone(), Revision(7)));
     assert_eq!(event.previous.unwrap().revision, Revision(1));
     assert!(store.get(&short).is_none());
     clock.advance(Duration::from_secs(3590));
-    assert!(store.get(&long).is_some(), "its last write began its time anew");
+    assert!(store.get(&long).is_some(), "its last write restarted the TTL");
     clock.advance(Duration::from_secs(20));
     assert_eq!(next(&mut cursor).await.entry.key, long);
     assert!(store.get(&kept).is_some() && store.get(&freed).is_some());
@@ -118,7 +118,7 @@ pub(super) async fn figures(bench: CaseContext) {
     settled(&store).await;
 }
 
-/// Nothing waits, so nothing stalls: as soon as the committer has looked.
+/// Waits until the committer has noticed that nothing is queued.
 async fn settled(store: &Store) {
     for _ in 0..10_000 {
         if store.stalled_for() == Duration::ZERO {

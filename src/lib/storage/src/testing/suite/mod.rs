@@ -1,4 +1,4 @@
-//! What every engine must do. Each case runs on a store of its own.
+//! Conformance suite for engines. Each case runs on a store of its own.
 
 mod lifecycle;
 mod reads;
@@ -11,18 +11,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// How a case wants its store opened: empty, with these.
+/// Configuration that a case needs. Its store must be empty.
 #[derive(Clone)]
 pub struct CaseConfig {
-    /// The case.
+    /// Name of the case.
     pub name: &'static str,
     /// Bytes of history in memory.
     pub history_bytes: usize,
-    /// The clock. The first revision is 1.
+    /// Clock. Revisions must start at 1.
     pub clock: Arc<ManualClock>,
 }
 
-/// What a case works with.
+/// A case's store and clock.
 struct CaseContext {
     store: Store,
     clock: Arc<ManualClock>,
@@ -74,12 +74,12 @@ const CASES: &[Case] = cases![
     lifecycle::figures ENOUGH;
 ];
 
-/// Runs every case; `open` gives each an empty store.
+/// Runs every case on an empty store made by `open`.
 pub async fn suite(mut open: impl FnMut(&CaseConfig) -> Store) {
     for case in CASES {
         let wish = CaseConfig { name: case.name, history_bytes: case.history_bytes, clock: Arc::default() };
         let store = open(&wish);
-        // A task of its own, so that a failure names its case.
+        // In a task, so that a panic is reported with the name of its case.
         let bench = CaseContext { store: store.clone(), clock: wish.clock };
         if let Err(error) = tokio::spawn((case.run)(bench)).await {
             panic!("case {}: {error}", case.name);

@@ -9,7 +9,8 @@ fn rests<'a>(entries: impl Iterator<Item = &'a std::sync::Arc<crate::Entry>>) ->
     entries.map(|entry| entry.key.rest().to_owned()).collect()
 }
 
-/// Keys order by their joined bytes, so `a-b/x` comes before `a/x`; namespaces begin by seek and end where they end.
+/// Keys sort by their joined bytes, so `a-b/x` comes before `a/x`; a namespace is a contiguous
+/// range.
 pub(super) async fn ranges_are_in_key_order(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
@@ -20,7 +21,7 @@ pub(super) async fn ranges_are_in_key_order(bench: CaseContext) {
             all.insert(format!("{namespace}/{name}"));
         }
     }
-    // Neighbors in the key space, which must never show up.
+    // Neighbors in the key space, which must not leak in.
     for neighbor in ["configmap", "configmaps.x", "configmapt", "configmaps0"] {
         commit(store, write(&key(neighbor, "a", "x"), "v")).await.unwrap();
     }
@@ -58,7 +59,7 @@ pub(super) async fn pages_of_one_revision_fit_together(bench: CaseContext) {
         let Some(last) = page.last() else { break };
         after = Some(last.key.rest().to_owned());
         pages.extend(page);
-        // Writes go on between the pages: changes, deletes, creates.
+        // Writes continue between pages: updates, deletes, creates.
         let number = pages.len();
         commit(store, write(&key("configmaps", "ns", &format!("n{:02}", (number + 3) % 40)), "new")).await.unwrap();
         commit(store, write(&key("configmaps", "ns", &format!("m{number:02}")), "new")).await.unwrap();
@@ -72,7 +73,7 @@ pub(super) async fn pages_of_one_revision_fit_together(bench: CaseContext) {
     assert!(matches!(store.snapshot_at(&prefix, store.revision()), Ok(snapshot) if snapshot.revision == store.revision()));
 }
 
-/// Fault 10: there is one state, whichever way one looks at it.
+/// Fault 10: get, list and watch agree.
 pub(super) async fn get_list_and_watch_agree(bench: CaseContext) {
     let store = &bench.store;
     let mut model = Model::default();
@@ -120,7 +121,7 @@ pub(super) async fn a_resource_that_was_never_written_is_empty(bench: CaseContex
     assert_eq!((snapshot.revision, snapshot.count(None, None)), (Revision(0), 0));
 }
 
-/// No reader sees one resource of a batch without the others: a change of two resources is seen as one.
+/// No reader sees part of a batch: a change of two resources is visible as a whole.
 pub(super) async fn batches_become_visible_at_once(bench: CaseContext) {
     let store = bench.store;
     let (a, b) = (key("configmaps", "ns", "a"), key("secrets", "ns", "b"));

@@ -27,7 +27,7 @@ pub(super) async fn a_watch_is_exactly_the_history(bench: CaseContext) {
     check_store(&bench.store, &model).await;
 }
 
-/// Whatever the memory no longer holds comes from the journal, or the watch is told so.
+/// Events missing in memory come from the journal, or the watch is compacted.
 pub(super) async fn a_small_history_is_never_silently_short(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
@@ -54,7 +54,8 @@ pub(super) async fn a_small_history_is_never_silently_short(bench: CaseContext) 
     }
 }
 
-/// History is dropped from its beginning, by its bound; what is left is complete, and what lies before is refused.
+/// History is evicted from its start, by its bound; the rest is complete, and older revisions are
+/// refused.
 pub(super) async fn history_ends_where_it_says(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
@@ -64,9 +65,9 @@ pub(super) async fn history_ends_where_it_says(bench: CaseContext) {
     while store.history(&prefix).listed < Revision(20) {
         number += 1;
         commit(store, write(&key("configmaps", "ns", "a"), &number.to_string())).await.unwrap();
-        assert_eq!(revisions(&ahead.next(100).await.unwrap()), [number], "who keeps up misses nothing");
+        assert_eq!(revisions(&ahead.next(100).await.unwrap()), [number], "a watch that keeps up misses nothing");
     }
-    // A rewrite may end meanwhile: history becomes shorter, never longer.
+    // A rewrite may end in between: history only gets shorter.
     let begins = || store.history(&prefix);
     for after in 0..=number {
         let earlier = begins();
@@ -142,7 +143,7 @@ pub(super) async fn a_watch_of_the_future_gives_nothing_older(bench: CaseContext
     assert_eq!(revisions(&cursor.next(10).await.unwrap()), [6]);
 }
 
-/// Fault 17: a bookmark says only what was given.
+/// Fault 17: a bookmark covers only returned events.
 pub(super) async fn a_bookmark_comes_after_its_events(bench: CaseContext) {
     let store = bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
@@ -164,7 +165,7 @@ pub(super) async fn a_bookmark_comes_after_its_events(bench: CaseContext) {
         if let Some(bookmark) = cursor.bookmark() {
             assert!(bookmark.0 >= marked, "bookmarks do not go back");
             marked = bookmark.0;
-            // Odd revisions are of the watched resource.
+            // Odd revisions belong to the watched resource.
             assert!(given >= marked.saturating_sub(1) / 2 * 2 + u64::from(marked > 0), "bookmark {marked}, but events only up to {given}");
         }
         if let Ok(events) = tokio::time::timeout(Duration::from_millis(1), cursor.next(3)).await {
@@ -177,7 +178,7 @@ pub(super) async fn a_bookmark_comes_after_its_events(bench: CaseContext) {
     writer.await.unwrap();
 }
 
-/// Fault 18: a watcher is a position; the slow ones cost the others nothing and miss nothing.
+/// Fault 18: a watcher is a position; slow ones cost the others nothing and miss nothing.
 pub(super) async fn a_thousand_watchers_see_the_same(bench: CaseContext) {
     let store = Arc::new(bench.store);
     let prefix = Prefix::new("configmaps").unwrap();

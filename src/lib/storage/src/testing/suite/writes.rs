@@ -5,7 +5,7 @@ use crate::testing::{Model, check_store, commit, create, delete, key, put, text,
 use crate::{Guard, Rejected, Revision, Sidecar, Txn, Write};
 use std::sync::Arc;
 
-/// Fault 11: revisions are given by one owner, without gaps, and the splice says which.
+/// Fault 11: revisions come from one owner, without gaps, and match the spliced one.
 pub(super) async fn revisions_follow_each_other(bench: CaseContext) {
     let store = &bench.store;
     assert_eq!(store.revision(), Revision(0));
@@ -58,7 +58,7 @@ pub(super) async fn guards_see_what_is_pending(bench: CaseContext) {
     let second = store.submit(Txn { guards: vec![Guard::At(object.clone(), at)], ..write(&object, "2") }).unwrap();
     let gone = store.submit(Txn { guards: vec![Guard::At(object.clone(), second.entries()[0].revision)], ..delete(&object) }).unwrap();
     assert!(store.pending(&object).is_none());
-    assert!(matches!(store.submit(delete(&object)), Err(Rejected::Guard(_))), "it is already going");
+    assert!(matches!(store.submit(delete(&object)), Err(Rejected::Guard(_))), "its delete is pending");
     let third = store.submit(create(&object, "3")).unwrap();
     let mut last = Revision(0);
     for ticket in [first, second, gone, third] {
@@ -67,7 +67,7 @@ pub(super) async fn guards_see_what_is_pending(bench: CaseContext) {
         last = done.revision;
     }
     let entry = store.get(&object).unwrap();
-    assert_eq!((text(&entry).as_str(), entry.create_revision), ("3", Revision(4)), "created anew after the delete");
+    assert_eq!((text(&entry).as_str(), entry.create_revision), ("3", Revision(4)), "created again after the delete");
 }
 
 pub(super) async fn a_delete_shows_its_last_state(bench: CaseContext) {
@@ -102,7 +102,7 @@ pub(super) async fn what_is_not_a_transaction_is_refused(bench: CaseContext) {
     assert_eq!(store.revision(), Revision(0));
 }
 
-/// Further changes of one resource come first, at revisions of their own; all are accepted or none.
+/// Further writes to one resource come first, at revisions of their own; all are accepted or none.
 pub(super) async fn several_changes_of_one_resource_are_several_resume_points(bench: CaseContext) {
     let store = &bench.store;
     let [a, b, c] = ["a", "b", "c"].map(|name| key("quotas", "ns", name));
@@ -117,7 +117,7 @@ pub(super) async fn several_changes_of_one_resource_are_several_resume_points(be
     assert!(matches!(store.submit(stale), Err(Rejected::Guard(key)) if key == c));
     let missing = key("quotas", "ns", "d");
     let gone = Txn { guards: Vec::new(), writes: [writes.clone(), vec![Write::Delete { key: missing, last: None }]].concat() };
-    assert!(matches!(store.submit(gone), Err(Rejected::Guard(_))), "nothing of it happens");
+    assert!(matches!(store.submit(gone), Err(Rejected::Guard(_))), "no part of it happens");
     let txn = Txn { guards: vec![Guard::Absent(object.clone()), Guard::At(b.clone(), Revision(2))], writes };
     let done = commit(store, txn.clone()).await.unwrap();
     model.record(done.revision, &txn);
