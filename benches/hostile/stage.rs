@@ -127,6 +127,8 @@ impl Stage {
             let answer = self.admin.delete(path).await?;
             ensure!(answer.status == 200, "DELETE {path}: {} {}", answer.status, answer.text);
         }
+        // Served only after its attack.
+        self.admin.delete("/apis/hung.example.com/v1/namespaces/tenant/things").await?;
         Ok(())
     }
 
