@@ -1,4 +1,4 @@
-//! `--tracing-config-file`: upstream's `TracingConfiguration`, read strictly, made into what crate `trace` exports by.
+//! `--tracing-config-file`: kube-apiserver's `TracingConfiguration`, read strictly.
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 #[command(next_help_heading = "Tracing")]
 pub(crate) struct TracingFlags {
     /// Export spans as this TracingConfiguration says (endpoint, samplingRatePerMillion); an endpoint http://host:port takes OTLP over HTTP, any other over
-    /// gRPC [default: none are exported]
+    /// gRPC. The variables OTEL_* apply to what the file leaves open [default: export none]
     #[arg(long, value_name = "FILE")]
     tracing_config_file: Option<PathBuf>,
 }
@@ -24,7 +24,7 @@ const VERSIONS: [&str; 3] = ["apiserver.config.k8s.io/v1", "apiserver.config.k8s
 const MAX_RATE: i64 = 1_000_000;
 
 impl TracingFlags {
-    /// What to export, if anything; `service` names the role.
+    /// `None` without the flag. `service` names the role.
     pub(crate) fn config(&self, service: &str) -> anyhow::Result<Option<Config>> {
         let Some(path) = &self.tracing_config_file else { return Ok(None) };
         read(path, service).map(Some).with_context(|| format!("cannot use {}", path.display()))
@@ -36,10 +36,11 @@ fn read(path: &Path, service: &str) -> anyhow::Result<Config> {
     let (endpoint, rate) = parse(&bytes)?;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let instance = format!("{}_{}", host.trim(), std::process::id());
-    Ok(Config { endpoint, sampler: Sampler::per_million(rate), service: service.to_owned(), instance })
+    Ok(Config { endpoint, sampler: rate.map(Sampler::per_million), service: service.to_owned(), instance })
 }
 
-fn parse(bytes: &[u8]) -> anyhow::Result<(Endpoint, u32)> {
+/// Endpoint and sampling rate, where the file has them.
+fn parse(bytes: &[u8]) -> anyhow::Result<(Option<Endpoint>, Option<u32>)> {
     let decoded = yaml::read(bytes)?;
     let document: Document = decoded.document;
     if !VERSIONS.contains(&document.api_version()) || document.kind() != "TracingConfiguration" {
@@ -53,15 +54,17 @@ fn parse(bytes: &[u8]) -> anyhow::Result<(Endpoint, u32)> {
         bail!("there is no field {unknown:?}");
     }
     let endpoint = match document.get(&["endpoint"]) {
-        None | Some(Value::Null) => Endpoint::default(),
-        Some(Value::String(text)) => text.parse()?,
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) if text.is_empty() => None,
+        Some(Value::String(text)) => Some(text.parse()?),
         Some(_) => bail!("endpoint must be a text"),
     };
     let rate = match document.get(&["samplingRatePerMillion"]) {
-        None | Some(Value::Null) => 0,
+        None | Some(Value::Null) => None,
         Some(value) => {
             let rate = value.as_i64().filter(|rate| (0..=MAX_RATE).contains(rate));
-            rate.and_then(|rate| u32::try_from(rate).ok()).ok_or_else(|| anyhow!("samplingRatePerMillion must be a number from 0 to {MAX_RATE}"))?
+            let rate = rate.and_then(|rate| u32::try_from(rate).ok());
+            Some(rate.ok_or_else(|| anyhow!("samplingRatePerMillion must be a number from 0 to {MAX_RATE}"))?)
         }
     };
     Ok((endpoint, rate))
@@ -71,16 +74,17 @@ fn parse(bytes: &[u8]) -> anyhow::Result<(Endpoint, u32)> {
 mod tests {
     use super::*;
 
-    fn parsed(fields: &str) -> anyhow::Result<(Endpoint, u32)> {
+    fn parsed(fields: &str) -> anyhow::Result<(Option<Endpoint>, Option<u32>)> {
         parse(format!("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n{fields}\n").as_bytes())
     }
 
     #[test]
     fn reads_upstreams_format_strictly() {
-        assert_eq!(parsed("").unwrap(), (Endpoint::default(), 0));
+        assert_eq!(parsed("").unwrap(), (None, None));
+        assert_eq!(parsed("endpoint: ''").unwrap(), (None, None));
         let (endpoint, rate) = parsed("endpoint: http://127.0.0.1:4318\nsamplingRatePerMillion: 1000000").unwrap();
-        assert!(matches!(endpoint, Endpoint::Http { .. }));
-        assert_eq!(rate, 1_000_000);
+        assert!(matches!(endpoint, Some(Endpoint::Http(_))));
+        assert_eq!(rate, Some(1_000_000));
         for wrong in [
             "endpoint: 5",
             "endpoint: tcp://x:1",

@@ -21,7 +21,7 @@
 //! context: never copy the annotations from a parent to its children.
 
 use crate::traced::traced;
-use ferrokube_trace::{Kind, Seam, Span, TraceContext, annotation, in_scope, request_span, sample, scoped};
+use ferrokube_trace::{Kind, Span, SpanInfo, TraceContext, annotation, in_scope, request_span, sample, scoped};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
 
@@ -79,15 +79,15 @@ impl Action {
     }
 
     /// Runs the reconcile: its log lines carry the ids. In the traces of its other causes one line (debug) says where the work was done.
-    pub async fn run<F: Future>(&self, seam: Seam<'_>, reconcile: F) -> F::Output {
+    pub async fn run<F: Future>(&self, info: SpanInfo<'_>, reconcile: F) -> F::Output {
         let Some(context) = self.context else { return reconcile.await };
         for link in &self.links {
             let (trace_id, span_id) = (context.trace_id, context.span_id);
-            in_scope(link, || tracing::debug!(in_trace_id = %trace_id, in_span_id = %span_id, name = seam.object, "handled together with a later change"));
+            in_scope(link, || tracing::debug!(in_trace_id = %trace_id, in_span_id = %span_id, name = info.object, "handled together with a later change"));
         }
-        let mut span = Span::start(&context, Kind::Internal, &seam);
+        let mut span = Span::start(&context, Kind::Internal, &info);
         self.links.iter().for_each(|link| span.link(link));
-        scoped(context, request_span(&context, &seam), reconcile).await
+        scoped(context, request_span(&context, &info), reconcile).await
     }
 }
 
@@ -103,14 +103,14 @@ where
     let metadata = object.meta();
     let action = Action::of(metadata);
     let kind = K::kind(&K::DynamicType::default()).into_owned();
-    let seam = Seam {
+    let info = SpanInfo {
         name: "reconcile",
         resource: &kind,
         namespace: metadata.namespace.as_deref().unwrap_or_default(),
         object: metadata.name.as_deref().unwrap_or_default(),
     };
     let traced = action.client(client);
-    action.run(seam, reconcile(traced)).await
+    action.run(info, reconcile(traced)).await
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! action in that trace.
 
 use ferrokube_client::{Action, Outage, add_cause, is_unanswered};
-use ferrokube_trace::{Seam, TraceContext};
+use ferrokube_trace::{SpanInfo, TraceContext};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::error::Error;
 use std::fmt::Debug;
@@ -176,13 +176,13 @@ impl<K: Key> Queue<K> {
             };
             let action = Action::caused_by(causes.clone());
             let work = reconcile(key.clone(), &action);
-            let (queue, seam_key, outage) = (self.clone(), key.clone(), outage.clone());
+            let (queue, owned_key, outage) = (self.clone(), key.clone(), outage.clone());
             running.spawn(async move {
-                let shown = format!("{seam_key:?}");
+                let shown = format!("{owned_key:?}");
                 // Of a text without its quotes.
                 let object = shown.trim_matches('"');
-                let seam = Seam { name, resource: "", namespace: "", object };
-                let result = action.run(seam, attempt(name, object, &outage, work)).await;
+                let span = SpanInfo { name, resource: "", namespace: "", object };
+                let result = action.run(span, attempt(name, object, &outage, work)).await;
                 queue.finish(key, causes, &result);
             });
         }

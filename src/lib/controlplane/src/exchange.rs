@@ -7,7 +7,7 @@ use crate::links::audit::Audit;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{RequestContext, UserInfo};
 use ferrokube_serve::{Body, Peer, Response};
-use ferrokube_trace::{InitialTraceId, Seam, Span, TraceContext};
+use ferrokube_trace::{InitialTraceId, Span, SpanInfo, TraceContext};
 use http::HeaderValue;
 use http::request::Parts;
 use std::sync::{Arc, Mutex};
@@ -116,9 +116,9 @@ impl Exchange {
     }
 
     /// What the request's span is about.
-    pub(crate) fn seam(&self) -> Seam<'_> {
+    pub(crate) fn span_info(&self) -> SpanInfo<'_> {
         let resource = self.action.resource();
-        Seam {
+        SpanInfo {
             name: self.action.verb(),
             resource: resource.map_or("", ResourceAction::plural),
             namespace: resource.map_or("", ResourceAction::namespace),

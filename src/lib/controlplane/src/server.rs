@@ -118,7 +118,7 @@ impl Shared {
 
     async fn handle(self: &Arc<Self>, exchange: &mut Exchange) -> Result<Response, Stop> {
         let trace = exchange.trace;
-        let span = request_span(&trace, &exchange.seam());
+        let span = request_span(&trace, &exchange.span_info());
         // A request whose time is over before it began does nothing.
         let Some(timeout) = exchange.timeout.checked_sub(exchange.started.elapsed()) else { return Err(timed_out().into()) };
         let handled = scoped(trace, span, handler::handle(self, exchange));

@@ -1,6 +1,6 @@
 //! The three ids (KEP-1668): trace id, span id, initial trace id; parsed, extracted, injected over a [`Carrier`], and put on log lines.
 //!
-//! Must never know kinds or HTTP servers. Start reading at [`context`]; [`export`] sends spans to a collector, when asked.
+//! Must never know kinds or HTTP servers. Start reading at [`context`]; [`export`] sends spans to a collector, if configured.
 
 pub mod annotation;
 pub mod carrier;
@@ -11,7 +11,6 @@ mod fuzz;
 pub mod id;
 pub mod interop;
 pub mod log;
-#[cfg(feature = "opentelemetry")]
 pub mod propagator;
 pub mod scope;
 
@@ -19,4 +18,4 @@ pub use carrier::{Carrier, INITIAL_TRACE_ID, TRACEPARENT, extract, extract_initi
 pub use context::TraceContext;
 pub use export::{Kind, Span, sample};
 pub use id::{Hex, IdError, InitialTraceId, SpanId, TraceId};
-pub use scope::{Seam, current, in_scope, request_span, scoped};
+pub use scope::{SpanInfo, current, in_scope, request_span, scoped};

@@ -1,7 +1,7 @@
-//! Which context the running code belongs to: set around the polls of a future, read by the log layer and by whoever injects.
+//! The current context: set around the polls of a future, read by the log layer and by callers of `inject`.
 //!
-//! A thread local that is swapped at every poll costs a copy of some hundred bytes; a `tracing` span with the ids as fields would format them for
-//! every request though most write no log line. Spans exist besides, for export, and cost one atomic load while nobody wants them.
+//! Swapping a thread local at every poll copies about a hundred bytes; a `tracing` span with the ids as fields would format them for every request,
+//! though most requests write no log line. The `tracing` span below costs one atomic load while it is disabled.
 
 use crate::context::TraceContext;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ thread_local! {
     static CURRENT: Cell<Option<TraceContext>> = const { Cell::new(None) };
 }
 
-/// The context of the code that runs now, if it was put in one.
+/// The current context, if any.
 pub fn current() -> Option<TraceContext> {
     CURRENT.get()
 }
@@ -23,7 +23,7 @@ pub fn in_scope<T>(context: &TraceContext, function: impl FnOnce() -> T) -> T {
     function()
 }
 
-/// Runs a future in a context, with a span that was made for it; tasks that it spawns are not in it, wrap them too. Cancel safe if the future is.
+/// Runs a future in a context and a span. Does not cover tasks that the future spawns: wrap those too. Cancel safe if the future is.
 pub async fn scoped<F: Future>(context: TraceContext, span: tracing::Span, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|task| {
@@ -34,9 +34,9 @@ pub async fn scoped<F: Future>(context: TraceContext, span: tracing::Span, futur
     .await
 }
 
-/// What a span of [`request_span`] is about.
+/// The name and the object of a span.
 #[derive(Clone, Copy, Debug)]
-pub struct Seam<'a> {
+pub struct SpanInfo<'a> {
     /// Verb and resource, or a route's template.
     pub name: &'a str,
     /// The resource's plural; empty if there is none.
@@ -47,15 +47,15 @@ pub struct Seam<'a> {
     pub object: &'a str,
 }
 
-/// The span of a seam (a request, an admission call, a reconcile), with the ids as fields. Only made when the target `ferrokube::seam` is wanted.
-pub fn request_span(context: &TraceContext, seam: &Seam<'_>) -> tracing::Span {
+/// The `tracing` span of a request, an admission call or a reconcile, with the ids as fields. Disabled unless the target `ferrokube::seam` is enabled.
+pub fn request_span(context: &TraceContext, info: &SpanInfo<'_>) -> tracing::Span {
     tracing::trace_span!(
         target: "ferrokube::seam",
         "seam",
-        otel.name = seam.name,
-        k8s.resource = seam.resource,
-        k8s.namespace = seam.namespace,
-        k8s.name = seam.object,
+        otel.name = info.name,
+        k8s.resource = info.resource,
+        k8s.namespace = info.namespace,
+        k8s.name = info.object,
         trace_id = %context.trace_id,
         span_id = %context.span_id,
         parent_span_id = context.parent_span_id.map(tracing::field::display),

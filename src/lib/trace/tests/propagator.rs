@@ -1,4 +1,4 @@
-//! The propagator over OpenTelemetry's own carriers (needs the feature `opentelemetry`).
+//! The propagator over OpenTelemetry's own carriers.
 
 use ferrokube_trace::propagator::{Initial, InitialTracePropagator};
 use opentelemetry::Context;

@@ -13,7 +13,7 @@ use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{heap, json};
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_resource::conversion::{Conversion, Converted, Converter, Waited};
-use ferrokube_trace::{Kind, Seam, Span, TraceContext, inject};
+use ferrokube_trace::{Kind, Span, SpanInfo, TraceContext, inject};
 use http::header::CONTENT_TYPE;
 use reqwest::{Certificate, Client};
 use std::any::Any;
@@ -129,7 +129,7 @@ impl Webhook {
 
     /// The call is an action of its own in the same trace.
     async fn call(&self, request: &Request<'_>, away: &mut Away) -> Result<Vec<u8>, CallError> {
-        let (context, mut span) = Span::part(Kind::Client, &Seam { name: "convert", resource: &self.kind, namespace: "", object: "" });
+        let (context, mut span) = Span::part(Kind::Client, &SpanInfo { name: "convert", resource: &self.kind, namespace: "", object: "" });
         let answer = self.exchange(request, context, away).await;
         if answer.is_err() {
             span.fail();

@@ -95,7 +95,7 @@ fn begin_span(exchange: &mut Exchange) {
     if !exchange.trace.sampled() {
         return;
     }
-    let mut span = Span::since(&exchange.trace, Kind::Server, &exchange.seam(), (exchange.now, exchange.started.into_std()));
+    let mut span = Span::since(&exchange.trace, Kind::Server, &exchange.span_info(), (exchange.now, exchange.started.into_std()));
     if span.is_recorded() {
         span.text("http.request.method", exchange.head.method.as_str());
         span.text("url.path", exchange.head.uri.path());

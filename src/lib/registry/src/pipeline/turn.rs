@@ -8,7 +8,7 @@ use crate::failure::{lost, rejected};
 use crate::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{CommitError, Confirmation, Entry, Key, Need, Rejected, Ticket, Turn, Txn};
-use ferrokube_trace::{Seam, Span};
+use ferrokube_trace::{Span, SpanInfo};
 use std::sync::Arc;
 
 /// A write computes again so often when another key that it guards (a quota, a namespace) has changed.
@@ -85,7 +85,7 @@ impl Registry {
 
     async fn settled<T>(&self, target: &Target, ticket: Ticket, answer: Answer<T>) -> Result<T, Failure> {
         let definition = &target.served.definition;
-        let mut span = Span::step(&Seam { name: "store", resource: &definition.plural, namespace: "", object: "" });
+        let mut span = Span::step(&SpanInfo { name: "store", resource: &definition.plural, namespace: "", object: "" });
         let mut committed = ticket.committed().await.map_err(|error| lost(&error)).inspect_err(|_| span.fail())?;
         span.number("k8s.revision", committed.revision.0);
         Ok(match answer {

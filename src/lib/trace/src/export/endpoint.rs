@@ -1,77 +1,58 @@
-//! Where spans go: the forms that upstream's TracingConfiguration takes, and OTLP over HTTP besides.
+//! Where spans go: the forms of kube-apiserver's TracingConfiguration, and OTLP over HTTP.
 
-use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A collector that is reached without TLS, as upstream reaches it: meant for an agent on the same machine or network.
+/// A collector, reached without TLS as by kube-apiserver: an agent on the same machine or network, which may encrypt. Holds the URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// OTLP over gRPC: `host:port`, `dns:///host:port`.
-    Grpc {
-        /// Host and port.
-        authority: String,
-    },
-    /// OTLP over gRPC on a socket of this machine: `unix:///path`.
-    GrpcUnix {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// OTLP over HTTP (protobuf): `http://host:port`, perhaps with a path.
-    Http {
-        /// Host and port.
-        authority: String,
-        /// `/v1/traces` unless given.
-        path: String,
-    },
+    /// OTLP over gRPC: from `host:port`, `dns:///host:port` or `unix:///path`.
+    Grpc(String),
+    /// OTLP over HTTP (protobuf): from `http://host:port`, with or without a path.
+    Http(String),
 }
 
-/// A text that is no endpoint.
+/// Why an endpoint is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// The scheme is not one of those above.
+    /// An unknown scheme.
     #[error("endpoint {0:?}: the scheme must be none, dns, unix or http (spans go unencrypted to an agent nearby, which may encrypt)")]
     Scheme(String),
     /// Host or port are missing or wrong.
     #[error("endpoint {0:?} has no usable host and port")]
     Authority(String),
+    /// A protocol of `OTEL_EXPORTER_OTLP_PROTOCOL` other than the two.
+    #[error("protocol {0:?} of OTLP: must be grpc or http/protobuf")]
+    Protocol(String),
 }
 
-/// Of OTLP over gRPC.
+/// The port of OTLP over gRPC.
 const GRPC_PORT: u16 = 4317;
-/// Of OTLP over HTTP.
+/// The port of OTLP over HTTP.
 const HTTP_PORT: u16 = 4318;
-
-impl Default for Endpoint {
-    fn default() -> Self {
-        Self::Grpc { authority: format!("localhost:{GRPC_PORT}") }
-    }
-}
 
 impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        if text.is_empty() {
-            return Ok(Self::default());
-        }
+        let grpc = |given: &str| Ok(Self::Grpc(format!("http://{}", authority(text, given, GRPC_PORT)?)));
         let Some((scheme, rest)) = text.split_once("://") else {
             return match text.strip_prefix("unix:") {
                 Some(path) => unix(text, path),
-                None => Ok(Self::Grpc { authority: authority(text, text.strip_prefix("dns:").unwrap_or(text), GRPC_PORT)? }),
+                None => grpc(text.strip_prefix("dns:").unwrap_or(text)),
             };
         };
         match scheme {
-            // What stands before the path is the name server to ask, which the system decides here.
-            "dns" => Ok(Self::Grpc { authority: authority(text, rest.rsplit('/').next().unwrap_or(rest), GRPC_PORT)? }),
+            // Names before the path a DNS server, which is the system's choice here.
+            "dns" => grpc(rest.rsplit('/').next().unwrap_or(rest)),
             "unix" => unix(text, rest),
             "http" => {
                 let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-                let path = if path.is_empty() { "/v1/traces".to_owned() } else { format!("/{path}") };
+                let path = if path.is_empty() { "v1/traces" } else { path };
                 let is_clean = path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
                 if !is_clean {
                     return Err(EndpointError::Authority(text.to_owned()));
                 }
-                Ok(Self::Http { authority: authority(text, host, HTTP_PORT)?, path })
+                Ok(Self::Http(format!("http://{}/{path}", authority(text, host, HTTP_PORT)?)))
             }
             _ => Err(EndpointError::Scheme(text.to_owned())),
         }
@@ -79,7 +60,7 @@ impl FromStr for Endpoint {
 }
 
 fn unix(text: &str, path: &str) -> Result<Endpoint, EndpointError> {
-    if path.starts_with('/') { Ok(Endpoint::GrpcUnix { path: path.into() }) } else { Err(EndpointError::Authority(text.to_owned())) }
+    if path.starts_with('/') { Ok(Endpoint::Grpc(format!("unix://{path}"))) } else { Err(EndpointError::Authority(text.to_owned())) }
 }
 
 /// Host and port, the port added where it is missing.
@@ -97,18 +78,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_upstreams_forms_and_http() {
-        let grpc = |authority: &str| Ok(Endpoint::Grpc { authority: authority.to_owned() });
-        let http = |authority: &str, path: &str| Ok(Endpoint::Http { authority: authority.to_owned(), path: path.to_owned() });
+    fn reads_kube_apiservers_forms_and_http() {
+        let grpc = |authority: &str| Ok(Endpoint::Grpc(format!("http://{authority}")));
+        let unix = |path: &str| Ok(Endpoint::Grpc(format!("unix://{path}")));
+        let http = |authority: &str, path: &str| Ok(Endpoint::Http(format!("http://{authority}{path}")));
         for (text, want) in [
-            ("", grpc("localhost:4317")),
             ("localhost", grpc("localhost:4317")),
             ("10.0.0.1:99", grpc("10.0.0.1:99")),
             ("[::1]:99", grpc("[::1]:99")),
             ("dns:///collector:4317", grpc("collector:4317")),
             ("dns://8.8.8.8/collector", grpc("collector:4317")),
-            ("unix:///run/otel.sock", Ok(Endpoint::GrpcUnix { path: "/run/otel.sock".into() })),
-            ("unix:/run/otel.sock", Ok(Endpoint::GrpcUnix { path: "/run/otel.sock".into() })),
+            ("unix:///run/otel.sock", unix("/run/otel.sock")),
+            ("unix:/run/otel.sock", unix("/run/otel.sock")),
             ("http://127.0.0.1:6006", http("127.0.0.1:6006", "/v1/traces")),
             ("http://[::1]/x/y", http("[::1]:4318", "/x/y")),
         ] {
@@ -117,7 +98,7 @@ mod tests {
         for text in ["https://x:1", "unix-abstract://x", "tcp://x:1"] {
             assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Scheme(text.to_owned())));
         }
-        for text in ["a b:1", "x:0", "x:99999", ":1", "http://", "http://u@x:1", "http://x:1/a b", "unix://relative"] {
+        for text in ["", "a b:1", "x:0", "x:99999", ":1", "http://", "http://u@x:1", "http://x:1/a b", "unix://relative"] {
             assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Authority(text.to_owned())), "{text}");
         }
     }

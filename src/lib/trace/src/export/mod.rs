@@ -1,73 +1,115 @@
-//! Spans for an OpenTelemetry collector (OTLP), only when asked: one for each seam, parent-based sampling, a bounded buffer, never a request that waits.
+//! Export of spans over OTLP: one per seam, parent-based sampling, a bounded queue, and no request that waits for a collector.
 //!
-//! Our own exporter and not the OpenTelemetry SDK: what is needed is one message of protobuf and one POST, the HTTP library is linked anyway, and the SDK
-//! with its exporter would add a tenth to every build. Without [`start`] a span costs the test of one bit.
+//! OpenTelemetry's SDK batches and its OTLP exporter sends. Ours are the span API (ids come with the [`TraceContext`], and a context that is not sampled
+//! costs the test of one bit and no allocation), the sampling decision, and the counters of exported and dropped spans, which the SDK does not publish.
 
-mod buffer;
+mod collector;
 mod endpoint;
-mod otlp;
+mod queue;
 mod sampling;
-mod send;
 mod span;
-mod worker;
+#[cfg(test)]
+mod tests;
 
-pub use buffer::Stats;
 pub use endpoint::{Endpoint, EndpointError};
+pub use queue::Stats;
 pub use sampling::Sampler;
 pub use span::{Kind, Span};
-pub use worker::Finish;
 
 use crate::context::TraceContext;
-use buffer::Buffer;
+use collector::Collector;
+use opentelemetry_otlp::ExporterBuildError;
+use opentelemetry_sdk::trace::BatchConfigBuilder;
+use queue::Queue;
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
 
-/// Where spans go, and which.
+/// How long [`Finish`] waits for the last spans.
+const LAST_SPANS: Duration = Duration::from_secs(1);
+
+/// What to export, and where to.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The collector.
-    pub endpoint: Endpoint,
-    /// Which traces without a trusted parent are sampled.
-    pub sampler: Sampler,
+    /// The collector; `None`: the one of `OTEL_EXPORTER_OTLP_ENDPOINT` and its kin, by default gRPC on `localhost:4317`.
+    pub endpoint: Option<Endpoint>,
+    /// Decides about traces without a trusted parent; `None`: the sampler of `OTEL_TRACES_SAMPLER`, by default none of them.
+    pub sampler: Option<Sampler>,
     /// `service.name` of every span.
     pub service: String,
-    /// `service.instance.id`: tells processes of one service apart.
+    /// `service.instance.id`: distinguishes processes of one service.
     pub instance: String,
 }
 
 /// Why export cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The exporter's thread did not start.
+    /// The exporter's runtime did not start.
     #[error("cannot start the exporter of spans")]
-    Thread(#[source] io::Error),
-    /// Spans of this process are exported already.
+    Runtime(#[source] io::Error),
+    /// The environment names no usable collector.
+    #[error("cannot export spans")]
+    Environment(#[source] EndpointError),
+    /// The OTLP exporter refused its configuration.
+    #[error("cannot export spans")]
+    Exporter(#[source] ExporterBuildError),
+    /// This process exports spans already.
     #[error("the export of spans was started before")]
     Twice,
 }
 
-/// An exporter's end that spans see.
+/// The exporter as spans see it.
 #[derive(Debug)]
 pub(crate) struct Exporter {
     sampler: Sampler,
-    buffer: Buffer,
+    queue: Queue,
 }
 
-/// One for the process, as is its log: the seams are in every crate, and a handle through all of them would serve nobody else.
+/// One per process, like the log: the seams are in every crate, and all of them would have to pass a handle on.
 static EXPORTER: OnceLock<Arc<Exporter>> = OnceLock::new();
 
-/// Starts the export of the process's spans. What is returned sends the last ones when it is dropped, if that takes no longer than a second.
+/// Flushes on drop, for at most a second.
+#[derive(Debug)]
+pub struct Finish {
+    exporter: Arc<Exporter>,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        self.exporter.queue.shut_down(LAST_SPANS);
+        if let Some(runtime) = self.runtime.take() {
+            // Cancels an export that still waits for a collector.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Starts the export of the process's spans, which ends when the returned guard is dropped.
+///
+/// The variables `OTEL_EXPORTER_OTLP_*`, `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER` and `OTEL_RESOURCE_ATTRIBUTES` apply to what [`Config`] leaves open.
 ///
 /// # Errors
 /// [`ExportError`].
 pub fn start(config: &Config) -> Result<Finish, ExportError> {
-    let exporter = Arc::new(Exporter { sampler: config.sampler, buffer: Buffer::default() });
-    EXPORTER.set(Arc::clone(&exporter)).map_err(|_| ExportError::Twice)?;
-    worker::start(config, exporter).map_err(ExportError::Thread)
+    let finish = start_batching(config, BatchConfigBuilder::default())?;
+    EXPORTER.set(Arc::clone(&finish.exporter)).map_err(|_| ExportError::Twice)?;
+    Ok(finish)
 }
 
-/// The sampling decision for a context that no trusted sender has decided about: by its trace id, so that all processes with the same rate agree.
-/// While nothing is exported the context stays as it is.
+/// The runtime is the exporter's own, so that neither a busy server nor a slow collector starves the other.
+fn start_batching(config: &Config, batching: BatchConfigBuilder) -> Result<Finish, ExportError> {
+    let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("spans").enable_all().build().map_err(ExportError::Runtime)?;
+    let counts = Arc::default();
+    let collector = Collector::new(config, runtime.handle().clone(), Arc::clone(&counts))?;
+    let queue = Queue::new(collector, batching, counts);
+    let sampler = config.sampler.unwrap_or_else(Sampler::of_environment);
+    Ok(Finish { exporter: Arc::new(Exporter { sampler, queue }), runtime: Some(runtime) })
+}
+
+/// The sampling decision for a context without a trusted parent: by its trace id, so that all processes with the same rate agree.
+/// Returns the context unchanged while nothing is exported.
 #[must_use]
 pub fn sample(context: TraceContext) -> TraceContext {
     match EXPORTER.get() {
@@ -76,9 +118,9 @@ pub fn sample(context: TraceContext) -> TraceContext {
     }
 }
 
-/// What was exported and dropped since the start; `None` while nothing is exported.
+/// Spans exported and dropped since the start; `None` while nothing is exported.
 pub fn stats() -> Option<Stats> {
-    EXPORTER.get().map(|exporter| exporter.buffer.stats())
+    EXPORTER.get().map(|exporter| exporter.queue.stats())
 }
 
 fn current() -> Option<Arc<Exporter>> {
