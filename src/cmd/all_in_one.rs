@@ -10,14 +10,15 @@ use std::time::Instant;
 /// The role's flags.
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    #[command(flatten)]
-    server: ServerFlags,
     /// Controllers to run: names, * for all, -name for all but that one, -* for none
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
     /// Requests without credentials are those of system:anonymous, which may do next to nothing; false: they are refused
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     anonymous_auth: bool,
+    // Last: the headings of its groups would hold for what follows, too.
+    #[command(flatten)]
+    server: ServerFlags,
 }
 
 /// Runs until a signal.

@@ -117,8 +117,6 @@ pub(crate) struct ServerFlags {
     /// How long the administrator's certificate in admin.kubeconfig is valid; the file is written again after two thirds of it
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive_duration)]
     pub(crate) admin_certificate_lifetime: Duration,
-    #[command(flatten)]
-    pub(crate) tls: TlsFlags,
     /// Where the state is kept
     #[arg(long, value_enum, default_value_t = Storage::Embedded)]
     pub(crate) storage: Storage,
@@ -128,6 +126,9 @@ pub(crate) struct ServerFlags {
     /// API versions that are served only on request: coordination.k8s.io/v1beta1=true, api/beta=true, api/all=true
     #[arg(long, value_name = "GROUP/VERSION=BOOL,...", value_delimiter = ',')]
     pub(crate) runtime_config: Vec<String>,
+    // After the flags without a heading: it would hold for them, too.
+    #[command(flatten)]
+    pub(crate) tls: TlsFlags,
     #[command(flatten)]
     pub(crate) auth: AuthFlags,
     #[command(flatten)]

@@ -10,6 +10,8 @@ mod controllers;
 mod data_dir;
 mod flags;
 mod process;
+#[cfg(test)]
+mod reference;
 mod runtime_config;
 mod server;
 mod tls;
