@@ -48,7 +48,7 @@ pub(crate) const SLICE_BYTES: usize = 2048;
 /// Puts bytes into slices of at most 2 KiB, as far as `slices` have room; gives how many.
 ///
 /// The TLS library copies each slice into a record. glibc copies more than 2,112 bytes with one string instruction where the processor calls that fast, and it
-/// takes up to twice as long as the loop that glibc has for less (`docs/speed.md`).
+/// takes up to twice as long as the loop that glibc has for less (`docs/speed-log.md`).
 pub fn short_slices<'a>(bytes: &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
     let pieces = bytes.chunks(SLICE_BYTES);
     let count = pieces.len().min(slices.len());
