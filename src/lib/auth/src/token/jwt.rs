@@ -1,61 +1,50 @@
-//! The compact form of a JSON Web Signature (RFC 7515), ES256 only.
+//! Service account tokens as JSON Web Tokens, by the crate jsonwebtoken: ES256 only.
+//!
+//! The crate checks algorithm and signature. What it cannot check stays with us: repeated keys, which it reads as it likes; `crit`, which it ignores;
+//! times, for which it has no clock but the system's; audiences, which differ per request while a verified token is cached.
 
 use super::keys::TokenKeys;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::json;
+use jsonwebtoken::dangerous::insecure_decode_claims;
+use jsonwebtoken::{Algorithm, Header, Validation, decode, decode_header, encode};
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use std::sync::LazyLock;
 
-/// A token taken apart; nothing is verified.
-pub(super) struct Parts<'a> {
-    header: Document,
-    /// What was signed.
-    signed: &'a str,
-    signature: Vec<u8>,
-    /// The claims, as yet unbelieved.
-    pub(super) payload: Document,
+/// A token whose claims were read and not verified.
+pub(super) struct Unverified<'a> {
+    token: &'a str,
+    pub(super) claims: Document,
 }
+
+/// ES256, and nothing else: no claim.
+static SIGNATURE: LazyLock<Validation> = LazyLock::new(|| {
+    let mut validation = Validation::new(Algorithm::ES256);
+    validation.required_spec_claims.clear();
+    (validation.validate_exp, validation.validate_aud) = (false, false);
+    validation
+});
 
 /// Signs claims.
 pub(super) fn sign(keys: &TokenKeys, claims: &Document) -> String {
-    let header = json!({"alg": "ES256", "kid": keys.signing_id()});
-    let payload = json::to_vec(&claims.clone().into_value());
-    let mut token = format!("{}.{}", URL_SAFE_NO_PAD.encode(json::to_vec(&header)), URL_SAFE_NO_PAD.encode(payload));
-    let signature = keys.sign(token.as_bytes());
-    token.push('.');
-    URL_SAFE_NO_PAD.encode_string(signature, &mut token);
-    token
+    let header = Header { typ: None, kid: Some(keys.signing_id().to_owned()), ..Header::new(Algorithm::ES256) };
+    let claims = String::from_utf8(json::to_vec(&claims.clone().into_value())).expect("JSON is UTF-8");
+    let claims = RawValue::from_string(claims).expect("we wrote it");
+    encode(&header, &claims, keys.signing()).expect("the key was checked when it was read, and the system gives random bytes")
 }
 
-impl<'a> Parts<'a> {
-    /// `None` when it is no JWS of JSON objects, or repeats a key.
-    pub(super) fn split(token: &'a str) -> Option<Self> {
-        let (signed, signature) = token.rsplit_once('.')?;
-        let (header, payload) = signed.split_once('.')?;
-        if payload.contains('.') {
-            return None;
-        }
-        Some(Self { header: object(header)?, signed, signature: URL_SAFE_NO_PAD.decode(signature).ok()?, payload: object(payload)? })
+impl<'a> Unverified<'a> {
+    /// `None` unless the claims are a JSON object that repeats no key.
+    pub(super) fn read(token: &'a str) -> Option<Self> {
+        let claims: Box<RawValue> = insecure_decode_claims(token).ok()?;
+        let decoded = json::read(claims.get().as_bytes()).ok()?;
+        decoded.duplicates.is_empty().then_some(Self { token, claims: decoded.document })
     }
 
-    /// Whether one of our keys signed it, by ES256 and nothing else. A key id is only compared, never used as a name of anything.
+    /// Whether one of our keys signed it. A key id is only compared with those of our keys.
     pub(super) fn is_signed_by(&self, keys: &TokenKeys) -> bool {
-        let id = match self.header.get(&["kid"]) {
-            None => None,
-            Some(id) => match id.as_str() {
-                Some(id) => Some(id),
-                None => return false,
-            },
-        };
-        self.header.str(&["alg"]) == Some("ES256")
-            && self.header.get(&["crit"]).is_none()
-            && self.signature.len() == 64
-            && keys.verify(id, self.signed.as_bytes(), &self.signature)
+        let Ok(header) = decode_header(self.token) else { return false };
+        header.crit.is_none() && keys.verifying(header.kid.as_deref()).any(|key| decode::<IgnoredAny>(self.token, key, &SIGNATURE).is_ok())
     }
-}
-
-fn object(part: &str) -> Option<Document> {
-    let bytes = URL_SAFE_NO_PAD.decode(part).ok()?;
-    let decoded = json::read(&bytes).ok()?;
-    decoded.duplicates.is_empty().then_some(decoded.document)
 }

@@ -1,11 +1,13 @@
 //! The keys: one signs, several verify (rotation), each known by the hash of its public form.
 
+use super::provider;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ferrokube_apimachinery::document::{Value, json};
+use jsonwebtoken::{DecodingKey, EncodingKey};
 use ring::digest;
 use ring::rand::SystemRandom;
-use ring::signature::{self, EcdsaKeyPair, KeyPair, UnparsedPublicKey};
+use ring::signature::{self, EcdsaKeyPair, KeyPair};
 use x509_parser::pem::Pem;
 
 /// Most verification keys.
@@ -33,8 +35,7 @@ pub enum KeyError {
 
 /// The key that signs and all that verify. Its `Debug` form shows key ids only.
 pub struct TokenKeys {
-    signing: EcdsaKeyPair,
-    random: SystemRandom,
+    signing: EncodingKey,
     /// The signing key's own is the first.
     verifying: Vec<VerifyingKey>,
 }
@@ -43,6 +44,7 @@ pub struct TokenKeys {
 struct VerifyingKey {
     id: String,
     point: [u8; POINT],
+    key: DecodingKey,
 }
 
 impl TokenKeys {
@@ -51,9 +53,10 @@ impl TokenKeys {
     /// # Errors
     /// [`KeyError`]; the number is 0 for the signing key, then counts the others from 1.
     pub fn from_pem(signing: &[u8], verifying: &[&[u8]]) -> Result<Self, KeyError> {
+        provider::install();
         let random = SystemRandom::new();
-        let pair = private_keys(signing, 0, &random)?.into_iter().next().ok_or(KeyError::Form(0))?;
-        let mut keys = vec![VerifyingKey::of(&pair)];
+        let (signing, public) = private_keys(signing, 0, &random)?.into_iter().next().ok_or(KeyError::Form(0))?;
+        let mut keys = vec![public];
         for (index, pem) in verifying.iter().enumerate() {
             let found = verifying_keys(pem, index + 1, &random)?;
             keys.extend(found);
@@ -67,7 +70,7 @@ impl TokenKeys {
         if keys.len() > MAX_KEYS {
             return Err(KeyError::TooMany);
         }
-        Ok(Self { signing: pair, random, verifying: keys })
+        Ok(Self { signing, verifying: keys })
     }
 
     /// Whether these texts, as further keys of [`Self::from_pem`], can be used.
@@ -84,15 +87,14 @@ impl TokenKeys {
         &self.verifying[0].id
     }
 
-    /// The signature of a text: 64 bytes.
-    pub(super) fn sign(&self, text: &[u8]) -> Vec<u8> {
-        self.signing.sign(&self.random, text).expect("the system gives random bytes").as_ref().to_vec()
+    /// The key that signs.
+    pub(super) fn signing(&self) -> &EncodingKey {
+        &self.signing
     }
 
-    /// Whether the key of this id (any key when there is none) made the signature.
-    pub(super) fn verify(&self, id: Option<&str>, text: &[u8], signature: &[u8]) -> bool {
-        let asked = self.verifying.iter().filter(|key| id.is_none_or(|id| id == key.id));
-        asked.into_iter().any(|key| UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, &key.point).verify(text, signature).is_ok())
+    /// The key of this id, or all without one.
+    pub(super) fn verifying(&self, id: Option<&str>) -> impl Iterator<Item = &DecodingKey> {
+        self.verifying.iter().filter(move |key| id.is_none_or(|id| id == key.id)).map(|key| &key.key)
     }
 
     /// The public keys as a JSON Web Key Set.
@@ -123,7 +125,7 @@ impl VerifyingKey {
 
     fn new(point: [u8; POINT]) -> Self {
         let spki = [&SPKI_PREFIX[..], &point].concat();
-        Self { id: URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, &spki)), point }
+        Self { id: URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, &spki)), point, key: DecodingKey::from_ec_der(&point) }
     }
 
     /// From the DER form of a public key; `None` for other kinds of keys.
@@ -137,16 +139,16 @@ fn blocks(pem: &[u8], number: usize) -> Result<Vec<Pem>, KeyError> {
     Pem::iter_from_buffer(pem).collect::<Result<Vec<_>, _>>().map_err(|_| KeyError::Pem(number))
 }
 
-fn private_keys(pem: &[u8], number: usize, random: &SystemRandom) -> Result<Vec<EcdsaKeyPair>, KeyError> {
-    blocks(pem, number)?
-        .iter()
-        .filter(|block| block.label == "PRIVATE KEY")
-        .map(|block| EcdsaKeyPair::from_pkcs8(&signature::ECDSA_P256_SHA256_FIXED_SIGNING, &block.contents, random).map_err(|_| KeyError::Form(number)))
-        .collect()
+fn private_keys(pem: &[u8], number: usize, random: &SystemRandom) -> Result<Vec<(EncodingKey, VerifyingKey)>, KeyError> {
+    let read = |block: &Pem| {
+        let pair = EcdsaKeyPair::from_pkcs8(&signature::ECDSA_P256_SHA256_FIXED_SIGNING, &block.contents, random).map_err(|_| KeyError::Form(number))?;
+        Ok((EncodingKey::from_ec_der(&block.contents), VerifyingKey::of(&pair)))
+    };
+    blocks(pem, number)?.iter().filter(|block| block.label == "PRIVATE KEY").map(read).collect()
 }
 
 fn verifying_keys(pem: &[u8], number: usize, random: &SystemRandom) -> Result<Vec<VerifyingKey>, KeyError> {
-    let mut keys: Vec<VerifyingKey> = private_keys(pem, number, random)?.iter().map(VerifyingKey::of).collect();
+    let mut keys: Vec<VerifyingKey> = private_keys(pem, number, random)?.into_iter().map(|(_, public)| public).collect();
     for block in blocks(pem, number)?.iter().filter(|block| block.label == "PUBLIC KEY") {
         keys.push(VerifyingKey::from_spki(&block.contents).ok_or(KeyError::Form(number))?);
     }

@@ -5,6 +5,7 @@ mod claims;
 mod jwt;
 mod keys;
 mod legacy;
+mod provider;
 mod request;
 mod service_account;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::bound::{Objects, Seen};
 use super::claims::Claims;
-use super::jwt::{self, Parts};
+use super::jwt::{self, Unverified};
 use super::keys::TokenKeys;
 use super::legacy;
 use crate::authenticate::{Clock, Identity, TokenAuthenticator, TokenIdentity, Unauthenticated};
@@ -105,19 +105,19 @@ impl Inner {
         if let Some(known) = self.verified.read().expect("no panic while held").get(&hash) {
             return Ok(Some(Arc::clone(known)));
         }
-        let Some(parts) = Parts::split(token) else {
+        let Some(unverified) = Unverified::read(token) else {
             return Ok(None);
         };
-        let issuer = parts.payload.str(&["iss"]).unwrap_or_default();
+        let issuer = unverified.claims.str(&["iss"]).unwrap_or_default();
         let in_secret = issuer == legacy::ISSUER;
         if !in_secret && !self.config.issuers.iter().any(|ours| ours == issuer) {
             return Ok(None);
         }
         let keys = self.keys.load_full();
-        if !parts.is_signed_by(&keys) {
+        if !unverified.is_signed_by(&keys) {
             return Err(Unauthenticated);
         }
-        let claims = if in_secret { legacy::read(&parts.payload) } else { Claims::read(&parts.payload) }.ok_or(Unauthenticated)?;
+        let claims = if in_secret { legacy::read(&unverified.claims) } else { Claims::read(&unverified.claims) }.ok_or(Unauthenticated)?;
         let identity = Identity { user: claims.user(), method: "service-account" };
         let known = Arc::new(Verified { claims, identity, in_secret, seen: Seen::default() });
         let mut verified = self.verified.write().expect("no panic while held");

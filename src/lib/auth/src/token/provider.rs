@@ -1,0 +1,67 @@
+//! jsonwebtoken's cryptography, by ring: the crate comes with aws-lc-rs or RustCrypto only, and this binary has one crypto library.
+//!
+//! A further algorithm is a row in each of the two functions.
+
+use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
+use jsonwebtoken::errors::{ErrorKind, Result, new_error};
+use jsonwebtoken::signature::{Error, Signer, Verifier};
+use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, EncodingKey};
+use ring::rand::SystemRandom;
+use ring::signature::{self, EcdsaKeyPair, UnparsedPublicKey};
+
+static RING: CryptoProvider = CryptoProvider { signer_factory: signer, verifier_factory: verifier, key_utils: KeyUtils::new_unimplemented() };
+
+/// Makes ring the process's provider for jsonwebtoken. May be called again.
+pub(super) fn install() {
+    // An error means that it is installed.
+    let _ = RING.install_default();
+}
+
+fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>> {
+    match (algorithm, key.family()) {
+        (Algorithm::ES256, AlgorithmFamily::Ec) => {
+            let random = SystemRandom::new();
+            let pair = EcdsaKeyPair::from_pkcs8(&signature::ECDSA_P256_SHA256_FIXED_SIGNING, key.as_bytes(), &random);
+            Ok(Box::new(Es256(pair.map_err(|_| new_error(ErrorKind::InvalidEcdsaKey))?, random)))
+        }
+        _ => Err(new_error(ErrorKind::UnsupportedAlgorithm)),
+    }
+}
+
+fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>> {
+    match (algorithm, key.family()) {
+        (Algorithm::ES256, AlgorithmFamily::Ec) => {
+            let key = UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, key.try_get_as_bytes()?.to_vec());
+            Ok(Box::new(PublicKey(*algorithm, key)))
+        }
+        _ => Err(new_error(ErrorKind::UnsupportedAlgorithm)),
+    }
+}
+
+struct Es256(EcdsaKeyPair, SystemRandom);
+
+impl Signer<Vec<u8>> for Es256 {
+    fn try_sign(&self, message: &[u8]) -> std::result::Result<Vec<u8>, Error> {
+        self.0.sign(&self.1, message).map(|signature| signature.as_ref().to_vec()).map_err(|_| Error::new())
+    }
+}
+
+impl JwtSigner for Es256 {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::ES256
+    }
+}
+
+struct PublicKey(Algorithm, UnparsedPublicKey<Vec<u8>>);
+
+impl Verifier<Vec<u8>> for PublicKey {
+    fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), Error> {
+        self.1.verify(message, signature).map_err(|_| Error::new())
+    }
+}
+
+impl JwtVerifier for PublicKey {
+    fn algorithm(&self) -> Algorithm {
+        self.0
+    }
+}
