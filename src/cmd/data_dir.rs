@@ -13,7 +13,7 @@
 //! ```
 
 use anyhow::{Context, anyhow, bail};
-use ferrokube_serve::files::{self, Access};
+use ferrokube_pki::files::{self, Access};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};

@@ -4,7 +4,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::yaml;
-use ferrokube_serve::files;
+use ferrokube_pki::files;
 use ferrokube_trace::export::{Config, Endpoint, Sampler};
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 
 use crate::FERROKUBE;
 use base64::Engine;
-use ferrokube_serve::pki::{self, Pair};
+use ferrokube_pki::{self as pki, Pair};
 use ferrokube_testkit::{BOUND, Client, wait_until};
 use reqwest::Method;
 use serde_json::{Value, json};

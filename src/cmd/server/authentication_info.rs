@@ -5,8 +5,8 @@ use anyhow::Context;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::json as codec;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_pki::Pki;
 use ferrokube_registry::{Local, Registry};
-use ferrokube_serve::pki::Pki;
 use std::path::Path;
 
 const NAMESPACE: &str = "kube-system";

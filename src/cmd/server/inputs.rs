@@ -9,8 +9,8 @@ use crate::cmd::{process, runtime_config};
 use anyhow::{Context, anyhow};
 use ferrokube_auth::audit::Policy;
 use ferrokube_features::{Gates, Warning};
+use ferrokube_pki::files;
 use ferrokube_resource::native::Row;
-use ferrokube_serve::files;
 use ferrokube_trace::export;
 use std::path::Path;
 

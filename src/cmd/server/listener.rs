@@ -3,8 +3,8 @@
 use super::Plan;
 use crate::cmd::flags::{NamesakeFlags, ServerFlags};
 use anyhow::{Context, anyhow};
-use ferrokube_serve::kubeconfig::Kubeconfig;
-use ferrokube_serve::pki::{self, ADMIN, Pair, Pki, PkiError, Renewal};
+use ferrokube_pki::kubeconfig::Kubeconfig;
+use ferrokube_pki::{self as pki, ADMIN, Pair, Pki, PkiError, Renewal};
 use ferrokube_serve::reload::{Loaded, TlsFiles};
 use ferrokube_serve::{Handler, Limits, Server, ServerError, Shutdown, Stats, Tls};
 use std::io;
@@ -105,10 +105,10 @@ impl Listener {
         let Self { server, tls, files, loaded, serving, names, admin_lifetime } = self;
         let first = write_kubeconfig(&pki, &url, kubeconfig, admin_lifetime)?;
         let (kubeconfig, clients) = (kubeconfig.to_owned(), pki.clone());
-        tasks.spawn(pki::renew(first, shutdown.clone(), move || write_kubeconfig(&clients, &url, &kubeconfig, admin_lifetime)));
+        tasks.spawn(pki::renew(first, ended(shutdown.clone()), move || write_kubeconfig(&clients, &url, &kubeconfig, admin_lifetime)));
         if let Some(own) = serving {
             let renewed = tls.clone();
-            tasks.spawn(pki::renew(own.renewal, shutdown.clone(), move || -> Result<_, RenewError> {
+            tasks.spawn(pki::renew(own.renewal, ended(shutdown.clone()), move || -> Result<_, RenewError> {
                 let pair = pki.serving(&names)?;
                 renewed.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
                 Ok(pair.renewal)
@@ -128,6 +128,10 @@ enum RenewError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Tls(#[from] ferrokube_serve::TlsError),
+}
+
+async fn ended(shutdown: Shutdown) {
+    shutdown.begun().await;
 }
 
 fn write_kubeconfig(pki: &Pki, url: &str, path: &Path, lifetime: Duration) -> Result<Renewal, PkiError> {

@@ -15,7 +15,7 @@ use super::process::{self, Signals};
 use anyhow::{Context, anyhow};
 use ferrokube_controlplane::ControlPlane;
 use ferrokube_features::LOG_TRACKING;
-use ferrokube_serve::pki::Pki;
+use ferrokube_pki::Pki;
 use ferrokube_serve::{Shutdown, ShutdownTrigger};
 use ferrokube_storage::{Config, Environment, OpenError, Store};
 use ferrokube_timeline::Ring;

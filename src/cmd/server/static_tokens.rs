@@ -2,7 +2,8 @@
 
 use anyhow::{Context, anyhow};
 use ferrokube_auth::authenticate::TokenFile;
-use ferrokube_serve::{Shutdown, files};
+use ferrokube_pki::files;
+use ferrokube_serve::Shutdown;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,8 @@ use super::Plan;
 use crate::cmd::flags::NamesakeFlags;
 use anyhow::{Context, anyhow};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenKeys};
-use ferrokube_serve::{Shutdown, files};
+use ferrokube_pki::files;
+use ferrokube_serve::Shutdown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

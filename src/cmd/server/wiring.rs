@@ -15,9 +15,9 @@ use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontPro
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
 use ferrokube_controlplane::{Builder, ControlPlane, DocumentRoute, Route};
+use ferrokube_pki::Pki;
 use ferrokube_registry::{Catalog, Registry, RequestContext, Target, Virtual};
 use ferrokube_schema::Schema;
-use ferrokube_serve::pki::Pki;
 use ferrokube_storage::Store;
 use ferrokube_timeline::Pages;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! An HTTPS listener: ALPN, limits, timeouts, upgrades, certificate reload, drain; and the keys and certificates that it needs.
+//! An HTTPS listener: ALPN, limits, timeouts, upgrades, certificate reload, drain.
 //!
 //! Used by every role that listens. Must never know routes or kinds. Start reading at [`server`].
 
@@ -8,15 +8,12 @@ mod broken;
 mod connection;
 mod cork;
 mod drained;
-pub mod files;
 mod frames;
 mod gate;
 mod guard;
 mod heads;
 mod held;
-pub mod kubeconfig;
 pub mod peer;
-pub mod pki;
 mod plain;
 pub mod reload;
 pub mod server;

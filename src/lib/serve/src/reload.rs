@@ -1,8 +1,8 @@
 //! Certificate files of the user, read again when they change.
 
-use crate::files::{self, FileError};
 use crate::shutdown::Shutdown;
 use crate::tls::{Tls, TlsError};
+use ferrokube_pki::files::{self, FileError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

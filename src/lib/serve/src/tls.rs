@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn fault_52_one_key_never_signs_for_clients_and_proxies() {
         let (one, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        let own = crate::pki::self_signed(&["localhost".to_owned()]).unwrap();
+        let own = ferrokube_pki::self_signed(&["localhost".to_owned()]).unwrap();
         let tls = Tls::new(own.chain_pem.as_bytes(), own.key_pem.as_bytes()).unwrap();
         let (client, proxy) = (ca("ca", &one), ca("proxy-ca", &other));
         let is_shared = |result: Result<(), TlsError>| matches!(result, Err(TlsError::Shared));

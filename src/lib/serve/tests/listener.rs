@@ -3,7 +3,7 @@
 
 mod support;
 
-use ferrokube_serve::pki::{LEAF_LIFETIME, Pair, Pki, Subject};
+use ferrokube_pki::{LEAF_LIFETIME, Pair, Pki, Subject};
 use ferrokube_serve::reload::{Loaded, TlsFiles};
 use ferrokube_serve::{Limits, Server};
 use http_body_util::{BodyExt, Full};
@@ -418,8 +418,8 @@ async fn certificate_files_are_reloaded() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let write = |pair: &Pair| {
-        ferrokube_serve::files::write(&path("tls.crt"), pair.chain_pem.as_bytes(), ferrokube_serve::files::Access::Public).unwrap();
-        ferrokube_serve::files::write(&path("tls.key"), pair.key_pem.as_bytes(), ferrokube_serve::files::Access::Private).unwrap();
+        ferrokube_pki::files::write(&path("tls.crt"), pair.chain_pem.as_bytes(), ferrokube_pki::files::Access::Public).unwrap();
+        ferrokube_pki::files::write(&path("tls.key"), pair.key_pem.as_bytes(), ferrokube_pki::files::Access::Private).unwrap();
     };
     write(&setup.pki.serving(&["localhost".into()]).unwrap());
     let files = TlsFiles { serving: Some((path("tls.crt"), path("tls.key"))), client_ca_pem: setup.pki.client_ca_pem().into(), ..TlsFiles::default() };

@@ -3,7 +3,7 @@
 
 mod support;
 
-use ferrokube_serve::pki::{LEAF_LIFETIME, Pki, Subject};
+use ferrokube_pki::{LEAF_LIFETIME, Pki, Subject};
 use ferrokube_serve::{Limits, TlsPolicy};
 use http_body_util::Full;
 use hyper::client::conn::http1;

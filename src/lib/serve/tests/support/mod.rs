@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs, reason = "shared by test binaries that use parts of it")]
 
 use bytes::{Buf, Bytes};
-use ferrokube_serve::pki::{Pair, Pki};
+use ferrokube_pki::{Pair, Pki};
 use ferrokube_serve::{BodyError, Chunk, CloseConnection, Handler, Limits, Peer, Request, Response, Server, Shutdown, ShutdownTrigger, Tls, TlsPolicy};
 use ferrokube_serve::{boxed, chunks, full, read_body, stream};
 use futures::StreamExt as _;

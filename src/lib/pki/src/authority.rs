@@ -7,7 +7,6 @@
 //! no file that can be stale. What must survive is the CAs and the key that signs service account tokens.
 
 use crate::files::{self, Access, FileError};
-use crate::shutdown::Shutdown;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use ring::hmac;
 use std::net::IpAddr;
@@ -364,23 +363,24 @@ pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
     names
 }
 
-/// Calls `issue` whenever what it made last should be renewed, until the shutdown. `issue` puts the new certificate to use and says when that should be
-/// renewed; when it fails it is called again after a minute.
-pub async fn renew<E: std::error::Error + 'static>(first: Renewal, shutdown: Shutdown, issue: impl FnMut() -> Result<Renewal, E>) {
-    renew_by(SystemTime::now, first, shutdown, issue).await;
+/// Calls `issue` whenever its last certificate is due, until `end` resolves. `issue` puts the new certificate to use and returns when that is due;
+/// after a failure it is called again within a minute.
+pub async fn renew<E: std::error::Error + 'static>(first: Renewal, end: impl Future<Output = ()>, issue: impl FnMut() -> Result<Renewal, E>) {
+    renew_by(SystemTime::now, first, end, issue).await;
 }
 
 async fn renew_by<E: std::error::Error + 'static>(
     clock: impl Fn() -> SystemTime,
     first: Renewal,
-    shutdown: Shutdown,
+    end: impl Future<Output = ()>,
     mut issue: impl FnMut() -> Result<Renewal, E>,
 ) {
+    let mut end = std::pin::pin!(end);
     let mut next = first;
     let mut pause = Duration::ZERO;
     loop {
         tokio::select! {
-            () = shutdown.begun() => return,
+            () = &mut end => return,
             () = async {
                 tokio::time::sleep(pause).await;
                 next.due_by(&clock).await;
@@ -524,13 +524,13 @@ mod tests {
 
     #[tokio::test]
     async fn certificates_are_renewed_while_running_and_failures_are_retried() {
-        let (trigger, shutdown) = crate::shutdown::ShutdownTrigger::new();
+        let end = tokio::sync::Notify::new();
         let mut calls = 0;
         let soon = || Renewal { not_before: SystemTime::UNIX_EPOCH, at: SystemTime::now() + Duration::from_millis(20) };
-        renew(soon(), shutdown, || {
+        renew(soon(), end.notified(), || {
             calls += 1;
             if calls == 2 {
-                trigger.begin();
+                end.notify_one();
             }
             Ok::<_, std::io::Error>(soon())
         })
@@ -542,10 +542,10 @@ mod tests {
     async fn fault_14_a_clock_that_is_set_either_way_renews_within_seconds() {
         let wall = std::sync::Mutex::new(SystemTime::now());
         let clock = || *wall.lock().unwrap();
-        let (trigger, shutdown) = crate::shutdown::ShutdownTrigger::new();
+        let end = tokio::sync::Notify::new();
         let (renewed, seen) = tokio::sync::watch::channel(0);
         let mut calls = 0;
-        let renewing = renew_by(clock, Renewal::of(clock(), LEAF_LIFETIME), shutdown, || {
+        let renewing = renew_by(clock, Renewal::of(clock(), LEAF_LIFETIME), end.notified(), || {
             calls += 1;
             renewed.send_replace(calls);
             // The second time it fails.
@@ -566,7 +566,7 @@ mod tests {
             waits(3, RETRY).await;
             tokio::time::sleep(POLL * 10).await;
             assert_eq!(*seen.borrow(), 3);
-            trigger.begin();
+            end.notify_one();
         };
         tokio::join!(renewing, setting);
     }

@@ -1,7 +1,7 @@
 //! The kubeconfig file of a client with a certificate.
 
+use crate::authority::Pair;
 use crate::files::{self, Access, FileError};
-use crate::pki::Pair;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::path::Path;
