@@ -1,7 +1,6 @@
 //! A connection to an API server: one configuration, from which clients with different identities are made.
 
 use crate::identity::ServiceAccountIdentity;
-use crate::patience::PatienceLayer;
 use crate::pool::{Held, Pool, Source};
 use base64::Engine;
 use http::header::USER_AGENT;
@@ -13,11 +12,16 @@ use kube::{Client, Config};
 use std::path::Path;
 use std::time::Duration;
 use tower::retry::RetryLayer;
+use tower::timeout::TimeoutLayer;
 use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder};
 
 /// Who writes, in managedFields: the name that upstream's controllers have there.
 const AGENT: &str = concat!("kube-controller-manager/ferrokube-", env!("CARGO_PKG_VERSION"));
+
+/// Until the head of a response: a little longer than API servers work on a request, so that a server that vanished (unplugged, paused) does not hold a
+/// worker for as long as TCP waits. What streams after it (a watch) has limits of its own.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// Why no client can be made.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +106,7 @@ impl Connection {
     pub fn client(&self) -> Result<Client, ConnectionError> {
         if self.needs_kubes_own() {
             let builder = ClientBuilder::try_from(self.config.clone()).map_err(refused)?;
-            return Ok(builder.with_layer(&PatienceLayer).build());
+            return Ok(builder.with_layer(&TimeoutLayer::new(RESPONSE_TIMEOUT)).build());
         }
         Ok(shared(&self.config, self.own.clone())?.build())
     }
@@ -115,7 +119,7 @@ impl Connection {
         let config = without_identity(&self.config);
         if self.needs_kubes_own() {
             let builder = ClientBuilder::try_from(config).map_err(refused)?;
-            return Ok(builder.with_layer(&PatienceLayer).with_layer(&identity.layer()).build());
+            return Ok(builder.with_layer(&TimeoutLayer::new(RESPONSE_TIMEOUT)).with_layer(&identity.layer()).build());
         }
         Ok(shared(&config, self.anonymous.clone())?.with_layer(&identity.layer()).build())
     }
@@ -146,7 +150,7 @@ type Sends = BoxService<Request<Body>, Response<Held>, BoxError>;
 /// What kube's client does for each request, over shared connections.
 fn shared(config: &Config, pool: Pool) -> Result<ClientBuilder<Sends>, ConnectionError> {
     let service = ServiceBuilder::new()
-        .layer(PatienceLayer)
+        .layer(TimeoutLayer::new(RESPONSE_TIMEOUT))
         .layer(config.base_uri_layer())
         .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
         .option_layer(config.auth_layer().map_err(refused)?)

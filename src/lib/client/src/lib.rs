@@ -8,7 +8,6 @@ pub mod discovery;
 pub mod identity;
 pub mod leader;
 pub mod outage;
-mod patience;
 mod pool;
 pub mod traced;
 

@@ -1,10 +1,10 @@
-//! The annotations that carry the three ids on objects. The server owns them: nobody's value but its own is kept.
+//! The annotations that carry the three ids on objects. The server owns them and overwrites values of clients.
 
 use crate::context::TraceContext;
 use crate::id::{Hex, InitialTraceId, SpanId, TraceId};
 use crate::interop;
 
-/// What all three begin with.
+/// The prefix of all three.
 pub const PREFIX: &str = "trace.kubernetes.io/";
 /// The trace of the last request that changed the object.
 pub const TRACE_ID: &str = "trace.kubernetes.io/trace-id";
@@ -15,11 +15,11 @@ pub const INITIAL_TRACE_ID: &str = "trace.kubernetes.io/initial-trace-id";
 /// All three.
 pub const ALL: [&str; 3] = [TRACE_ID, SPAN_ID, INITIAL_TRACE_ID];
 
-/// The action that wrote an object last, of its annotations: what a reconcile of the object is caused by (KEP-1668, the controller's step 1).
+/// The action that last wrote an object, from its annotations: the cause of a reconcile of the object (KEP-1668, the controller's step 1).
 ///
-/// `None` unless trace and span id are there and whole: somebody may have edited them on a server that does not own them.
+/// `None` unless trace and span id are present and valid: a server without log tracking lets clients edit them.
 ///
-/// Where other servers' forms are read, too (see [`interop`]), KEP-5915's annotation stands in for absent ids.
+/// If enabled (see [`interop`]), KEP-5915's annotation stands in for absent ids.
 pub fn read<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<TraceContext> {
     let mut found = Found::default();
     for key in READ {
@@ -32,10 +32,10 @@ pub fn read<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<TraceContext> {
 
 const READ: [&str; 4] = [TRACE_ID, SPAN_ID, INITIAL_TRACE_ID, interop::TRACEPARENT_ANNOTATION];
 
-/// What [`read`] reads, for those who see annotations one by one, in any order.
+/// [`read`] for callers that see annotations one by one, in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
-    /// Whether the annotation is there, garbage included.
+    /// Whether the annotation is present, valid or not.
     traced: bool,
     trace: Option<TraceId>,
     span: Option<SpanId>,
@@ -44,12 +44,12 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether this annotation says anything here.
+    /// Whether this annotation is one of those read.
     pub fn wants(key: &str) -> bool {
         READ.contains(&key)
     }
 
-    /// Another annotation.
+    /// Adds an annotation.
     pub fn note(&mut self, key: &str, text: &str) {
         match key {
             TRACE_ID => (self.traced, self.trace) = (true, text.parse().ok()),
@@ -60,7 +60,7 @@ impl Found {
         }
     }
 
-    /// As [`read`] gives it.
+    /// The result, as of [`read`].
     pub fn cause(self) -> Option<TraceContext> {
         if !self.traced && interop::is_on() {
             return self.traceparent;
@@ -69,7 +69,7 @@ impl Found {
     }
 }
 
-/// The ids that a write gives an object, as the texts of its annotations: formatted once, on the stack.
+/// The ids that a write puts on an object, as annotation values: formatted once, on the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
     initial: Option<Hex<32>>,
@@ -78,7 +78,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Those of an action. `initial` is `None` where the object keeps the one that it has.
+    /// The ids of an action. `initial` is `None` if the object keeps its own.
     pub fn new(action: &TraceContext, initial: Option<InitialTraceId>) -> Self {
         Self { initial: initial.map(|id| id.hex()), span: action.span_id.hex(), trace: action.trace_id.hex() }
     }

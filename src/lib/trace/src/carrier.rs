@@ -1,7 +1,6 @@
-//! Extract and inject over anything that holds named texts: headers, annotations, queue items.
+//! Extract and inject over a set of named texts: headers, annotations, queue items.
 //!
-//! The two halves are separate because they are separate steps of the request chain (KEP-1668): first the span context, then, in a
-//! handler of its own, the initial trace id.
+//! Extraction has two functions since KEP-1668 makes it two handlers: first the span context, then the initial trace id.
 
 use crate::context::TraceContext;
 use crate::id::InitialTraceId;
@@ -14,15 +13,15 @@ pub const TRACEPARENT: &str = "traceparent";
 /// The header of the initial trace id, in the lower-case form that `http::HeaderName` needs.
 pub const INITIAL_TRACE_ID: &str = "initial-trace-id";
 
-/// Named texts. Names are given in lower case; a carrier whose names ignore case (headers) must find them all the same.
+/// Named texts. Callers pass names in lower case; a carrier whose names ignore case (headers) matches in any case.
 pub trait Carrier {
     /// The one value under a name; `None` when absent, given more than once, or not text.
     fn get(&self, name: &str) -> Option<&str>;
-    /// All values under a name whose values are a list, joined by commas; `None` when absent or not text.
+    /// All values of a list-valued name, joined by commas; `None` when absent or not text.
     fn get_list(&self, name: &str) -> Option<String> {
         self.get(name).map(str::to_owned)
     }
-    /// Sets a value, replacing what was there.
+    /// Sets a value, replacing earlier ones.
     fn set(&mut self, name: &str, value: String);
 }
 
@@ -36,7 +35,7 @@ impl Carrier for BTreeMap<String, String> {
     }
 }
 
-/// Of a request to whoever it is sent, and of one that was received.
+/// Of outgoing and incoming requests.
 impl Carrier for HeaderMap {
     fn get(&self, name: &str) -> Option<&str> {
         let mut values = self.get_all(name).iter();
@@ -56,20 +55,20 @@ impl Carrier for HeaderMap {
     }
 }
 
-/// Reads `traceparent` strictly (W3C): malformed, all-zero, unknown version `ff` or repeated is as absent. Never fails.
+/// Reads `traceparent` strictly (W3C): malformed, all-zero, version `ff` or repeated count as absent. Never fails.
 ///
-/// The result is the sender's action: call [`TraceContext::child`] on it when the sender is trusted, else [`TraceContext::with_link`] on a new root.
+/// Returns the sender's action: call [`TraceContext::child`] on it if the sender is trusted, else [`TraceContext::with_link`] on a new root.
 pub fn extract(carrier: &dyn Carrier) -> Option<TraceContext> {
     TraceContext::parse_traceparent(carrier.get(TRACEPARENT)?)
 }
 
-/// Reads `Initial-Trace-Id`: 32 lower hex digits, not all zero; anything else is as absent. Never fails.
+/// Reads `Initial-Trace-Id`: 32 lower hex digits, not all zero; anything else counts as absent. Never fails.
 pub fn extract_initial(carrier: &dyn Carrier) -> Option<InitialTraceId> {
     carrier.get(INITIAL_TRACE_ID)?.parse().ok()
 }
 
-/// Writes `traceparent` and, unless empty, `Initial-Trace-Id`; where other forms are on (see [`interop`]), also as baggage. Every request to another
-/// component is given its ids here; `tracestate` is neither written nor changed.
+/// Writes `traceparent` and, unless empty, `Initial-Trace-Id`; if enabled (see [`interop`]), baggage. All requests to other components
+/// get their ids here. Leaves `tracestate` alone.
 pub fn inject(context: &TraceContext, carrier: &mut dyn Carrier) {
     carrier.set(TRACEPARENT, context.traceparent());
     let Some(initial) = context.initial else { return };

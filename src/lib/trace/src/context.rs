@@ -6,7 +6,7 @@ use std::fmt;
 /// Trace id, span id, flags and initial trace id of one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The user's request that this belongs to.
+    /// The user's request behind this action.
     pub trace_id: TraceId,
     /// This action.
     pub span_id: SpanId,
@@ -14,19 +14,19 @@ pub struct TraceContext {
     pub parent_span_id: Option<SpanId>,
     /// W3C flags; bit 0 is sampled.
     pub flags: u8,
-    /// The object's family; empty when the request brought none.
+    /// The object's family; `None` when the request named none.
     pub initial: Option<InitialTraceId>,
-    /// A context that caused this one but was not trusted to be its parent: a link.
+    /// The cause that was not trusted as a parent.
     pub link: Option<(TraceId, SpanId)>,
 }
 
-/// The longest header that is looked at; the version 00 form has 55 bytes.
+/// Longer headers are ignored; the version 00 form has 55 bytes.
 const MAX_TRACEPARENT_BYTES: usize = 256;
-/// The only flag that has a meaning here.
+/// The only flag that is read.
 const SAMPLED: u8 = 1;
 
 impl TraceContext {
-    /// A new trace, not sampled, of no family.
+    /// A new trace, not sampled, without a family.
     pub fn root() -> Self {
         Self { trace_id: TraceId::random(), span_id: SpanId::random(), parent_span_id: None, flags: 0, initial: None, link: None }
     }
@@ -37,7 +37,7 @@ impl TraceContext {
         Self { span_id: SpanId::random(), parent_span_id: Some(self.span_id), link: None, ..*self }
     }
 
-    /// The same, with a link to what caused it but was not trusted to be its parent.
+    /// The same with a link to a cause that is not trusted as a parent.
     #[must_use]
     pub fn with_link(self, cause: &Self) -> Self {
         Self { link: Some((cause.trace_id, cause.span_id)), ..self }
@@ -111,7 +111,7 @@ mod tests {
         let context = TraceContext::parse_traceparent(GOOD).unwrap();
         assert!(context.sampled());
         assert_eq!(context.traceparent(), GOOD);
-        // Unknown flags are dropped, later versions are read as far as they are known.
+        // Unknown flags are dropped; of later versions the known part is read.
         assert_eq!(TraceContext::parse_traceparent(&GOOD.replace("-01", "-fe")).unwrap().flags, 0);
         assert_eq!(TraceContext::parse_traceparent(&format!("cc{}-extra", &GOOD[2..])).unwrap().trace_id, context.trace_id);
     }

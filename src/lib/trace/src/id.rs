@@ -1,6 +1,8 @@
 //! Trace and span ids: text form, parsing, generation.
 
-use std::cell::Cell;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,11 +17,11 @@ pub struct SpanId([u8; 8]);
 /// The trace id of the request that created the first of a family of related objects (KEP-1668).
 pub type InitialTraceId = TraceId;
 
-/// A text that is not an id: wrong length, other than lower hex digits, or all zero.
+/// The text is not an id: wrong length, other than lower-case hex digits, or all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an id of {digits} lower hex digits, at least one of them not zero")]
 pub struct IdError {
-    /// How many digits were wanted.
+    /// The length of an id of this kind.
     pub digits: usize,
 }
 
@@ -136,7 +138,7 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// The two digits of each byte.
+/// The hex digits of each byte.
 const PAIRS: [[u8; 2]; 256] = {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut pairs = [[0; 2]; 256];
@@ -157,7 +159,7 @@ fn encode<const B: usize, const N: usize>(bytes: &[u8; B]) -> [u8; N] {
     text
 }
 
-/// Lower hex digits, exactly as many as fill the bytes.
+/// Reads lower-case hex digits that fill the bytes exactly.
 pub(crate) fn decode<const B: usize>(text: &[u8]) -> Option<[u8; B]> {
     if text.len() != 2 * B {
         return None;
@@ -171,7 +173,7 @@ pub(crate) fn decode<const B: usize>(text: &[u8]) -> Option<[u8; B]> {
     (wrong < 16).then_some(bytes)
 }
 
-/// What each byte is worth as a digit; 255: it is none.
+/// The value of each byte as a hex digit; 255: not a digit.
 const VALUES: [u8; 256] = {
     let mut values = [255; 256];
     let mut digit = 0;
@@ -183,33 +185,12 @@ const VALUES: [u8; 256] = {
 };
 
 thread_local! {
-    /// xoshiro256++: ids must be unique, not secret, and cost nanoseconds. Seeded from the system once per thread.
-    static GENERATOR: Cell<[u64; 4]> = Cell::new(seed());
-}
-
-fn seed() -> [u64; 4] {
-    let mut state = [0; 4];
-    for word in &mut state {
-        *word = getrandom::u64().expect("the system gives random bytes");
-    }
-    // The one state that the generator cannot leave.
-    if state == [0; 4] { [1, 2, 3, 4] } else { state }
+    /// Fast, since ids must be unique but not secret. Seeded by the system, once per thread.
+    static GENERATOR: RefCell<SmallRng> = RefCell::new(SmallRng::from_os_rng());
 }
 
 fn next() -> u64 {
-    GENERATOR.with(|cell| {
-        let mut s = cell.get();
-        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
-        let shifted = s[1] << 17;
-        s[2] ^= s[0];
-        s[3] ^= s[1];
-        s[1] ^= s[2];
-        s[0] ^= s[3];
-        s[2] ^= shifted;
-        s[3] = s[3].rotate_left(45);
-        cell.set(s);
-        result
-    })
+    GENERATOR.with_borrow_mut(SmallRng::next_u64)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
-//! Other forms of the ids, for programs that know OpenTelemetry and not us: the initial id as a member of W3C baggage, and the annotation of KEP-5915.
+//! Standard forms of the ids, for programs that only know OpenTelemetry: the initial id as a member of W3C baggage, and the annotation of KEP-5915.
 //!
-//! Off unless turned on (gate `LogTrackingInterop`): baggage goes wherever a client library sends it, and the annotation can be written by anybody who
-//! may write the object.
+//! Off by default (gate `LogTrackingInterop`): client libraries forward baggage anywhere, and anyone who may write the object may write the annotation.
 
 use crate::context::TraceContext;
 use crate::id::InitialTraceId;
@@ -14,15 +13,15 @@ pub const MEMBER: &str = "initial-trace-id";
 /// The annotation in which KEP-5915 keeps the span that last changed an object.
 pub const TRACEPARENT_ANNOTATION: &str = "tracing.k8s.io/traceparent";
 
-/// Of all baggage of a request; more is not looked at.
+/// All baggage of a request; more is ignored.
 const MAX_BYTES: usize = 8192;
-/// Members of it.
+/// Members of a request's baggage; more are ignored.
 const MAX_MEMBERS: usize = 180;
 
-/// For the process, as its export of spans is: the places that inject and extract are in every component.
+/// Per process, like the export of spans: every component injects and extracts.
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Turns these forms on, for the rest of the process's life.
+/// Turns these forms on, for good.
 pub fn turn_on() {
     ON.store(true, Ordering::Relaxed);
 }
@@ -32,7 +31,7 @@ pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// The initial id in the values of the `baggage` headers; `None` when it is absent, malformed or there more than once, or when the baggage is too large.
+/// The initial id in the values of the `baggage` headers; `None` when absent, malformed or repeated, or when the baggage is too large.
 pub fn initial_of<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<InitialTraceId> {
     let (mut bytes, mut members, mut found) = (0, 0, None);
     for value in values {
@@ -55,13 +54,13 @@ pub fn initial_of<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<Initi
     found
 }
 
-/// The value of a member, if it is ours; its properties are of no interest.
+/// The value of a member, if it is ours; without its properties.
 fn value_of(member: &str) -> Option<&str> {
     let (key, value) = member.split(';').next()?.split_once('=')?;
     (key.trim() == MEMBER).then(|| value.trim())
 }
 
-/// A `baggage` header with the initial id: what others put there stays, unless ours then would not fit.
+/// A `baggage` header with the initial id added; foreign members stay unless ours would not fit.
 pub fn with_initial(existing: Option<&str>, initial: InitialTraceId) -> String {
     let ours = format!("{MEMBER}={initial}");
     let others = existing.unwrap_or_default().split(',').map(str::trim).filter(|member| !member.is_empty() && value_of(member).is_none());

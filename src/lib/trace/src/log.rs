@@ -1,7 +1,7 @@
-//! The log layer: JSON or text lines with `trace_id span_id initial_trace_id`, written without ever waiting for whoever reads them.
+//! The log layer: JSON or text lines with `trace_id span_id initial_trace_id`. Logging never waits for a reader.
 //!
-//! Lines go through a bounded queue to a thread of their own: a stuck pipe costs lines (counted, and reported when it moves again), never requests.
-//! A file beside standard error has a queue and a thread of its own, so that neither keeps the other.
+//! Lines go through a bounded queue to a thread: a stuck pipe costs lines (counted, and reported when it moves again), never requests.
+//! Standard error and the log file have a queue and a thread each, so that neither blocks the other.
 
 mod format;
 mod rotate;
@@ -22,39 +22,39 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// How a process logs.
+/// The log of a process.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Text or JSON.
     pub format: Format,
-    /// What is logged: a level (for this program's own code; libraries then log warnings), or directives as of `RUST_LOG`.
+    /// A level (for this program's own code; libraries then log warnings), or directives as in `RUST_LOG`.
     pub filter: String,
-    /// Whether lines carry the ids of the request behind them (gate `LogTracking`).
+    /// Whether lines carry the ids of their request (gate `LogTracking`).
     pub ids: bool,
-    /// Where lines are kept besides.
+    /// An additional file.
     pub file: Option<LogFile>,
-    /// Who else gets the lines that have ids, of this program's own code down to debug.
+    /// Receives the lines with ids, of this program's own code at debug and above.
     pub tap: Option<Arc<dyn Tap>>,
 }
 
-/// A file that lines are kept in, for its owner only, in the same form and bounded by its rotation.
+/// A log file, readable by its owner only, in the same format and bounded by its rotation.
 #[derive(Clone, Debug)]
 pub struct LogFile {
-    /// Where; those that it was before are beside it.
+    /// The current file; rotated ones are next to it.
     pub path: PathBuf,
-    /// When a new one is begun, and how many old ones stay.
+    /// When to rotate, and how many rotated files to keep.
     pub rotation: Rotation,
-    /// What is kept, as in [`Config::filter`].
+    /// As [`Config::filter`].
     pub filter: String,
 }
 
-/// Gets a copy of each line that has ids, as text; called where the line is logged, so it must neither wait nor log.
+/// Receives a copy of each line with ids, as text. Called by the logging thread: must neither wait nor log.
 pub trait Tap: fmt::Debug + Send + Sync {
     /// One line, without its ids.
     fn line(&self, context: &TraceContext, text: &str);
 }
 
-/// What a tap gets: requests are told of in another way.
+/// The filter of a tap, without access lines: requests reach it another way.
 const TAPPED: &str = "off,ferrokube=debug,ferrokube::seam=off,ferrokube_controlplane::links::info=off";
 
 impl Default for Config {
@@ -66,24 +66,24 @@ impl Default for Config {
 /// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The filter cannot be read.
+    /// A malformed filter.
     #[error("{filter:?} is neither a log level nor a list of target=level")]
     Filter {
-        /// What was given.
+        /// The filter.
         filter: String,
     },
     /// The log file cannot be opened.
     #[error("cannot open the log file {path}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The writer's thread did not start.
     #[error("cannot start the log writer")]
     Thread(#[source] io::Error),
-    /// Something else logs already in this process.
+    /// This process has a log already.
     #[error("logging was started before")]
     Twice,
 }
@@ -97,13 +97,13 @@ pub fn level_of_verbosity(verbosity: u8) -> &'static str {
     }
 }
 
-/// Writes the last lines when it is dropped, if that takes no longer than half a second.
+/// Flushes on drop, for at most half a second.
 pub struct LastLines {
     _output: Flush,
     _file: Option<Flush>,
 }
 
-/// Starts logging to a writer (standard error), and to the file if there is one, for the whole process.
+/// Starts the process's log, to a writer (standard error) and the configured file.
 ///
 /// # Errors
 /// [`LogError`].
@@ -116,7 +116,7 @@ pub fn start(config: &Config, writer: impl io::Write + Send + 'static) -> Result
     Ok(LastLines { _output: output, _file: kept })
 }
 
-/// Whether [`start`] could read the filters; opens nothing.
+/// Checks the filters as [`start`] does; opens nothing.
 ///
 /// # Errors
 /// [`LogError::Filter`].
@@ -129,7 +129,7 @@ fn layer(config: &Config, writer: impl io::Write + Send + 'static) -> Result<(Lo
     Ok((LogLayer { format: config.format, ids: config.ids, sink }, flush))
 }
 
-/// A layer with its own filter, and what writes its last lines.
+/// A layer with its own filter, and its guard.
 type FilteredLog<S> = (Filtered<LogLayer, EnvFilter, S>, Flush);
 
 fn file<S: Subscriber + for<'a> LookupSpan<'a>>(config: &Config) -> Result<Option<FilteredLog<S>>, LogError> {
@@ -142,8 +142,7 @@ fn file<S: Subscriber + for<'a> LookupSpan<'a>>(config: &Config) -> Result<Optio
 
 fn filter(text: &str) -> Result<EnvFilter, LogError> {
     let is_level = ["off", "error", "warn", "info", "debug", "trace"].contains(&text.to_ascii_lowercase().as_str());
-    // Spans of seams are for export; a level asks for lines, not for them.
-    // Whoever sends a request says what its failure means; kube's own lines call each one an error, also at the end of a process.
+    // A level enables lines, not the spans of requests. kube logs every failed request as an error, also at shutdown; its callers log what a failure means.
     let directives = if is_level { format!("warn,kube_client=off,ferrokube={text},ferrokube::seam=off") } else { text.to_owned() };
     EnvFilter::builder().parse(directives).map_err(|_| LogError::Filter { filter: text.to_owned() })
 }

@@ -1,5 +1,5 @@
-//! `Initial-Trace-Id` as an OpenTelemetry propagator, for programs that use its SDK: put it beside `TraceContextPropagator` in a
-//! `TextMapCompositePropagator`, and the second header travels with the first.
+//! `Initial-Trace-Id` as an OpenTelemetry propagator, for programs that use its SDK: combine it with `TraceContextPropagator` in a
+//! `TextMapCompositePropagator`.
 
 use crate::carrier::INITIAL_TRACE_ID;
 use crate::id::InitialTraceId;
@@ -25,7 +25,7 @@ impl TextMapPropagator for InitialTracePropagator {
         }
     }
 
-    /// Malformed values are as absent.
+    /// Malformed values count as absent.
     fn extract_with_context(&self, context: &Context, extractor: &dyn Extractor) -> Context {
         match extractor.get(INITIAL_TRACE_ID).and_then(|text| text.parse().ok()) {
             Some(id) => context.with_value(Initial(id)),

@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime as SystemClock};
 
-/// The form of a line.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// `time LEVEL target: message key=value ...`
@@ -19,7 +19,7 @@ pub enum Format {
     Json,
 }
 
-/// Not a format.
+/// An unknown format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the log formats are text and json")]
 pub struct FormatError;
@@ -36,11 +36,11 @@ impl FromStr for Format {
     }
 }
 
-/// What a value may take of a line; the rest is cut.
+/// Bytes of a value; the rest is cut.
 const MAX_VALUE_BYTES: usize = 8 << 10;
 
 impl Format {
-    /// The line, with its end.
+    /// The line with its line feed.
     pub(crate) fn line(self, event: &Event<'_>, ids: Option<&TraceContext>) -> String {
         let metadata = event.metadata();
         let mut line = Line { format: self, text: String::with_capacity(256), message: String::new(), fields: String::new() };
@@ -55,7 +55,7 @@ impl Format {
         line.finish(metadata.level().as_str(), metadata.target())
     }
 
-    /// A line that is not from an event.
+    /// A line of the log's own, without an event.
     pub(crate) fn notice(self, message: &str, field: &str, value: u64) -> String {
         let mut line = Line { format: self, text: String::new(), message: message.to_owned(), fields: String::new() };
         line.raw(field, value);
@@ -159,7 +159,7 @@ impl Visit for Line {
         if value.is_finite() { self.raw(field.name(), value) } else { self.string(field.name(), &value.to_string()) }
     }
 
-    /// The whole chain: what this layer tried, then why, then why that.
+    /// The error with its chain of sources.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         let mut text = String::new();
         let _ = write!(Bounded(&mut text), "{value}");
@@ -172,7 +172,7 @@ impl Visit for Line {
     }
 }
 
-/// Takes no more than a value may have; more is not an error.
+/// Cuts a value at its limit, without an error.
 struct Bounded<'a>(&'a mut String);
 
 impl fmt::Write for Bounded<'_> {
@@ -199,7 +199,7 @@ fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'=' | b'\\'))
 }
 
-/// A JSON string; in text lines also without characters that terminals obey.
+/// A JSON string; in text lines also without terminal control characters.
 fn quote(into: &mut String, text: &str, format: Format) {
     into.push('"');
     for character in text.chars() {

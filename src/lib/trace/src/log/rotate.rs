@@ -1,23 +1,23 @@
-//! A file of lines: appended, rotated by size and age, old ones removed by count and age.
+//! An append-only file of lines, rotated by size and age; rotated files are removed by count and age.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// When a new file is begun and which old ones stay.
+/// When to rotate, and which rotated files to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation {
-    /// A file is closed before it would grow beyond this; 0: never.
+    /// Bytes of a file; 0: no limit.
     pub max_bytes: u64,
-    /// Closed files that are kept; 0: all.
+    /// Rotated files to keep; 0: all.
     pub max_backups: usize,
-    /// Closed files whose last line is older than this are removed, and a file is closed when it holds lines of more than a day (or of this, if shorter), so
-    /// that nothing stays much longer; zero: neither.
+    /// Age of a rotated file's last line at which the file is removed; zero: no limit. With a limit, a file is also rotated once its first line is a day
+    /// old (or this old, if shorter), so that no line stays much longer.
     pub max_age: Duration,
 }
 
-/// A file with an age limit holds lines of at most this long.
+/// Time between rotations of a file with an age limit.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for Rotation {
@@ -26,10 +26,10 @@ impl Default for Rotation {
     }
 }
 
-/// The wall clock; tests have their own.
+/// The wall clock; tests replace it.
 type Clock = Box<dyn Fn() -> SystemTime + Send>;
 
-/// The file, with those that it was before next to it.
+/// The current file, and the rotated ones next to it.
 pub struct Rotating {
     path: PathBuf,
     rotation: Rotation,
@@ -38,12 +38,12 @@ pub struct Rotating {
     /// When its first line was written.
     begun: SystemTime,
     clock: Clock,
-    /// Whether what was appended is synced before it counts.
+    /// Whether appends are synced.
     sync: bool,
 }
 
 impl Rotating {
-    /// Opens or makes the file, readable by its owner only; a torn last line (never acknowledged) is cut. `sync`: what is appended is synced at once.
+    /// Opens or creates the file, readable by its owner only, and cuts a torn last line (never acknowledged). `sync`: sync each append.
     ///
     /// # Errors
     /// The file cannot be opened, read or cut.
@@ -55,7 +55,7 @@ impl Rotating {
         let mut file = open(path)?;
         let size = cut_torn_line(&mut file)?;
         let metadata = file.metadata()?;
-        // Not every file system knows when a file was made; then an age is counted from its last line.
+        // Without a creation time (not every file system has one) the age counts from the last line.
         let begun = metadata.created().or_else(|_| metadata.modified()).unwrap_or_else(|_| clock());
         let opened = Self { path: path.to_owned(), rotation, file, size, begun, clock, sync };
         opened.sync_names()?;
@@ -63,7 +63,7 @@ impl Rotating {
         Ok(opened)
     }
 
-    /// What only time makes necessary: closes a file that is old enough, removes closed ones that are too old. To be called now and then.
+    /// Rotates and removes files by age. Call it now and then.
     ///
     /// # Errors
     /// As [`Self::append`].
@@ -89,7 +89,7 @@ impl Rotating {
         }
         let written = self.file.write_all(bytes).and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
-            // What cannot be cut (a device) never tears a line that anybody reads.
+            // Devices cannot be cut, but nobody reads torn lines from them.
             let _ = self.file.set_len(self.size);
             return Err(error);
         }
@@ -97,7 +97,7 @@ impl Rotating {
         Ok(())
     }
 
-    /// Removes the oldest of the closed files; whether there was one. For when there is no space for a line.
+    /// Removes the oldest rotated file; returns whether there was one. For a full disk.
     ///
     /// # Errors
     /// The system's.
@@ -112,7 +112,7 @@ impl Rotating {
         let stamp = stamp((self.clock)());
         let (stem, extension) = names(&self.path);
         match fs::rename(&self.path, self.path.with_file_name(format!("{stem}-{stamp}{extension}"))) {
-            // Somebody took it away, or the last attempt got no further.
+            // Removed by someone else, or by an earlier attempt that failed later.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }
@@ -138,12 +138,12 @@ impl Rotating {
         self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
     }
 
-    /// A file is found after a power cut only if its folder was synced.
+    /// A file survives a power cut only if its directory was synced.
     fn sync_names(&self) -> io::Result<()> {
         if self.sync { File::open(self.folder())?.sync_all() } else { Ok(()) }
     }
 
-    /// The closed files, oldest first.
+    /// The rotated files, oldest first.
     fn closed(&self) -> io::Result<Vec<PathBuf>> {
         let (stem, extension) = names(&self.path);
         let mut closed: Vec<PathBuf> = fs::read_dir(self.folder())?
@@ -158,7 +158,7 @@ impl Rotating {
         let (stem, extension) = names(&self.path);
         let old = self.closed()?;
         let surplus = if self.rotation.max_backups == 0 { 0 } else { old.len().saturating_sub(self.rotation.max_backups) };
-        // Names hold the time of the last line, and are in its order.
+        // Names contain the time of the last line and sort by it.
         let oldest = (self.clock)().checked_sub(self.rotation.max_age).filter(|_| !self.rotation.max_age.is_zero());
         let oldest = oldest.map(|time| self.path.with_file_name(format!("{stem}-{}{extension}", stamp(time))));
         for (index, path) in old.iter().enumerate() {
@@ -170,7 +170,7 @@ impl Rotating {
     }
 }
 
-/// A time as it stands in the name of a closed file: `2026-11-22T01-58-00-123456Z`.
+/// A time in the name of a rotated file: `2026-11-22T01-58-00-123456Z`.
 fn stamp(time: SystemTime) -> String {
     let time = jiff::Timestamp::try_from(time).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H-%M-%S-%6fZ").to_string()
@@ -200,7 +200,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Cuts what follows the last line feed; gives the size.
+/// Cuts everything after the last line feed; returns the size.
 fn cut_torn_line(file: &mut File) -> io::Result<u64> {
     let size = file.seek(SeekFrom::End(0))?;
     let mut end = size;
@@ -272,7 +272,7 @@ mod tests {
             assert_eq!(closed(), want, "at hour {hour}");
         }
         fs::write(folder.path().join("audit-other.log"), "not ours").expect("write");
-        // Nothing is written any more: time alone closes the file, and removes it.
+        // Without writes, time alone rotates and removes the file.
         for (hour, want) in [(60, 2), (75, 3), (98, 2), (123, 1), (148, 0)] {
             hours.store(hour, Ordering::SeqCst);
             file.tidy().expect("tidy");
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("read"), "{\"a\":1}\n{\"b\":2}\n");
     }
 
-    /// The null device takes every write and no sync: so it shows whether there was one.
+    /// The null device accepts writes and refuses syncs, which shows whether there was one.
     #[test]
     fn fault_55_what_is_to_survive_power_cuts_is_synced_before_it_counts() {
         let null = Path::new("/dev/null");

@@ -1,4 +1,4 @@
-//! The queue between those who log and the thread that writes.
+//! The queue between logging threads and the writer's thread.
 
 use super::format::Format;
 use std::io::{self, Write};
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-/// Lines in the queue; when it is full, lines are dropped.
+/// Lines in the queue; more are dropped.
 const MAX_LINES: usize = 8 << 10;
-/// Bytes in the queue; beyond, lines are dropped.
+/// Bytes in the queue; more are dropped.
 const MAX_BYTES: usize = 8 << 20;
-/// How long the end of the process waits for the last lines.
+/// How long [`Flush`] waits for the last lines.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// Takes lines; never waits. Cheap to clone.
+/// Queues lines; never waits. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Sink {
     queue: SyncSender<Message>,
@@ -29,14 +29,14 @@ struct State {
 
 enum Message {
     Line(String),
-    /// Answered when everything before it is written.
+    /// Answered once all earlier lines are written.
     Flush(SyncSender<()>),
 }
 
-/// Writes what is in the queue when it is dropped, if that takes no longer than half a second.
+/// Writes the queued lines on drop, for at most half a second.
 pub(crate) struct Flush(Sink);
 
-/// Starts the writer's thread; it ends when all sinks are gone.
+/// Starts the writer's thread, which ends when all sinks are dropped.
 pub(crate) fn start(writer: impl Write + Send + 'static, format: Format) -> io::Result<(Sink, Flush)> {
     let (queue, lines) = sync_channel(MAX_LINES);
     let state = Arc::new(State::default());
@@ -60,7 +60,7 @@ impl Sink {
 impl Drop for Flush {
     fn drop(&mut self) {
         let (done, wait) = sync_channel(1);
-        // A full queue does not get emptier by waiting for it: then its reader is stuck.
+        // Waiting does not help: the reader of a full queue is stuck.
         if self.0.queue.try_send(Message::Flush(done)).is_ok() {
             let _: Result<(), RecvTimeoutError> = wait.recv_timeout(LAST_LINES);
         }
@@ -71,13 +71,13 @@ fn write(mut writer: impl Write, lines: &Receiver<Message>, state: &State, forma
     let mut batch = String::new();
     while let Ok(message) = lines.recv() {
         let mut flushes: Vec<_> = take(message, &mut batch, state).into_iter().collect();
-        // One write for what has gathered, up to a pipe's worth.
+        // One write for all waiting lines, up to the size of a pipe.
         while batch.len() < 32 << 10
             && let Ok(message) = lines.try_recv()
         {
             flushes.extend(take(message, &mut batch, state));
         }
-        // Nobody to tell when writing fails: standard error is what failed. Of a file (a full disk) the next lines that can be written say so.
+        // A failed write to standard error cannot be reported. For a file (a full disk) the next successful line reports it.
         if writer.write_all(batch.as_bytes()).is_err() {
             state.dropped.fetch_add(batch.lines().count() as u64, Ordering::Relaxed);
         }
@@ -113,7 +113,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::channel;
 
-    /// A pipe that nobody reads until it is told to.
+    /// A pipe without a reader until released.
     struct Stuck {
         free: std::sync::mpsc::Receiver<()>,
         written: Arc<Mutex<String>>,
@@ -165,7 +165,7 @@ mod tests {
             assert!(sink.state.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
         }
         assert!(sink.state.dropped.load(Ordering::Relaxed) > 0);
-        // Must not wait for ever: the pipe is still stuck.
+        // Must return although the pipe is stuck.
         drop(flush);
     }
 }
