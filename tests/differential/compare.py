@@ -12,7 +12,7 @@ SELF = re.compile(r"\bselfType\d+")
 HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary"]
 RECENT = 300
 # Lists that come out of Go's maps.
-UNORDERED = ("causes", "nonResourceRules")
+UNORDERED = ("causes", "resourceRules", "nonResourceRules")
 QUOTED = re.compile(r'Invalid value: ("\{(?:[^"\\]|\\.)*\}")')
 
 
@@ -39,6 +39,8 @@ class Normal:
         headers = {name: ", ".join(answer.headers.get_all(name) or []) for name in HEADERS}
         document = answer.json()
         if document is None:
+            document = answer.frames()
+        if document is None:
             body = self.text(answer.body.decode("utf-8", "replace"))
         else:
             body = self.value(document, "")
@@ -46,6 +48,7 @@ class Normal:
 
     def value(self, value, key):
         if isinstance(value, dict):
+            value = of_list(value)
             return {name: self.value(part, name) for name, part in value.items()}
         if isinstance(value, list):
             if key == "causes":
@@ -83,6 +86,27 @@ class Normal:
         text = UID.sub(lambda match: self.names.number("uid", match[0]), text)
         text = re.sub(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b", lambda match: self.names.number("generated", match[0]), text)
         return re.sub(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>", text)
+
+
+def of_list(value):
+    """A list's revision is that of the whole store, which others write to: only its order to those of the items is compared."""
+    items = value.get("items", value.get("rows"))
+    meta = value.get("metadata")
+    if (not isinstance(items, list) and "columnDefinitions" not in value) or not isinstance(meta, dict) or not str(meta.get("resourceVersion", "")).isdigit():
+        return value
+    revisions = [revision_of(item) for item in items or []]
+    late = all(revision <= int(meta["resourceVersion"]) for revision in revisions)
+    # The Table of one object has that object's revision.
+    if "rows" in value and revisions == [int(meta["resourceVersion"])]:
+        return value
+    return {**value, "metadata": {**meta, "resourceVersion": "not older than its items" if late else "older than an item"}}
+
+
+def revision_of(item):
+    item = item.get("object", item) if isinstance(item, dict) else {}
+    meta = item.get("metadata") if isinstance(item, dict) else None
+    text = str((meta or {}).get("resourceVersion", "0"))
+    return int(text) if text.isdigit() else 0
 
 
 def in_order(quoted):

@@ -409,6 +409,8 @@ class Sequence:
         made = {"apiVersion": self.kind.api_version, "kind": self.kind.kind, "metadata": {"name": self.name(alias)}}
         extra = self.kind.base(self.random, self.namespace)
         metadata = {**made["metadata"], **extra.pop("metadata", {})}
+        if not self.kind.namespaced and self.kind.verbs == "full":
+            metadata["labels"] = {"seq": self.label}
         return {**made, **extra, "metadata": metadata}
 
     def object(self, alias):
@@ -434,7 +436,7 @@ class Sequence:
     def decorate(self, metadata):
         random = self.random
         for name, values in {
-            "labels": [{"a": "b"}, {"a": "b", "c": "d"}, {"-": "x"}, {"a": "x" * 64}, {}],
+            "labels": [{**metadata.get("labels", {}), **more} for more in ({"a": "b"}, {"a": "b", "c": "d"}, {"-": "x"}, {"a": "x" * 64}, {})],
             "annotations": [{"a": "b"}, {"A_/x": "y"}, {}],
             "finalizers": [["x.example.com/y"], ["x"], ["foregroundDeletion"], ["x.example.com/y", "x.example.com/y"], []],
             "ownerReferences": [[{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}], [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u", "controller": True, "blockOwnerDeletion": True}] * 2, [{}]],
@@ -518,9 +520,15 @@ class Sequence:
         ):
             if random.random() < share:
                 query.append((name, random.choice(values)))
-        if not self.kind.namespaced and not any(name in ("labelSelector", "fieldSelector") for name, _ in query):
-            query.append(("labelSelector", f"seq={self.label}"))
-        self.add("list", "GET", self.kind.collection(self.namespace), "list", accept=self.accept(), query=query)
+        self.add("list", "GET", self.kind.collection(self.namespace), "list", accept=self.accept(), query=self.own(query))
+
+    def own(self, query):
+        """The query with a selector of this sequence's objects, where others make objects of the kind, too."""
+        if self.kind.namespaced:
+            return query
+        mine, selector = f"seq={self.label}", dict(query).get("labelSelector")
+        others = [(name, value) for name, value in query if name != "labelSelector"]
+        return others + [("labelSelector", f"{selector},{mine}" if selector is not None else mine)]
 
     def update(self, alias):
         body = self.object(alias)
@@ -615,6 +623,8 @@ class Sequence:
             ("HEAD", collection), ("GET", collection + "/"), ("GET", self.path("A_b")), ("GET", self.path("%25")), ("GET", collection + "//x"), ("GET", self.path(alias) + "/status"), ("DELETE", self.path(alias) + "/status"),
             ("GET", collection.replace("/v1", "/v9")), ("GET", collection[:-1]), ("BREW", collection), ("GET", self.path(alias) + "?watch=true&timeoutSeconds=x"), ("GET", collection + "?watch=x&limit=1&timeoutSeconds=1"),
         ])
+        if path.startswith(collection + "?") or (method == "GET" and path in (collection, collection + "/")):
+            path = path + ("&" if "?" in path else "?") + "&".join(f"{name}={value}" for name, value in self.own([]))
         self.add(f"odd-{method.lower()}", method, path, "", None if method in ("GET", "HEAD", "OPTIONS", "DELETE", "BREW") else self.object(alias), accept=self.accept())
 
     def make(self, length):

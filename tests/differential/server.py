@@ -50,6 +50,13 @@ class Answer:
         except ValueError:
             return None
 
+    def frames(self):
+        """The events of a watch."""
+        try:
+            return [json.loads(line) for line in self.body.splitlines()] or None
+        except ValueError:
+            return None
+
 
 class Session:
     """What one server said so far in one sequence: it fills the placeholders of later requests."""
