@@ -8,6 +8,9 @@ UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 SUFFIX = re.compile(r"^(gen-)[bcdfghjklmnpqrstvwxz2456789]{5}$")
 AGE = re.compile(r"^(\d+[smhdy])+$|^<unknown>$|^<invalid>$")
 STRUCT = re.compile(r'^(Invalid value): (?:\[?\{"(?:Name|ID|Schema)":.*[\]}]|null|\[\])(?=: (?:must (?:contain unique|have exactly|only have a single)|only \[))', re.S)
+REVIEW = re.compile(r"Invalid value: (\{.*\}): must be empty")
+APPLY = re.compile(r"(failed to create typed patch object \([^)]*\): )(.*)", re.S)
+REVISION = re.compile(r'(resourceVersion\\?"?: ?\\?"?|ResourceVersion in precondition: |ResourceVersion in object meta: |the ResourceVersion in the precondition \()(\d+)')
 SELF = re.compile(r"\bselfType\d+")
 HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary"]
 RECENT = 300
@@ -49,6 +52,9 @@ class Normal:
     def value(self, value, key):
         if isinstance(value, dict):
             value = of_list(value)
+            if isinstance(value.get("nonResourceRules"), list):
+                # A rule that a distribution of kube-apiserver adds.
+                value = {**value, "nonResourceRules": [rule for rule in value["nonResourceRules"] if rule.get("nonResourceURLs") != ["/.well-known", "/.well-known/*"]]}
             return {name: self.value(part, name) for name, part in value.items()}
         if isinstance(value, list):
             if key == "causes":
@@ -81,6 +87,11 @@ class Normal:
         text = re.sub(r"( is invalid): \[.*", r"\1: [...]", text, flags=re.S)
         text = re.sub(r"( is invalid: [^\[]*?: Invalid value): [\[{].*: (must (?:contain unique|have exactly|only have a single)|only \[)", r"\1: \2", text, flags=re.S)
         text = SELF.sub("selfType", text)
+        text = REVIEW.sub(of_metadata, text)
+        text = APPLY.sub(of_apply, text)
+        text = REVISION.sub(r"\1<revision>", text)
+        # An empty list is none.
+        text = text.replace('"Values":[]', '"Values":null')
         text = QUOTED.sub(lambda match: "Invalid value: " + in_order(match[1]), text)
         text = re.sub(r"(in record|to be fulfilled:) \(\d+\)", r"\1 (<revision>)", text)
         text = UID.sub(lambda match: self.names.number("uid", match[0]), text)
@@ -94,12 +105,15 @@ def of_list(value):
     meta = value.get("metadata")
     if (not isinstance(items, list) and "columnDefinitions" not in value) or not isinstance(meta, dict) or not str(meta.get("resourceVersion", "")).isdigit():
         return value
-    revisions = [revision_of(item) for item in items or []]
-    late = all(revision <= int(meta["resourceVersion"]) for revision in revisions)
-    # The Table of one object has that object's revision.
-    if "rows" in value and revisions == [int(meta["resourceVersion"])]:
-        return value
-    return {**value, "metadata": {**meta, "resourceVersion": "not older than its items" if late else "older than an item"}}
+    late = all(revision_of(item) <= int(meta["resourceVersion"]) for item in items or [])
+    field = "items" if "items" in value else "rows"
+    return {**value, field: made_in_order(items), "metadata": {**meta, "resourceVersion": "not older than its items" if late else "older than an item"}}
+
+
+def made_in_order(items):
+    """Items with names that each server makes up, in the order in which they were made."""
+    made = lambda item: bool(SUFFIX.match(str(((item.get("object", item) or {}).get("metadata") or {}).get("name", "")))) if isinstance(item, dict) else False
+    return [item for item in items if not made(item)] + sorted((item for item in items if made(item)), key=revision_of) if items else items
 
 
 def revision_of(item):
@@ -121,6 +135,23 @@ def in_order(quoted):
     return json.dumps(json.dumps(value, sort_keys=True))
 
 
+def of_metadata(match):
+    """What a review says of its metadata, with keys in order, without the managedFields that only their order tells apart."""
+    try:
+        value = json.loads(match[1])
+    except ValueError:
+        return match[0]
+    value.pop("managedFields", None)
+    return f"Invalid value: {json.dumps(value, sort_keys=True)}: must be empty"
+
+
+def of_apply(match):
+    """Which of several misfits are told, and in which order, follows Go's maps once a field is unknown."""
+    misfits = sorted(set(match[2].removeprefix("errors:").strip().split("\n  ")))
+    unknown = [why for why in misfits if why.endswith("field not declared in schema")]
+    return match[1] + ("field not declared in schema" if unknown else "; ".join(misfits))
+
+
 def differences(left, right, path=""):
     """Paths with both values; list positions are left out of the path."""
     if isinstance(left, dict) and isinstance(right, dict):
@@ -128,6 +159,10 @@ def differences(left, right, path=""):
         for name in sorted(set(left) | set(right)):
             found += differences(left.get(name, ABSENT), right.get(name, ABSENT), f"{path}.{name}")
         return found
+    if isinstance(left, list) and isinstance(right, list) and path.endswith("causes") and len(left) != len(right):
+        left, right = [[f"{cause.get('field')}: {cause.get('message')}" for cause in side] for side in (left, right)]
+        only = lambda one, other: [cause for cause in one if one.count(cause) > other.count(cause)]
+        return [(path + "[]", cause, ABSENT) for cause in only(left, right)] + [(path + "[]", ABSENT, cause) for cause in only(right, left)]
     if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         return [found for a, b in zip(left, right) for found in differences(a, b, f"{path}[]")]
     if left == right and type(left) is type(right):
@@ -155,7 +190,7 @@ def shape(text):
     text = re.sub(r"\b(in version Q cannot be handled as a|must be of type|no kind|kind) [A-Z]\w*", r"\1 K", text)
     text = re.sub(r"<[a-z]+ \d+>", "N", text)
     text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "0", text)
-    return re.sub(r"[A-Z]\w+(\.[a-z0-9.]+)? Q is invalid: .*", "K is invalid", text)[:160]
+    return re.sub(r"[A-Z]\w+(\.[a-z0-9.]+)? Q is invalid: .*", "K is invalid", text)[:300]
 
 
 def message(answer):
@@ -166,9 +201,9 @@ def message(answer):
 def signature(request, left, right, found):
     """What a difference is about: the same for all examples of one cause, as far as can be told."""
     if left["status"] != right["status"]:
-        return f"{request['what']} status {left['status']}:{message(left)[:90]} | {right['status']}:{message(right)[:90]}"
+        return f"{request['what']} status {left['status']}:{message(left)[:260]} | {right['status']}:{message(right)[:260]}"
     path, a, b = next(((path, a, b) for path, a, b in found if not path.endswith("body.message")), found[0])
-    if path.endswith(".message"):
+    if path.endswith((".message", "causes[]")):
         return f"{left['status']} {path} {shape(a)[:110]} | {shape(b)[:110]}"
     scalar = lambda value: shape(value)[:50] if not isinstance(value, (dict, list)) else type(value).__name__
     return f"{request['what']} {request['resource']} {left['status']} {path} {scalar(a)} | {scalar(b)}"

@@ -23,8 +23,8 @@ ACCEPTS = [JSON] * 6 + [
     "text/html",
     "application/json;q=0.5, */*",
 ]
-SELECTORS = ["a=b", "a!=b", "a in (b,c)", "!a", "a", "a notin (b)", "a=b,c", "a==b", "A_b=c", "-a=b", "a in ()", "a=b=c", "x/y/z=1", "a>1", "a<x", ",", "a in (b", "seq"]
-FIELDS = ["metadata.name=a", "metadata.name!=a", "metadata.namespace=x", "spec.x=1", "metadata.name", "metadata.name=a,metadata.name=b", "=", "type=Opaque", "reason=x", "status.phase=Active"]
+SELECTORS = ["a in (b,)", "a notin ()", "a=" + "x" * 64, "x" * 64, "a=b c", "a in b", "!", "a!", "=b", "a,b", "a in (b),!c,d=e", "a>x", "a > 5,b < 3", "(a)", "a==b==c", "a=b;c", "\u00e9=a", "a\\=b", "a=b", "a!=b", "a in (b,c)", "!a", "a", "a notin (b)", "a=b,c", "a==b", "A_b=c", "-a=b", "a in ()", "a=b=c", "x/y/z=1", "a>1", "a<x", ",", "a in (b", "seq"]
+FIELDS = ["metadata.name==a", "metadata.name=a\\,b", "metadata.name=a,metadata.namespace!=b", "metadata.name>a", "a=b=c", "metadata.name=\\", ",", "involvedObject.kind=ConfigMap", "metadata.labels.a=b", "metadata.name=a", "metadata.name!=a", "metadata.namespace=x", "spec.x=1", "metadata.name", "metadata.name=a,metadata.name=b", "=", "type=Opaque", "reason=x", "status.phase=Active"]
 CERTIFICATE_REQUEST = (
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIaE1JR0pBZ0VBTUNjeEZUQVRCZ05WQkFNTURHUnBabVpsY21WdWRHbGhiREVPTUF3R0Ex"
     "VUVDZ3dGZEdWegpkSE13V1RBVEJnY3Foa2pPUFFJQkJnZ3Foa2pPUFFNQkJ3TkNBQVRPa1duWi9tNW15aStiN3RySGcvckd2THdCClNzcTZzSDlCSC9tUERQ"
@@ -391,6 +391,14 @@ KINDS = [
 ]
 
 
+def random_yaml(random, kind, name):
+    """An object in YAML: anchors, repeated keys, types that other dialects have, several documents."""
+    parts = [f"apiVersion: {kind.api_version}", f"kind: {kind.kind}", "metadata:", f"  name: {name}"]
+    parts += random.choice([[], ["  labels: {a: b}"], ["  labels:", "    a: yes"], ["  labels: &l", "    a: b", "  annotations: *l"], ["  annotations:", "    a: 1.0"], ["  labels:", "    a: b", "    a: c"], ["  annotations:", "    a: |", "      b"], ["  generation: 0x10"], ["  labels: !!str x"], ["  labels:", "    a: ~"]])
+    parts += random.choice([[], [], ["data:", "  a: b"], ["data:", "  a: 010"], ["---", "kind: x"], ["\tdata: x"], ["data: [a"], ["data:", "  <<: {a: b}"], ["? a", ": b"], ["spec: 1e30"], ["# end"]])
+    return "\n".join(parts) + "\n"
+
+
 class Sequence:
     """Makes one sequence on one kind."""
 
@@ -462,11 +470,11 @@ class Sequence:
 
     # -- requests
 
-    def add(self, what, method, path, alias="", body=None, content_type=JSON, accept=None, query=None):
+    def add(self, what, method, path, alias="", body=None, content_type=JSON, accept=None, query=None, more=None):
         text = body if isinstance(body, (str, type(None))) else json.dumps(body)
         if query:
             path = path + "?" + "&".join(f"{name}={urllib.parse.quote(value, safe='{}%:=,')}" for name, value in query)
-        headers = {"Accept": accept or JSON}
+        headers = {"Accept": accept or JSON, **(more or {})}
         if body is not None:
             headers["Content-Type"] = content_type
         self.requests.append({"what": what, "resource": self.kind.resource + ("." + self.kind.group if self.kind.group else ""), "method": method, "path": path, "headers": headers, "body": text, "as": alias})
@@ -474,11 +482,11 @@ class Sequence:
     def options(self, *more):
         random, query = self.random, []
         for name, share, values in (
-            ("dryRun", 0.06, ["All", "All", "x", ""]),
+            ("dryRun", 0.06, ["All", "All", "x", "", "all"]),
             ("fieldManager", 0.1, ["m", "m", "x" * 129, "%00"]),
             ("fieldValidation", 0.3, ["Strict", "Strict", "Warn", "Ignore", "x"]),
             ("pretty", 0.03, ["true", "false", "x"]),
-            ("timeout", 0.02, ["10s", "x", "-1s", "0"]),
+            ("timeout", 0.03, ["10s", "x", "-1s", "0", "1", "1h1m", "10", "1.5s", "99999999999h"]),
             *more,
         ):
             if random.random() < share:
@@ -606,6 +614,12 @@ class Sequence:
         name = random.choice(list(self.kind.subresources) or ["x"])
         if name == "token":
             body = {"spec": random.choice([{}, {"audiences": ["a"]}, {"expirationSeconds": 600}, {"expirationSeconds": 1}, {"boundObjectRef": {"kind": "Secret", "apiVersion": "v1", "name": "x"}}])}
+            if random.random() < 0.5:
+                body["metadata"] = random.choice([{"name": self.name(alias)}, {"name": "other"}, {"namespace": "other"}, {"uid": "{{uid:a}}"}, {"uid": "x"}, {"labels": {"a": "b"}}, {"resourceVersion": "1"}, {"ownerReferences": [{}]}])
+            if random.random() < 0.3:
+                body.update(random.choice([{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}, {"apiVersion": "v1", "kind": "TokenRequest"}, {"kind": "x"}, {"status": {"token": "x"}}]))
+            if random.random() < 0.2:
+                body = broken(random, body)
             self.add("token", "POST", f"{self.path(alias)}/token", "", body, query=self.options())
         elif name == "scale":
             body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": self.name(alias), "namespace": self.namespace}, "spec": {"replicas": random.choice([0, 1, 2, -1, "x"])}}
@@ -615,12 +629,32 @@ class Sequence:
         else:
             self.add(f"put-{name}", "PUT", f"{self.path(alias)}/{name}", alias, self.object(alias), query=self.options())
 
+    def impersonated(self, alias):
+        """A request of somebody with few rights, or of nobody there can be."""
+        random = self.random
+        more = random.choice([
+            {"Impersonate-User": "u"}, {"Impersonate-User": "system:serviceaccount:a:b"}, {"Impersonate-User": "u", "Impersonate-Group": "g"}, {"Impersonate-Group": "g"}, {"Impersonate-User": ""},
+            {"Impersonate-User": "system:serviceaccount:a"}, {"Impersonate-Uid": "x"}, {"Impersonate-Extra-a": "b"}, {"Impersonate-User": "u", "Impersonate-Extra-A%2fb": "c"}, {"Impersonate-User": "system:anonymous"},
+            {"Impersonate-User": "u", "Impersonate-Uid": "x"}, {"Impersonate-User": "admin", "Impersonate-Group": "system:masters"},
+        ])
+        collection = self.kind.collection(self.namespace)
+        method, path = random.choice([("GET", self.path(alias)), ("GET", collection), ("POST", collection), ("PUT", self.path(alias)), ("DELETE", self.path(alias)), ("PATCH", self.path(alias)), ("GET", collection + "?watch=1&timeoutSeconds=1"), ("DELETE", collection)])
+        if not self.kind.namespaced and path.startswith(collection) and path[len(collection):][:1] in ("", "?"):
+            path = path + ("&" if "?" in path else "?") + "&".join(f"{name}={value}" for name, value in self.own([]))
+        body = self.object(alias) if method in ("POST", "PUT", "PATCH") else None
+        self.add(f"impersonated-{method.lower()}", method, path, "", body, PATCHES["merge"] if method == "PATCH" else JSON, self.accept(), more=more)
+
+    def yaml_patch(self, alias):
+        """An apply in YAML that is no JSON."""
+        lines = random_yaml(self.random, self.kind, self.name(alias))
+        self.add("patch-apply", "PATCH", self.path(alias), alias, lines, PATCHES["apply"], self.accept(), self.options(("force", 0.3, ["true", "false"]), ("fieldManager", 0.95, ["m", "n"])))
+
     def odd(self, alias):
         random = self.random
         collection = self.kind.collection(self.namespace)
         method, path = random.choice([
             ("POST", self.path(alias)), ("PUT", collection), ("PATCH", collection), ("GET", self.path(alias) + "/nothing"), ("PUT", self.path(alias) + "/nothing"), ("OPTIONS", collection),
-            ("HEAD", collection), ("GET", collection + "/"), ("GET", self.path("A_b")), ("GET", self.path("%25")), ("GET", collection + "//x"), ("GET", self.path(alias) + "/status"), ("DELETE", self.path(alias) + "/status"),
+            ("HEAD", collection), ("GET", collection + "/"), ("GET", self.path("A_b")), ("GET", self.path("x" * 300)), ("GET", self.path("a%2Fb")), ("GET", self.path("..")), ("GET", self.path("a.b.")), ("DELETE", self.path("A_b")), ("GET", self.path("%25")), ("GET", collection + "//x"), ("GET", self.path(alias) + "/status"), ("DELETE", self.path(alias) + "/status"),
             ("GET", collection.replace("/v1", "/v9")), ("GET", collection[:-1]), ("BREW", collection), ("GET", self.path(alias) + "?watch=true&timeoutSeconds=x"), ("GET", collection + "?watch=x&limit=1&timeoutSeconds=1"),
         ])
         if path.startswith(collection + "?") or (method == "GET" and path in (collection, collection + "/")):
@@ -632,13 +666,15 @@ class Sequence:
         if verbs == "review":
             for _ in range(length // 2):
                 self.create("a")
+                if random.random() < 0.1:
+                    self.impersonated("a")
             self.odd("a")
             return self.requests
         if verbs == "definitions":
             self.definitions(length)
             return self.requests
         self.create("a")
-        actions = [(self.create, 4), (self.get, 3), (lambda _: self.list(), 4), (self.update, 5), (self.patch, 9), (self.delete, 3), (lambda _: self.delete_collection(), 0.5), (self.odd, 1)]
+        actions = [(self.create, 4), (self.get, 3), (lambda _: self.list(), 4), (self.update, 5), (self.patch, 9), (self.delete, 3), (lambda _: self.delete_collection(), 0.5), (self.odd, 1), (self.impersonated, 0.7), (self.yaml_patch, 0.5)]
         if self.kind.status:
             actions.append((self.put_status, 3))
         if self.kind.subresources:
