@@ -47,6 +47,10 @@ impl Virtual for Shaped {
         self.behaviour.create(context, target, object)
     }
 
+    fn fill_in(&self, object: &mut Document) {
+        self.behaviour.fill_in(object);
+    }
+
     fn schema(&self) -> Option<Arc<Schema>> {
         Some(Arc::clone(&self.schema))
     }

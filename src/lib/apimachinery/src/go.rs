@@ -4,7 +4,7 @@
 mod json;
 mod time;
 
-use crate::document::Value;
+use crate::document::{Number, Value};
 use crate::field::quote;
 pub use json::syntax_fault;
 pub use time::{duration_fault, time_fault};
@@ -78,10 +78,28 @@ pub fn dump(value: &Value) -> String {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.as_str().to_owned(),
         // Large floats have exponents of two digits, with a sign.
-        Value::Number(number) => number.to_string(),
+        Value::Number(number) => number_text(number),
         Value::Bool(truth) => truth.to_string(),
         Value::Array(items) => format!("[{}]", items.iter().map(dump).collect::<Vec<_>>().join(" ")),
         Value::Object(fields) => format!("map[{}]", fields.iter().map(|(name, value)| format!("{name}:{}", dump(value))).collect::<Vec<_>>().join(" ")),
+    }
+}
+
+/// Integers of more than 63 bits are floats to Go where no type is known.
+fn number_text(number: &Number) -> String {
+    match (number.as_i64(), number.as_f64()) {
+        (None, Some(float)) if !number.is_f64() => Number::from_f64(float).map_or_else(|| number.to_string(), |float| float.to_string()),
+        _ => number.to_string(),
+    }
+}
+
+/// The kind of a value's Go type where no type is known: `map`, `slice`.
+pub fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "invalid",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+        other => type_of(other),
     }
 }
 
@@ -100,7 +118,7 @@ pub fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(number) if number.as_i64().is_none() => "float64",
         Value::Number(_) => "int64",
         Value::String(_) => "string",
         Value::Array(_) => "[]interface {}",
@@ -144,6 +162,13 @@ mod tests {
         }
         assert_eq!(url_base64_fault("abc="), "illegal base64 data at input byte 3");
         assert_eq!(url_base64_fault("x"), "illegal base64 data at input byte 0");
+    }
+
+    #[test]
+    fn integers_of_64_bits_are_floats() {
+        let value = crate::document::json!([9223372036854775808_u64, 9223372036854775807_i64, -1]);
+        assert_eq!(dump(&value), "[9.223372036854776e+18 9223372036854775807 -1]");
+        assert_eq!((type_of(&value[0]), kind_of(&value[1]), kind_of(&value)), ("float64", "int64", "slice"));
     }
 
     #[test]

@@ -54,6 +54,9 @@ struct Envelope<'a> {
 
 impl<'a> Envelope<'a> {
     fn read(body: &'a [u8]) -> Result<Self, ProtobufError> {
+        if body.is_empty() {
+            return Err(ProtobufError::malformed("empty data"));
+        }
         let unknown = body
             .strip_prefix(MAGIC)
             .ok_or_else(|| ProtobufError::malformed("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"))?;

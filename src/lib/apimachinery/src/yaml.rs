@@ -2,6 +2,7 @@
 
 mod input;
 mod reader;
+mod repeats;
 mod resolve;
 mod writer;
 
@@ -35,6 +36,17 @@ pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
     reader::parse(text(body)?, heap::yaml_room(body))
 }
 
+/// Bodies up to this length are looked at again for their repeated keys.
+const MAX_REPEATING: usize = 16 * 1024;
+
+/// The repeated keys of a body that was read, with their lines and in the words of Go's strict reader; none for a long body.
+pub fn repeated_keys(body: &[u8]) -> Vec<String> {
+    match std::str::from_utf8(body) {
+        Ok(text) if text.len() <= MAX_REPEATING => repeats::sentences(text),
+        _ => Vec::new(),
+    }
+}
+
 /// Writes a value in block style, keys in order, strings quoted where YAML would read another type.
 pub fn to_vec(value: &Value) -> Vec<u8> {
     writer::document(value)
@@ -45,7 +57,7 @@ fn text(body: &[u8]) -> Result<&str, DecodeError> {
     let text = std::str::from_utf8(body).map_err(|error| DecodeError::Syntax(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match text.bytes().position(|byte| matches!(byte, 0..=8 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f)) {
-        Some(at) => Err(DecodeError::Syntax(format!("a control character at byte {at}"))),
+        Some(_) => Err(DecodeError::Syntax("control characters are not allowed".to_owned())),
         None => Ok(text),
     }
 }

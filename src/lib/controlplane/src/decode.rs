@@ -36,7 +36,17 @@ pub(crate) fn object(shared: &Shared, target: &Target, form: Form, bytes: &Bytes
         Form::Yaml => nullable(yaml::read(bytes)).map_err(|error| unreadable(&error, |error| refused(yaml_fault(error, &untyped(error)))))?,
         Form::Protobuf => return protobuf(shared, target, bytes).map_err(|error| unreadable_protobuf(&error, refused)),
     };
-    Ok(Body { document: decoded.document, duplicates: decoded.duplicates, lenient: false, source: bytes.clone() })
+    Ok(body(decoded, form == Form::Yaml, bytes))
+}
+
+/// A body in JSON or YAML.
+fn body(decoded: Decoded, yaml: bool, bytes: &Bytes) -> Body {
+    let Decoded { document, mut duplicates } = decoded;
+    let noted = if yaml && !duplicates.is_empty() { yaml::repeated_keys(bytes) } else { Vec::new() };
+    if !noted.is_empty() {
+        duplicates.clear();
+    }
+    Body { document, duplicates, noted, lenient: false, yaml, source: bytes.clone() }
 }
 
 /// The kind that an endpoint takes.
@@ -87,7 +97,7 @@ fn protobuf(shared: &Shared, target: &Target, bytes: &Bytes) -> Result<Body, Pro
     let named = format!("k8s.io.api.{}.{version}.{kind}", group.split('.').next().unwrap_or_default());
     let message = if kind == target.served.definition.kind || kind.is_empty() || !messages.contains(&named) { own } else { &named };
     let document = messages.read(message, bytes)?;
-    Ok(Body { document, duplicates: Vec::new(), lenient: true, source: bytes.clone() })
+    Ok(Body { document, duplicates: Vec::new(), noted: Vec::new(), lenient: true, yaml: false, source: bytes.clone() })
 }
 
 /// `DeleteOptions`.
@@ -166,7 +176,7 @@ pub(crate) fn patch_bytes(patch: &Patch) -> usize {
 /// # Errors
 /// 400 for a body that cannot be read.
 pub(crate) fn patch(kind: PatchKind, bytes: &Bytes, validation: FieldValidation) -> Result<Patch, Failure> {
-    let body = |decoded: Decoded| Body { document: decoded.document, duplicates: decoded.duplicates, lenient: false, source: bytes.clone() };
+    let body = |decoded: Decoded| body(decoded, kind == PatchKind::Apply, bytes);
     let strict = validation != FieldValidation::Ignore;
     let read = match kind {
         PatchKind::Json => operations(bytes, strict),

@@ -67,6 +67,9 @@ pub trait Virtual: Send + Sync {
         None
     }
 
+    /// Fills in what a client left out of what a subresource takes.
+    fn fill_in(&self, _object: &mut Document) {}
+
     /// Whether it shows a part of the stored object as another kind (`scale`). Then GET, PUT and PATCH of it work on [`Self::project`]ed
     /// documents, [`Self::inject`] writes them back, and `create` is never called.
     fn is_projection(&self) -> bool {

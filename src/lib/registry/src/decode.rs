@@ -2,6 +2,7 @@
 
 use crate::catalog::{Catalog, Served, Virtual};
 use crate::context::{FieldValidation, RequestContext, Target};
+use crate::pipeline::Body;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, quote};
 use ferrokube_apimachinery::go;
@@ -78,8 +79,14 @@ impl Shape {
         Self { gvk: subresource.kind.clone(), schema: behaviour.schema().unwrap_or_else(anything), custom: false }
     }
 
-    /// 400, as a typed decoder words it. `source` is the body.
-    pub(crate) fn bad_request(&self, misfit: Misfit, source: &[u8], catalog: &Catalog) -> Failure {
+    /// 400, as a typed decoder words it.
+    pub(crate) fn bad_request(&self, misfit: Misfit, body: &Body, catalog: &Catalog) -> Failure {
+        let source = &body.source;
+        let misfit = match misfit {
+            // The decoder goes through the body.
+            Misfit::Types(why) if !self.custom => Misfit::Types(validate::first_misfit(&self.schema, body.ordered()).unwrap_or(why)),
+            other => other,
+        };
         let GroupVersionKind { version, kind, .. } = &self.gvk;
         let named = match &misfit {
             Misfit::Refused(failure) => return failure.clone(),
@@ -120,7 +127,21 @@ impl Shape {
         let mut object = self.check_type(object)?;
         object = self.check_types(object)?;
         let unknown = validate::prune(&self.schema, &mut object);
-        strictness.judge(&unknown)?;
+        let schema = (!self.custom).then_some(&*self.schema);
+        strictness.judge(&unknown, schema)?;
+        Ok(object)
+    }
+
+    /// The same for the outcome of a strategic patch, which was merged in memory. Its kind and version change nothing, if only they are texts.
+    ///
+    /// # Errors
+    /// [`Misfit`].
+    pub(crate) fn fit_merged(&self, mut object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
+        validate::convert(&self.schema, object.fields_mut()).map_err(Misfit::Types)?;
+        object.set(&["kind"], self.gvk.kind.as_str());
+        object.set(&["apiVersion"], self.gvk.api_version());
+        let unknown = validate::prune(&self.schema, &mut object);
+        strictness.judge(&unknown, None)?;
         Ok(object)
     }
 
@@ -130,10 +151,11 @@ impl Shape {
     /// [`Misfit`].
     pub(crate) fn fit_applied(&self, object: Document) -> Result<Document, Misfit> {
         let mut object = self.check_type(object)?;
-        object = self.check_types(object)?;
-        if !self.custom {
-            validate::prune(&self.schema, &mut object);
+        if self.custom {
+            return self.check_types(object);
         }
+        validate::convert(&self.schema, object.fields_mut()).map_err(Misfit::Types)?;
+        validate::prune(&self.schema, &mut object);
         Ok(object)
     }
 
@@ -232,6 +254,16 @@ pub fn internal_package(group: &str) -> &str {
     }
 }
 
+/// Sentences as one error. Those that name a line are the YAML reader's, which tells them together.
+fn joined(sentences: &[String]) -> String {
+    let (lines, mut others): (Vec<&str>, Vec<&str>) = sentences.iter().map(String::as_str).partition(|sentence| sentence.starts_with("line "));
+    let lines = format!("yaml: unmarshal errors:\n  {}", lines.join("\n  "));
+    if lines.contains("line ") {
+        others.insert(0, &lines);
+    }
+    others.join(", ")
+}
+
 /// What is done about unknown and repeated fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strictness<'a> {
@@ -239,6 +271,8 @@ pub(crate) struct Strictness<'a> {
     pub(crate) validation: FieldValidation,
     /// Paths of repeated fields.
     pub(crate) duplicates: &'a [String],
+    /// The body, where it is one object in JSON.
+    pub(crate) source: &'a [u8],
     /// What else was found while the body was read, as sentences.
     pub(crate) noted: &'a [String],
     /// Takes the warnings.
@@ -248,17 +282,23 @@ pub(crate) struct Strictness<'a> {
 impl<'a> Strictness<'a> {
     /// Unknown fields are dropped silently.
     pub(crate) fn ignore(context: &'a RequestContext) -> Self {
-        Self { validation: FieldValidation::Ignore, duplicates: &[], noted: &[], context }
+        Self { validation: FieldValidation::Ignore, duplicates: &[], source: &[], noted: &[], context }
     }
 
-    pub(crate) fn judge(&self, unknown: &[String]) -> Result<(), Misfit> {
+    /// What is told of unknown and repeated fields. A typed object's decoder, which has a schema, finds them in the order of the body.
+    pub(crate) fn judge(&self, unknown: &[String], schema: Option<&Schema>) -> Result<(), Misfit> {
         if self.validation == FieldValidation::Ignore || (unknown.is_empty() && self.duplicates.is_empty() && self.noted.is_empty()) {
             return Ok(());
         }
         let duplicates = self.duplicates.iter().map(|path| format!("duplicate field {path:?}"));
-        let sentences: Vec<String> = self.noted.iter().cloned().chain(duplicates).chain(unknown.iter().map(|path| format!("unknown field {path:?}"))).collect();
+        let ordered = schema.filter(|_| !self.source.is_empty()).and_then(|schema| validate::strict_findings(schema, self.source));
+        let merged = || self.noted.iter().cloned().chain(duplicates).chain(unknown.iter().map(|path| format!("unknown field {path:?}"))).collect();
+        let sentences: Vec<String> = ordered.unwrap_or_else(merged);
+        if sentences.is_empty() {
+            return Ok(());
+        }
         if self.validation == FieldValidation::Strict {
-            return Err(Misfit::Strict(sentences.join(", ")));
+            return Err(Misfit::Strict(joined(&sentences)));
         }
         sentences.into_iter().for_each(|sentence| self.context.warn(sentence));
         Ok(())

@@ -3,7 +3,7 @@
 mod owners;
 mod rules;
 
-pub(crate) use owners::dedup as dedup_owners;
+pub(crate) use owners::{Found, complete as complete_owners, dedup as dedup_owners};
 pub(crate) use rules::{check_change, check_manager, check_object, warnings};
 
 use crate::context::Target;
@@ -66,11 +66,17 @@ pub(crate) fn ensure_namespace(target: &Target, object: &mut Document) -> Result
     Ok(())
 }
 
+/// 400 for an object without a name.
+pub(crate) fn nameless(target: &Target) -> Failure {
+    let expected = target.name.as_deref().unwrap_or_default();
+    Failure::bad_request(format!("the name of the object ({expected} based on URL) was undeterminable: name must be provided"))
+}
+
 /// The object must be the one that the path names.
 pub(crate) fn check_name(target: &Target, object: &Document) -> Result<(), Failure> {
     let expected = target.name.as_deref().unwrap_or_default();
     match object.name() {
-        "" => Err(Failure::bad_request(format!("the name of the object ({expected} based on URL) was undeterminable: name must be provided"))),
+        "" => Err(nameless(target)),
         name if name == expected => Ok(()),
         name => Err(Failure::bad_request(format!("the name of the object ({name}) does not match the name on the URL ({expected})"))),
     }
@@ -81,10 +87,9 @@ pub(crate) fn fill_new(object: &mut Document, now: SystemTime) {
     let metadata = metadata_mut(object);
     metadata.insert("uid".to_owned(), Value::from(uuid::Uuid::new_v4().to_string()));
     metadata.insert("creationTimestamp".to_owned(), Value::from(rfc3339_seconds(now)));
-    drop_deletion(object);
 }
 
-/// A new object is not being deleted, whatever its client says.
+/// What is posted is not being deleted, whatever its client says. A PUT or an apply that creates may say so, as upstream.
 pub(crate) fn drop_deletion(object: &mut Document) {
     let metadata = metadata_mut(object);
     metadata.remove("deletionTimestamp");

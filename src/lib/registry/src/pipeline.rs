@@ -35,16 +35,27 @@ pub struct Body {
     pub document: Document,
     /// Paths of repeated keys.
     pub duplicates: Vec<String>,
+    /// What else was found while it was read, as sentences.
+    pub noted: Vec<String>,
     /// Protobuf bodies are lenient: not field-validated.
     pub lenient: bool,
+    /// YAML: it is decoded in the order of its keys.
+    pub yaml: bool,
     /// What it was read from, for messages.
     pub source: Bytes,
+}
+
+impl Body {
+    /// The body whose order its decoder follows; nothing where there is none.
+    pub(crate) fn ordered(&self) -> &[u8] {
+        if self.yaml || self.lenient { &[] } else { &self.source }
+    }
 }
 
 impl From<Document> for Body {
     /// A body that the server made itself.
     fn from(document: Document) -> Self {
-        Self { document, duplicates: Vec::new(), lenient: true, source: Bytes::new() }
+        Self { document, duplicates: Vec::new(), noted: Vec::new(), lenient: true, yaml: false, source: Bytes::new() }
     }
 }
 

@@ -119,6 +119,11 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether the kind begins its deletion by itself: then preconditions are refused in other words.
+    fn begins_its_deletion(&self) -> bool {
+        false
+    }
+
     /// Whether the delete that only marks leaves the finalizers of garbage collection as they are, whatever propagation it asks for.
     fn mark_keeps_finalizers(&self) -> bool {
         false

@@ -18,7 +18,6 @@ mod skip;
 mod tests;
 
 use crate::schema::Schema;
-use crate::validate;
 use compare::{Difference, compare};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::work;
@@ -77,8 +76,8 @@ pub enum ApplyError {
     Conflicts(Vec<(String, String)>, usize),
     /// The applied object does not fit the schema (upstream answers 500 without a reason).
     Malformed(String),
-    /// The applied object fits the schema, but a text in it is no time, quantity or base64 (500 as well).
-    Inconvertible(String),
+    /// The live object, which nobody tracks, has items that cannot be named (500 as well).
+    Untracked(String),
     /// managedFields may not be given in an apply (400).
     ManagedFieldsGiven,
 }
@@ -106,6 +105,10 @@ pub fn track_update(schema: &Schema, reset: &ResetFields, old: Option<&Document>
     let skipped = Skipped::of(reset, manager.ids_are_servers);
     let none = Map::new();
     let difference = compare(schema, old.map_or(&none, Document::fields), new.fields(), &skipped.root());
+    if difference.is_nameless {
+        // Where the items of a list cannot be told apart upstream tracks nothing.
+        return;
+    }
     record(&mut entries, difference, manager);
     managers::write(new, entries);
 }
@@ -168,7 +171,10 @@ pub fn apply(
     // Upstream cannot even apply while one is of a version that is gone.
     entries.retain(|entry| manager.knows(entry));
     reconcile(schema, &mut entries);
-    if live.is_some() && entries.is_empty() {
+    if let Some(live) = live.filter(|_| entries.is_empty()) {
+        if schema.native {
+            conform::check_items(schema, live.fields()).map_err(ApplyError::Untracked)?;
+        }
         let before = Manager { name: BEFORE_FIRST_APPLY.to_owned(), operation: Operation::Update, ..manager.clone() };
         record(&mut entries, compare(schema, &Map::new(), object.fields(), &skip), &before);
     }
@@ -187,9 +193,6 @@ pub fn apply(
     let difference = compare(schema, before.fields(), object.fields(), &skip);
     if !force {
         conflicts(schema, before, &entries, &difference, manager)?;
-    }
-    if schema.native {
-        validate::check_fields(schema, applied.fields()).map_err(ApplyError::Inconvertible)?;
     }
     for other in &mut entries {
         disown(&mut other.fields, &difference);

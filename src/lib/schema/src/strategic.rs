@@ -135,7 +135,7 @@ impl<'a> Slot<'a> {
         };
         let node = schema.child(self.field);
         if node.is_none() && schema.is_closed() && !matches!(self.field, "kind" | "apiVersion" | "metadata") {
-            return Err(bad(format!("no field {:?} in {}", self.field, schema.short_name())));
+            return Err(bad(format!("unable to find api field in struct {} for the json field {:?}", schema.short_name(), self.field)));
         }
         Ok(node)
     }

@@ -288,3 +288,12 @@ proptest! {
         let _ = read(text.as_bytes());
     }
 }
+
+#[test]
+fn repeated_keys_are_told_with_their_lines() {
+    let body = b"a: 1\nb:\n  c: {d: 1, d: 2}\n  c: x\n\n- x\na: [a, {b: 1, b: 1}]\n";
+    assert_eq!(repeated_keys(body), ["line 3: key \"d\" already set in map", "line 4: key \"c\" already set in map"], "up to where it is no YAML");
+    assert_eq!(repeated_keys(b"{\"kind\": \"x\", \"kind\": \"y\"}"), ["line 1: key \"kind\" already set in map"]);
+    assert_eq!(repeated_keys(b"x: &a {b: 1}\ny: *a\nz:\n  <<: *a\n  <<: *a\n"), [""; 0]);
+    assert_eq!(repeated_keys(&b"a: 1\n".repeat(4000)), [""; 0]);
+}

@@ -59,17 +59,24 @@ impl TokenReview {
         }
         let asked: Vec<String> = object.list(&["spec", "audiences"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
         let audiences = if asked.is_empty() { self.tokens.api_audiences() } else { &asked };
-        let status = match self.tokens.identify(token, audiences) {
-            Ok(mut known) => {
-                add_authenticated(&mut known.identity.user);
-                json!({"authenticated": true, "user": user::to_value(&known.identity.user), "audiences": known.audiences})
-            }
-            Err(Unauthenticated) => json!({"user": {}, "error": "invalid bearer token"}),
-        };
+        let known = self.tokens.identify(token, audiences);
         if object.get(&["metadata"]).is_none() {
             object.set(&["metadata"], Value::Object(Map::new()));
         }
-        object.set(&["status"], status);
+        // What a client says itself stays where there is nothing to say, as upstream, but for the verdict.
+        object.remove(&["status", "authenticated"]);
+        match known {
+            Ok(mut known) => {
+                add_authenticated(&mut known.identity.user);
+                object.set(&["status", "authenticated"], true);
+                object.set(&["status", "user"], user::to_value(&known.identity.user));
+                object.set(&["status", "audiences"], json!(known.audiences));
+            }
+            Err(Unauthenticated) => object.set(&["status", "error"], "invalid bearer token"),
+        }
+        if object.get(&["status", "user"]).is_none_or(Value::is_null) {
+            object.set(&["status", "user"], Value::Object(Map::new()));
+        }
         Ok(object)
     }
 }
@@ -81,9 +88,24 @@ mod tests {
     use std::sync::Arc;
 
     fn review(spec: Value) -> Result<Document, Failure> {
+        review_of(json!({ "spec": spec }))
+    }
+
+    fn review_of(object: Value) -> Result<Document, Failure> {
         let file = TokenFile::parse(b"good,alice,u-alice").expect("parse");
         let tokens = Bearer::new(vec![Arc::new(file)], vec!["https://kubernetes.default.svc".into()]);
-        TokenReview { tokens }.review(Document::from_value(json!({ "spec": spec })).expect("an object"))
+        TokenReview { tokens }.review(Document::from_value(object).expect("an object"))
+    }
+
+    #[test]
+    fn a_status_that_was_sent_decides_nothing() {
+        let sent = json!({"authenticated": true, "audiences": ["a"], "user": {"username": "root", "groups": ["system:masters"]}, "error": "e"});
+        let wrong = review_of(json!({"spec": {"token": "wrong"}, "status": sent})).expect("answered").get(&["status"]).cloned();
+        let shown = json!({"audiences": ["a"], "user": {"username": "root", "groups": ["system:masters"]}, "error": "invalid bearer token"});
+        assert_eq!(wrong, Some(shown));
+        let good = review_of(json!({"spec": {"token": "good"}, "status": {"user": {"username": "root"}, "audiences": ["a"]}})).expect("answered");
+        assert_eq!(good.str(&["status", "user", "username"]), Some("alice"));
+        assert_eq!(good.list(&["status", "audiences"]), [json!("https://kubernetes.default.svc")]);
     }
 
     #[test]

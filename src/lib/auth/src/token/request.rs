@@ -18,6 +18,12 @@ const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
 
 impl Virtual for ServiceAccountTokens {
+    fn fill_in(&self, object: &mut Document) {
+        if object.get(&["spec", "expirationSeconds"]).is_none_or(Value::is_null) {
+            object.set(&["spec", "expirationSeconds"], DEFAULT_SECONDS);
+        }
+    }
+
     fn create<'a>(
         &'a self,
         context: &'a RequestContext,

@@ -10,6 +10,7 @@ use super::{canonical, entry_document, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
 use crate::{body, status};
 use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::jsonpath::JsonPath;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time, yaml};
@@ -57,7 +58,10 @@ impl Include {
             "" | "Metadata" => Ok(Self::Metadata),
             "None" => Ok(Self::None),
             "Object" => Ok(Self::Object),
-            other => Err(Failure::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+            other => {
+                let error = FieldError::invalid("includeObject", other, "must be 'Metadata', 'Object', 'None', or empty");
+                Err(Failure::bad_request(format!("Unable to convert to Table as requested: {}: {}", error.field, error.message)))
+            }
         }
     }
 }
@@ -136,7 +140,13 @@ impl Table {
     pub(crate) fn respond(self, list_meta: &str, pieces: &Pieces, entries: Vec<Arc<Entry>>, (accepted, gzip): (Accepted, bool)) -> Response {
         let (style, media_type) = (Style::of(accepted), accepted.form.media_type());
         if entries.is_empty() {
-            let json = [&self.head(list_meta, true), TAIL].concat();
+            let mut json = self.head(list_meta, true);
+            if self.is_default() {
+                json.pop();
+                json.extend_from_slice(b"null}\n");
+            } else {
+                json.extend_from_slice(TAIL);
+            }
             return status::with_type(200, media_type, body::full(rendered::empty(&json, style)));
         }
         if style != Style::Plain {
@@ -175,6 +185,11 @@ impl Table {
             self.write_entry(entry, is_direct(entry));
         }
         &mut self.draft
+    }
+
+    /// Whether the kind has no columns of its own: upstream's Table for all such kinds has no rows rather than none in it.
+    fn is_default(&self) -> bool {
+        !self.served.definition.custom && self.columns.iter().map(|column| &*column.name).eq(["Name", "Created At"])
     }
 
     fn head(&self, list_meta: &str, with_columns: bool) -> Vec<u8> {

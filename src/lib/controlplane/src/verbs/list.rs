@@ -19,8 +19,8 @@ use std::sync::Arc;
 pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, Offer { router: streams(&target.served), ..offer(&target.served, Views::List) })?;
     let options = ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
-    let include = include(exchange, accepted)?;
     let listing = shared.registry.listing(target, &options).await?;
+    let include = include(exchange, accepted)?;
     shared.flow.list(exchange.class, listing.bytes(), shared.metrics.held()).await?;
     let mut page = listing.page().await;
     let bytes = size_of_val(&*page.items);

@@ -92,7 +92,13 @@ async fn tables_have_columns_and_rows() {
     assert_eq!(none["rows"][0]["object"], Value::Null);
     let whole = server.get_as(&format!("{CONFIGMAPS}/a?includeObject=Object"), TABLE).await.json();
     assert_eq!(whole["rows"][0]["object"], object);
-    assert_eq!(server.get_as(&format!("{CONFIGMAPS}?includeObject=Everything"), TABLE).await.code, 400);
+    let refused = server.get_as(&format!("{CONFIGMAPS}?includeObject=x"), TABLE).await;
+    let why = "Unable to convert to Table as requested: includeObject: Invalid value: \"x\": must be 'Metadata', 'Object', 'None', or empty";
+    assert_eq!((refused.code, refused.json()["message"].as_str()), (400, Some(why)));
+    // Of kinds without columns of their own upstream's Table has no rows rather than none.
+    let rows = async |path: &str| server.get_as(path, TABLE).await.json()["rows"].clone();
+    assert_eq!(rows(&format!("{CONFIGMAPS}?labelSelector=no%3Dsuch")).await, json!([]));
+    assert_eq!(rows("/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles").await, json!(null));
     let missing = server.get_as(&format!("{CONFIGMAPS}/none"), TABLE).await.json();
     assert_eq!(missing["kind"], "Status");
 }
@@ -120,6 +126,9 @@ async fn a_collection_is_deleted_as_listed() {
     for name in ["a", "b"] {
         server.configmap(name).await;
     }
+    // What is selected is looked at before how it is deleted.
+    let refused = server.send("DELETE", &format!("{CONFIGMAPS}?fieldSelector=x%3Dy&dryRun=x"), &[], "").await.json();
+    assert_eq!(refused["message"], "\"x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"");
     let answer = server.send("DELETE", &format!("{CONFIGMAPS}?labelSelector=n%3Da"), &[], "").await.json();
     assert_eq!((answer["kind"].as_str(), names(&answer)), (Some("ConfigMapList"), vec!["a"]));
     assert_eq!(names(&server.get(CONFIGMAPS).await.json()), ["b"]);

@@ -12,8 +12,16 @@ use std::collections::HashSet;
 const MAX_NAMED: usize = 10;
 const PATH: &str = "metadata.ownerReferences";
 
+/// When repeated references are looked for: kube-apiserver does so in bodies, and in everything once more after mutating admission. What a patch made is only
+/// looked at then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    InBody,
+    Admitted,
+}
+
 /// Removes references that are given twice, with a warning.
-pub(crate) fn dedup(object: &mut Document, context: &RequestContext) {
+pub(crate) fn dedup(object: &mut Document, found: Found, context: &RequestContext) {
     let references = object.list(&["metadata", "ownerReferences"]);
     if references.len() < 2 {
         return;
@@ -25,8 +33,9 @@ pub(crate) fn dedup(object: &mut Document, context: &RequestContext) {
         return;
     }
     let uids: Vec<&str> = again.iter().take(MAX_NAMED).filter_map(|&index| references[index].get("uid")?.as_str()).collect();
+    let when = if found == Found::Admitted { " after mutating admission happens" } else { "" };
     context.warn(format!(
-        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
         uids.join(", ")
     ));
     if let Some(Value::Array(list)) = metadata_mut(object).get_mut("ownerReferences") {
@@ -35,6 +44,18 @@ pub(crate) fn dedup(object: &mut Document, context: &RequestContext) {
             index += 1;
             again.binary_search(&(index - 1)).is_err()
         });
+    }
+}
+
+/// Writes out what every reference has: for objects that nobody validates.
+pub(crate) fn complete(object: &mut Document) {
+    let Some(Value::Array(list)) = object.get_mut(&["metadata", "ownerReferences"]) else { return };
+    for reference in list.iter_mut().filter_map(Value::as_object_mut) {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if reference.get(field).is_none_or(Value::is_null) {
+                reference.insert(field.to_owned(), Value::from(""));
+            }
+        }
     }
 }
 

@@ -29,7 +29,11 @@ impl Registry {
         }
         self.leave_if_long(target, None).await;
         let job = Job::new(self, context, target, (Request::Create, options))?;
-        let object = job.read_body(body)?;
+        let mut object = job.read_body(body)?;
+        meta::drop_deletion(&mut object);
+        meta::dedup_owners(&mut object, meta::Found::InBody, context);
+        // Before a name is made: what follows from that is nobody's.
+        job.definition().set_defaults(target.served.version, &mut object);
         if !name::is_wanted(&object) {
             return job.create(object).await;
         }
@@ -73,15 +77,25 @@ impl Registry {
         let strictness = if body.lenient {
             Strictness::ignore(context)
         } else {
-            Strictness { validation: options.field_validation.unwrap_or_default(), duplicates: &body.duplicates, noted: &[], context }
+            Strictness {
+                validation: options.field_validation.unwrap_or_default(),
+                duplicates: &body.duplicates,
+                source: body.ordered(),
+                noted: &body.noted,
+                context,
+            }
         };
-        let mut object = shape.fit(document, &strictness).map_err(|misfit| shape.bad_request(misfit, &body.source, self.catalog()))?;
+        let mut object = shape.fit(document, &strictness).map_err(|misfit| shape.bad_request(misfit, &body, self.catalog()))?;
         meta::ensure_namespace(target, &mut object)?;
         meta::normalize(&mut object);
-        meta::dedup_owners(&mut object, context);
+        meta::drop_deletion(&mut object);
+        meta::dedup_owners(&mut object, meta::Found::InBody, context);
         if target.subresource.is_empty() {
             target.served.definition.set_defaults(target.served.version, &mut object);
+        } else {
+            behaviour.fill_in(&mut object);
         }
+        meta::complete_owners(&mut object);
         let attributes =
             Attributes { context, target, operation: Operation::Create, old: None, options: RequestOptions::Create(options), dry_run: options.dry_run };
         let admission = self.admission();
@@ -118,7 +132,7 @@ impl Job<'_> {
         self.commit_new(draft).await
     }
 
-    /// A new object up to mutating admission.
+    /// A new object with its defaults up to mutating admission.
     pub(super) fn draft_new(&self, object: Document) -> Draft {
         let mut draft = self.draft_untracked(object);
         self.track(None, &mut draft.object);
@@ -132,8 +146,6 @@ impl Job<'_> {
             keep_ids(None, &mut object);
         }
         self.keep_reset(None, &mut object);
-        self.definition().set_defaults(self.target.served.version, &mut object);
-        meta::dedup_owners(&mut object, self.context);
         let target = Target { name: Some(object.name().to_owned()), ..self.target.clone() };
         Draft { target, old: None, object, stored: None, ids: None, applied: false }
     }

@@ -136,15 +136,19 @@ impl Deletion<'_> {
         let is_meant = |head: &&Arc<Entry>| self.created.is_none_or(|created| created == head.create_revision);
         let head = head.filter(is_meant).ok_or_else(|| Failure::not_found(&resource, name))?;
         let object = view(head, &self.target.served);
-        // Upstream names the kind in this conflict, and the resource only where the kind deletes by itself (namespaces).
-        let by_kind = GroupResource::new(resource.group.as_str(), self.definition().kind.as_str());
-        let named = if self.definition().hooks.has_pending_finalizers(&object) { &resource } else { &by_kind };
         let differs = |what: &str, asked: &Option<String>, stored: &str| match asked {
+            Some(asked) if asked != stored && self.definition().hooks.begins_its_deletion() => {
+                let why = format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {stored}");
+                Err(Failure::conflict(&resource, name, &why))
+            }
             Some(asked) if asked != stored => {
+                // Upstream names the kind in this conflict, in the group of its internal type.
+                let group = self.definition().hooks.invalid_group().unwrap_or(resource.group.as_str());
+                let named = GroupResource::new(group, self.definition().kind.as_str());
                 let perhaps = if what == "UID" { "deleted and then recreated" } else { "modified" };
                 let why =
                     format!("the {what} in the precondition ({asked}) does not match the {what} in record ({stored}). The object might have been {perhaps}");
-                Err(Failure::conflict(named, name, &why))
+                Err(Failure::conflict(&named, name, &why))
             }
             _ => Ok(()),
         };
@@ -222,7 +226,8 @@ impl Deletion<'_> {
             return Verdict::AlreadyPending;
         }
         let mut changed = object.clone();
-        self.set_finalizers(&mut changed);
+        let wanted = self.propagation(object);
+        set_finalizers(&mut changed, wanted);
         let held = meta::finalizers(&changed).next().is_some();
         match grace {
             Grace::Set(seconds) => {
@@ -244,7 +249,14 @@ impl Deletion<'_> {
         }
         let mut changed = object.clone();
         if !self.definition().hooks.mark_keeps_finalizers() {
-            self.set_finalizers(&mut changed);
+            let kept = |finalizer: &str| meta::finalizers(object).any(|own| own == finalizer);
+            // Unlike elsewhere dependents that are not orphaned go first.
+            let wanted = match (self.options.orphan_dependents, self.options.propagation.as_deref()) {
+                (Some(orphan), _) => [orphan, !orphan],
+                (None, Some(policy)) => [policy == "Orphan", policy == "Foreground"],
+                (None, None) => [kept(ORPHAN), kept(FOREGROUND)],
+            };
+            set_finalizers(&mut changed, wanted);
         }
         meta::mark_deleted(&mut changed, self.context.now, None);
         self.definition().hooks.deletion_begins(&mut changed);
@@ -293,29 +305,6 @@ impl Deletion<'_> {
         meta::mark_deleted(changed, at, Some(0));
     }
 
-    /// Adds or removes the two finalizers of garbage collection, as the options or else the object say.
-    fn set_finalizers(&self, object: &mut Document) {
-        let before: BTreeSet<&str> = meta::finalizers(object).collect();
-        let [orphan, foreground] = self.propagation(object);
-        let mut after = before.clone();
-        for (finalizer, wanted) in [(ORPHAN, orphan), (FOREGROUND, foreground)] {
-            if wanted {
-                after.insert(finalizer)
-            } else {
-                after.remove(finalizer)
-            };
-        }
-        if after == before {
-            return;
-        }
-        let list: Vec<Value> = after.into_iter().map(Value::from).collect();
-        if list.is_empty() {
-            object.remove(&["metadata", "finalizers"]);
-        } else {
-            object.set(&["metadata", "finalizers"], list);
-        }
-    }
-
     /// Whether dependents are orphaned, and whether they go first.
     fn propagation(&self, object: &Document) -> [bool; 2] {
         if !self.definition().hooks.supports_garbage_collection() {
@@ -329,6 +318,28 @@ impl Deletion<'_> {
                 [first == Some(ORPHAN), first == Some(FOREGROUND)]
             }
         }
+    }
+}
+
+/// Adds or removes the two finalizers of garbage collection: that dependents are orphaned, and that they go first.
+fn set_finalizers(object: &mut Document, wanted: [bool; 2]) {
+    let before: BTreeSet<&str> = meta::finalizers(object).collect();
+    let mut after = before.clone();
+    for (finalizer, wanted) in [ORPHAN, FOREGROUND].into_iter().zip(wanted) {
+        if wanted {
+            after.insert(finalizer)
+        } else {
+            after.remove(finalizer)
+        };
+    }
+    if after == before {
+        return;
+    }
+    let list: Vec<Value> = after.into_iter().map(Value::from).collect();
+    if list.is_empty() {
+        object.remove(&["metadata", "finalizers"]);
+    } else {
+        object.set(&["metadata", "finalizers"], list);
     }
 }
 

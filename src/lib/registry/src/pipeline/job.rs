@@ -130,13 +130,19 @@ impl<'a> Job<'a> {
         if body.lenient {
             return Strictness::ignore(self.context);
         }
-        Strictness { validation: self.options.field_validation.unwrap_or_default(), duplicates: &body.duplicates, noted: &[], context: self.context }
+        Strictness {
+            validation: self.options.field_validation.unwrap_or_default(),
+            duplicates: &body.duplicates,
+            source: &[],
+            noted: &body.noted,
+            context: self.context,
+        }
     }
 
     /// The same for what a JSON patch made.
     pub(super) fn strictness_of_result<'b>(&'b self, noted: &'b [String]) -> Strictness<'b> {
         let validation: FieldValidation = self.options.field_validation.unwrap_or_default();
-        Strictness { validation, duplicates: &[], noted, context: self.context }
+        Strictness { validation, duplicates: &[], source: &[], noted, context: self.context }
     }
 
     /// The field manager of this write.
@@ -211,15 +217,12 @@ impl<'a> Job<'a> {
     pub(super) fn complete(&self, draft: &mut Draft) -> Result<(), Failure> {
         let version = self.target.served.version;
         self.definition().set_defaults(version, &mut draft.object);
-        meta::dedup_owners(&mut draft.object, self.context);
+        meta::dedup_owners(&mut draft.object, meta::Found::Admitted, self.context);
         meta::ensure_namespace(self.target, &mut draft.object)?;
         let Draft { old, object, .. } = draft;
         match old {
             Some(old) => meta::keep_system_fields(old, object),
-            None => {
-                self.check_creatable(object)?;
-                meta::drop_deletion(object);
-            }
+            None => self.check_creatable(object)?,
         }
         self.keep_reset(old.as_ref(), object);
         let change = self.change(old.as_ref());
@@ -315,10 +318,10 @@ impl<'a> Job<'a> {
         let is_change = |error: &&FieldError| is_immutable(error);
         let twice: Vec<FieldError> = found.iter().filter(is_changeable).cloned().collect();
         let definition = self.definition();
-        // The rules of events in the core group do not look there, those of some subresources only at what changed.
+        // The rules of events in the core group do not look there, those of some kinds only at what changed.
         let of_kind: Vec<FieldError> = match (definition.custom, definition.group.as_str(), definition.plural.as_str(), self.target.subresource.as_str()) {
             (false, "", "events", _) => Vec::new(),
-            (true, ..) | (_, "", "namespaces" | "resourcequotas", "status" | "finalize") => {
+            (true, ..) | (_, "coordination.k8s.io" | "events.k8s.io", ..) | (_, "", "resourcequotas", _) | (_, "", "namespaces", "status" | "finalize") => {
                 found.iter().filter(|error| is_changeable(error) || is_change(error)).cloned().collect()
             }
             _ => found.iter().chain(&twice).cloned().collect(),
@@ -329,6 +332,7 @@ impl<'a> Job<'a> {
     fn check(&self, change: &Change<'_>, object: &Document) -> Result<(), Failure> {
         let definition = self.definition();
         let mut errors = meta::check_object(definition, object, self.registry.admission().owns_ids());
+        let of_metadata = errors.len();
         if let Some(old) = change.old {
             errors.append(&mut meta::check_change(old, object));
             errors.append(&mut self.repeated(&errors));
@@ -346,6 +350,10 @@ impl<'a> Job<'a> {
                 errors.extend(definition.hooks.unchecked(change));
             }
             false => errors.append(&mut definition.hooks.check(change, object, &mut |warning| self.context.warn(warning))),
+        }
+        if change.old.is_none() && !definition.custom && definition.group.is_empty() && definition.plural == "events" && errors.len() > of_metadata {
+            // The rules of core events do not look at metadata, and what is wrong with it is only told once they are met.
+            errors.drain(..of_metadata);
         }
         if !errors.is_empty() {
             return Err(invalid_object(&self.target.served, object, &errors));

@@ -5,8 +5,9 @@ use super::{Body, Patch};
 use crate::decode::{Misfit, Strictness};
 use crate::ids::keep_ids;
 use crate::meta;
-use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
+use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_apimachinery::patch::{PatchError, json_patch, merge_patch};
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
 use ferrokube_apimachinery::{go, json};
@@ -32,8 +33,9 @@ impl Job<'_> {
     /// A whole object from a body: fitted, its name, namespace and metadata in order. 400 when it cannot be.
     pub(super) fn read_body(&self, mut body: Body) -> Result<Document, Failure> {
         let document = std::mem::take(&mut body.document);
-        let fitting = self.body_shape.fit(document, &self.strictness(&body));
-        let mut object = fitting.map_err(|misfit| self.body_shape.bad_request(misfit, &body.source, self.registry.catalog()))?;
+        let strictness = Strictness { source: body.ordered(), ..self.strictness(&body) };
+        let fitting = self.body_shape.fit(document, &strictness);
+        let mut object = fitting.map_err(|misfit| self.body_shape.bad_request(misfit, &body, self.registry.catalog()))?;
         meta::ensure_namespace(self.target, &mut object)?;
         meta::normalize(&mut object);
         Ok(object)
@@ -51,7 +53,7 @@ impl Job<'_> {
         if let Input::Patch(_) = input {
             if live.is_none() && !object.uid().is_empty() {
                 let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", object.uid());
-                return Err(Failure::conflict(&self.definition().group_resource(), object.name(), &why));
+                return Err(Failure::conflict(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default(), &why));
             }
             meta::ensure_namespace(self.target, &mut object)?;
             meta::check_name(self.target, &object)?;
@@ -71,8 +73,17 @@ impl Job<'_> {
             Err(value) => return Err(self.refuse_value(&value)),
         };
         self.check_version_of_result(&object)?;
-        self.body_shape.fit(object, &strictness).map_err(|misfit| match misfit {
-            Misfit::Refused(failure) if self.body_shape.custom => failure,
+        let fitting = match patch {
+            Patch::Json(..) | Patch::Merge(_) if !self.body_shape.custom && is_versionless(&object, &self.body_shape.gvk) => {
+                let unknown: Vec<String> =
+                    object.fields().keys().filter(|field| !matches!(field.as_str(), "kind" | "apiVersion")).map(|field| field.to_string()).collect();
+                strictness.judge(&unknown, None).and_then(|()| Err(Misfit::Refused(meta::nameless(self.target))))
+            }
+            Patch::Strategic(_) => self.body_shape.fit_merged(object, &strictness),
+            _ => self.body_shape.fit(object, &strictness),
+        };
+        fitting.map_err(|misfit| match misfit {
+            Misfit::Refused(failure) => failure,
             Misfit::NoVersion => Failure::internal(misfit.sentence(&self.body_shape, self.registry.catalog(), "")),
             misfit => self.result_refused(misfit, live, patch),
         })
@@ -101,9 +112,6 @@ impl Job<'_> {
                     keep_ids(None, &mut object);
                 }
                 strategic_merge(&self.body_shape.schema, &mut object, &body.document).map_err(refused)?;
-                // Upstream merges into a typed object: a kind or version in the patch changes nothing.
-                object.set(&["kind"], self.body_shape.gvk.kind.as_str());
-                object.set(&["apiVersion"], self.body_shape.gvk.api_version());
                 (object.into_value(), self.strictness(body))
             }
             Patch::Unreadable(failure) => return Err(failure.clone()),
@@ -133,7 +141,11 @@ impl Job<'_> {
     /// A patched object must still be one of the kind: 422 about the patch when not, with what it made of the object (of a strategic one: with itself).
     fn result_refused(&self, misfit: Misfit, live: &Document, patch: &Patch) -> Failure {
         let shown = match patch {
-            Patch::Strategic(body) => go::dump(&body.document.clone().into_value()),
+            Patch::Strategic(body) => {
+                let mut patch = body.document.clone();
+                strip_new(patch.fields_mut(), live.fields());
+                go::dump(&patch.into_value())
+            }
             _ => {
                 let value = self.changed(live, patch).map(|(value, _)| value).unwrap_or_default();
                 let mut object = Document::from_value(value).unwrap_or_default();
@@ -145,6 +157,12 @@ impl Job<'_> {
         };
         let why = misfit.sentence(&self.body_shape, self.registry.catalog(), &shown);
         patch_refused(&shown, &why)
+    }
+
+    /// The live object, as messages name it.
+    fn shown_live(&self, body: &Body) -> String {
+        let (namespace, name) = (self.target.namespace.as_deref().unwrap_or_default(), self.target.name.as_deref().unwrap_or_default());
+        format!("{namespace}/{name}; {}", shown_gvk(body.document.api_version(), body.document.kind()))
     }
 
     fn applied(&self, live: Option<&Document>, body: &Body) -> Result<Document, Failure> {
@@ -159,16 +177,49 @@ impl Job<'_> {
             ApplyError::ManagedFieldsGiven => Failure::bad_request("metadata.managedFields must be nil"),
             // Clients know upstream's 500 for both.
             ApplyError::Malformed(why) => Failure::bare(500, format!("failed to create typed patch object ({}): {why}", shown_applied(body))),
-            ApplyError::Inconvertible(why) => inconvertible(body, &why),
+            ApplyError::Untracked(why) => Failure::bare(
+                500,
+                format!("failed to create manager for existing fields: failed to convert new object ({}) to smd typed: {why}", self.shown_live(body)),
+            ),
             ApplyError::Conflicts(conflicts, count) => conflicting(&conflicts, count),
         })?;
         // What cannot be applied at all is told first.
-        self.strictness(body).judge(&[]).map_err(|misfit| self.body_shape.bad_request(misfit, &body.source, self.registry.catalog()))?;
+        self.strictness(body).judge(&[], None).map_err(|misfit| match misfit {
+            Misfit::Strict(why) if !body.noted.is_empty() => Failure::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")),
+            misfit => self.body_shape.bad_request(misfit, body, self.registry.catalog()),
+        })?;
         self.body_shape.fit_applied(object).map_err(|misfit| match misfit {
             Misfit::Refused(failure) => failure,
             misfit => inconvertible(body, &misfit.sentence(&self.body_shape, self.registry.catalog(), "")),
         })
     }
+}
+
+/// Whether a native object lost its version to a patch. Upstream then reads it into the type behind all versions, which knows none of its fields: not even
+/// its name.
+fn is_versionless(object: &Document, own: &GroupVersionKind) -> bool {
+    let text = |field: &str| match object.get(&[field]) {
+        None | Some(Value::Null) => Some(""),
+        Some(value) => value.as_str(),
+    };
+    let group_is_own = |version: &str| version.is_empty() || version.strip_suffix('/').is_some_and(|group| group == own.group);
+    text("apiVersion").is_some_and(group_is_own) && text("kind").is_some_and(|kind| kind.is_empty() || kind == own.kind)
+}
+
+/// Upstream's merge drops nulls below what a patch adds from the patch itself, which its message shows.
+fn strip_new(patch: &mut Map, live: &Map) {
+    for (name, value) in patch.iter_mut() {
+        match (value, live.get(name)) {
+            (Value::Object(patch), Some(Value::Object(live))) => strip_new(patch, live),
+            (Value::Object(patch), None) => strip_nulls(patch),
+            _ => {}
+        }
+    }
+}
+
+fn strip_nulls(map: &mut Map) {
+    map.retain(|_, value| !value.is_null());
+    map.values_mut().filter_map(Value::as_object_mut).for_each(strip_nulls);
 }
 
 /// The applied object without the annotations that the server owns; `None` when it has none of them.

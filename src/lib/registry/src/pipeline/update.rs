@@ -31,8 +31,8 @@ impl Registry {
         self.leave_if_long(target, None).await;
         let job = Job::new(self, context, target, (Request::Update, options))?;
         let mut object = job.read_body(body)?;
-        meta::dedup_owners(&mut object, context);
         meta::check_name(target, &object)?;
+        meta::dedup_owners(&mut object, meta::Found::InBody, context);
         if job.projection.is_none() {
             job.definition().set_defaults(target.served.version, &mut object);
         }
@@ -154,7 +154,7 @@ impl Job<'_> {
         if matches!(input, Input::Patch(_)) {
             self.definition().set_defaults(self.target.served.version, &mut object);
         }
-        meta::dedup_owners(&mut object, self.context);
+        meta::dedup_owners(&mut object, meta::Found::Admitted, self.context);
         self.keep_reset(Some(&old), &mut object);
         if !input.is_apply() && self.projection.is_none() {
             self.track(Some(&old), &mut object);
@@ -200,12 +200,19 @@ impl Job<'_> {
             text => _ = version_number(text)?,
         }
         object.remove(&["metadata", "resourceVersion"]);
-        Ok(if input.is_apply() { Draft { applied: true, ..self.draft_untracked(object) } } else { self.draft_new(object) })
+        if !input.is_apply() {
+            return Ok(self.draft_new(object));
+        }
+        self.definition().set_defaults(self.target.served.version, &mut object);
+        meta::dedup_owners(&mut object, meta::Found::Admitted, self.context);
+        Ok(Draft { applied: true, ..self.draft_untracked(object) })
     }
 
     fn uid_differs(&self, given: &str, stored: &str) -> Failure {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name).map(|key| key.as_str().to_owned()).unwrap_or_default();
+        // What a dry run looks at has no prefix.
+        let key = if self.options.dry_run { key.strip_prefix("/registry").unwrap_or(&key) } else { &key };
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
         );

@@ -59,6 +59,14 @@ impl Registry {
         Ok(Listing { registry: self, prefix, selection, scope, caller: options.caller, start })
     }
 
+    /// Whether a list can be taken at all.
+    ///
+    /// # Errors
+    /// As the client sees it.
+    pub fn check_selection(&self, target: &Target, options: &ListOptions) -> Result<(), Failure> {
+        Selection::new(self.catalog(), target, options).map(drop)
+    }
+
     async fn start(&self, prefix: &Prefix, scope: &str, options: &ListOptions) -> Result<Start, Failure> {
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
         if !options.continue_token.is_empty() {

@@ -6,6 +6,7 @@ mod conversion;
 mod create;
 mod delete;
 mod durable;
+mod exact;
 mod faults;
 mod lists;
 mod patch;

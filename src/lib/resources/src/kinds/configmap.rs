@@ -69,6 +69,7 @@ fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
         errors.push(FieldError::forbidden("immutable", IMMUTABLE));
     }
     for field in ["data", "binaryData"] {
+        // To upstream no map is another than an empty one.
         if old.get(&[field]) != object.get(&[field]) {
             errors.push(FieldError::forbidden(field, IMMUTABLE));
         }

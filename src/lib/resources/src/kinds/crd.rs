@@ -105,6 +105,10 @@ impl Hooks for CustomResourceDefinition {
         !object.is_terminating()
     }
 
+    fn begins_its_deletion(&self) -> bool {
+        true
+    }
+
     fn mark_keeps_finalizers(&self) -> bool {
         true
     }

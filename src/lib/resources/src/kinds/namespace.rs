@@ -79,13 +79,20 @@ impl Hooks for Namespace {
     }
 
     fn has_pending_finalizers(&self, object: &Document) -> bool {
-        !object.list(&["spec", "finalizers"]).is_empty()
+        // The first delete only marks, whatever holds it.
+        !object.is_terminating() || !object.list(&["spec", "finalizers"]).is_empty()
+    }
+
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
+    fn begins_its_deletion(&self) -> bool {
+        true
     }
 
     fn deletion_begins(&self, object: &mut Document) {
         object.set(&["status", "phase"], "Terminating");
-        // A namespace's deletion has no grace.
-        object.remove(&["metadata", "deletionGracePeriodSeconds"]);
     }
 
     fn print(&self, object: &Printable<'_>, row: &mut Row) {

@@ -238,7 +238,7 @@ fn scope_selector(object: &Document) -> Vec<FieldError> {
 fn selector_shown(requirements: &[Value]) -> Written {
     let word = |requirement: &Value, field: &str| Written::new(Word(text(requirement, field)));
     let shown = |requirement: &Value| {
-        let values = Written::new(requirement.get("values").filter(|values| values.as_array().is_some_and(|values| !values.is_empty())));
+        let values = Written::new(requirement.get("values").filter(|values| !values.is_null()));
         Written::object([("ScopeName", word(requirement, "scopeName")), ("Operator", word(requirement, "operator")), ("Values", values)])
     };
     Written::object([("MatchExpressions", Written::list(requirements.iter().map(shown)))])

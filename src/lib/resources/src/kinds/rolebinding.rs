@@ -13,29 +13,39 @@ use std::time::SystemTime;
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(crate) fn role_binding() -> Body {
-    body("rolebindings", true)
+    body("rolebindings", true, COLUMNS)
 }
 
 pub(crate) fn cluster_role_binding() -> Body {
-    body("clusterrolebindings", false)
+    body("clusterrolebindings", false, CLUSTER_COLUMNS)
 }
 
-fn body(storage: &'static str, namespaced: bool) -> Body {
-    Body {
-        columns: const {
-            &[
-                Printed::NAME,
-                Printed::text("Role", "The role that is bound."),
-                Printed::AGE,
-                Printed::wide("Users", "Users that have it."),
-                Printed::wide("Groups", "Groups that have it."),
-                Printed::wide("ServiceAccounts", "Service accounts that have it."),
-            ]
-        },
-        storage: Some(storage),
-        hooks: Arc::new(Binding { namespaced }),
-        ..Body::default()
-    }
+const COLUMNS: &[Printed] = &[
+    Printed::NAME,
+    Printed::text(
+        "Role",
+        "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
+    ),
+    Printed::AGE,
+    Printed::wide("Users", "Users in the roleBinding"),
+    Printed::wide("Groups", "Groups in the roleBinding"),
+    Printed::wide("ServiceAccounts", "ServiceAccounts in the roleBinding"),
+];
+
+const CLUSTER_COLUMNS: &[Printed] = &[
+    Printed::NAME,
+    Printed::text(
+        "Role",
+        "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
+    ),
+    Printed::AGE,
+    Printed::wide("Users", "Users in the clusterRoleBinding"),
+    Printed::wide("Groups", "Groups in the clusterRoleBinding"),
+    Printed::wide("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding"),
+];
+
+fn body(storage: &'static str, namespaced: bool, columns: &'static [Printed]) -> Body {
+    Body { columns, storage: Some(storage), hooks: Arc::new(Binding { namespaced }), ..Body::default() }
 }
 
 #[derive(Debug)]

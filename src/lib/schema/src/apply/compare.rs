@@ -18,6 +18,8 @@ pub(super) struct Difference {
     pub(super) written: Fields,
     /// No longer there.
     pub(super) removed: Fields,
+    /// A list that changed has an item that cannot be named.
+    pub(super) is_nameless: bool,
 }
 
 /// The difference below one node; `None`: none.
@@ -25,6 +27,13 @@ pub(super) struct Difference {
 struct Change {
     written: Option<Fields>,
     removed: Option<Fields>,
+    is_nameless: bool,
+}
+
+impl Change {
+    fn of(written: Option<Fields>, removed: Option<Fields>) -> Self {
+        Self { written, removed, is_nameless: false }
+    }
 }
 
 /// Compares two objects from their roots.
@@ -80,10 +89,10 @@ fn values(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, ski
 fn leaf(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> Change {
     match (old, new) {
         (None, None) => Change::default(),
-        (None, Some(_)) => Change { written: Some(Fields::new()), removed: None },
-        (Some(_), None) => Change { written: None, removed: Some(Fields::new()) },
+        (None, Some(_)) => Change::of(Some(Fields::new()), None),
+        (Some(_), None) => Change::of(None, Some(Fields::new())),
         (Some(old), Some(new)) if same(schema, old, new) => Change::default(),
-        (Some(_), Some(_)) => Change { written: Some(Fields::new()), removed: None },
+        (Some(_), Some(_)) => Change::of(Some(Fields::new()), None),
     }
 }
 
@@ -145,7 +154,7 @@ fn branch(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, ski
     maps(schema, left, right, skip, depth, &mut below);
     // Metadata itself is always there.
     let member = |absent: bool| absent && !skip.is_metadata();
-    Change { written: assemble(member(old.is_none()), below.written), removed: assemble(member(new.is_none()), below.removed) }
+    Change { written: assemble(member(old.is_none()), below.written), removed: assemble(member(new.is_none()), below.removed), is_nameless: below.is_nameless }
 }
 
 fn maps(schema: Option<&Schema>, old: Option<&Map>, new: Option<&Map>, skip: &Skip<'_>, depth: usize, out: &mut Difference) {
@@ -161,6 +170,7 @@ fn maps(schema: Option<&Schema>, old: Option<&Map>, new: Option<&Map>, skip: &Sk
         }
         let node = schema.and_then(|schema| schema.child(name));
         let change = values(node, left, right, &skip.below(name), depth + 1);
+        out.is_nameless |= change.is_nameless;
         if change.written.is_some() || change.removed.is_some() {
             let element = element::field(name);
             insert(&mut out.removed, element.clone(), change.removed);
@@ -209,15 +219,16 @@ fn lists(schema: &Schema, old: Option<&Value>, new: Option<&Value>, depth: usize
     }
     let mut order = Vec::new();
     let (Ok(left), Ok(right)) = (index(schema, old, &mut order), index(schema, new, &mut order)) else {
-        return leaf(Some(schema), old, new);
+        return Change { is_nameless: true, ..leaf(Some(schema), old, new) };
     };
-    let (mut written, mut removed) = (Fields::new(), Fields::new());
+    let (mut written, mut removed, mut is_nameless) = (Fields::new(), Fields::new(), false);
     for element in order {
         let change = items(schema, left.get(&element).map_or(&[][..], Vec::as_slice), right.get(&element).map_or(&[][..], Vec::as_slice), depth);
+        is_nameless |= change.is_nameless;
         insert(&mut removed, element.clone(), change.removed);
         insert(&mut written, element, change.written);
     }
-    Change { written: assemble(old.is_none(), written), removed: assemble(new.is_none(), removed) }
+    Change { written: assemble(old.is_none(), written), removed: assemble(new.is_none(), removed), is_nameless }
 }
 
 /// Items of one key. Duplicates (which an update may store, though not an apply) are compared as one value.
@@ -228,19 +239,19 @@ fn items(schema: &Schema, old: &[&Value], new: &[&Value], depth: usize) -> Chang
         ([] | [_], [] | [_]) => one(old.first().copied(), new.first().copied()),
         ([_, _, ..], [_, _, ..]) => {
             let equal = old.len() == new.len() && old.iter().zip(new).all(|(old, new)| same(node, old, new));
-            Change { written: (!equal).then(Fields::new), removed: None }
+            Change::of((!equal).then(Fields::new), None)
         }
         ([_, _, ..], _) => {
             let mut change = one(None, new.first().copied());
             let mut removed = change.removed.take().unwrap_or_default();
             removed = assemble(true, removed).unwrap_or_default();
-            Change { written: change.written, removed: Some(removed) }
+            Change { removed: Some(removed), ..change }
         }
         (_, _) => {
             let change = one(old.first().copied(), None);
             let mut written = Fields::new();
             unite(&mut written, &change.written.unwrap_or_default());
-            Change { written: assemble(true, written), removed: change.removed }
+            Change { written: assemble(true, written), removed: change.removed, is_nameless: change.is_nameless }
         }
     }
 }

@@ -14,13 +14,32 @@ use std::fmt;
 /// # Errors
 /// The fields that do not fit, and why.
 pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
-    let mut found = Vec::new();
-    fields(schema, object, &Place { type_meta: true, open: false, depth: 0, way: None }, &mut found);
+    let found = misfits(schema, object);
     match found.as_slice() {
         [] => Ok(()),
-        [only] => Err(only.clone()),
-        many => Err(many.iter().fold("errors:".to_owned(), |text, why| text + "\n  " + why)),
+        [only] => Err(only.why.clone()),
+        many => Err(many.iter().fold("errors:".to_owned(), |text, misfit| text + "\n  " + &misfit.why)),
     }
+}
+
+/// Checks only that items of lists can be named. They may be there twice.
+///
+/// # Errors
+/// The first list with an item that cannot be named, and why.
+pub(super) fn check_items(schema: &Schema, object: &Map) -> Result<(), String> {
+    misfits(schema, object).into_iter().find(|misfit| misfit.is_nameless).map_or(Ok(()), |misfit| Err(misfit.why))
+}
+
+fn misfits(schema: &Schema, object: &Map) -> Vec<Misfit> {
+    let mut found = Vec::new();
+    fields(schema, object, &Place { type_meta: true, open: false, depth: 0, way: None }, &mut found);
+    found
+}
+
+struct Misfit {
+    why: String,
+    /// It is an item that cannot be named.
+    is_nameless: bool,
 }
 
 /// So many fields are named at most.
@@ -71,9 +90,14 @@ impl<'a> Place<'a> {
     }
 
     #[cold]
-    fn note(&self, found: &mut Vec<String>, why: &str) {
+    fn note(&self, found: &mut Vec<Misfit>, why: &str) {
+        self.note_as(found, why, false);
+    }
+
+    fn note_as(&self, found: &mut Vec<Misfit>, why: &str, is_nameless: bool) {
         if found.len() < MAX_FOUND {
-            found.push(cut(format!("{}: {why}", self.way.map(Way::to_string).unwrap_or_default()), MAX_WHY));
+            let why = cut(format!("{}: {why}", self.way.map(Way::to_string).unwrap_or_default()), MAX_WHY);
+            found.push(Misfit { why, is_nameless });
         }
     }
 }
@@ -86,7 +110,7 @@ fn is_undeclared(schema: &Schema) -> bool {
     !schema.native && schema.kind == Kind::Object && schema.properties.is_empty() && schema.additional.is_none()
 }
 
-fn fields(schema: &Schema, object: &Map, place: &Place<'_>, found: &mut Vec<String>) {
+fn fields(schema: &Schema, object: &Map, place: &Place<'_>, found: &mut Vec<Misfit>) {
     for (name, child) in object {
         let way = Way { before: place.way, step: Step::Field(name) };
         match schema.child(name) {
@@ -102,7 +126,7 @@ fn fields(schema: &Schema, object: &Map, place: &Place<'_>, found: &mut Vec<Stri
     }
 }
 
-fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<String>) {
+fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<Misfit>) {
     if place.depth > MAX_WALK {
         return place.note(found, "nested too deep");
     }
@@ -115,6 +139,12 @@ fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<Strin
         | (Kind::Integer | Kind::Number, Value::Number(_))
         | (Kind::Boolean, Value::Bool(_))
         | (Kind::IntOrString, Value::String(_) | Value::Number(_) | Value::Bool(_)) => {}
+        // Times are scalars of any type here.
+        (Kind::String, value) if schema.native && schema.format.as_deref() == Some("date-time") => {
+            if matches!(value, Value::Array(_) | Value::Object(_)) {
+                place.note(found, &unexpected(Kind::IntOrString, value));
+            }
+        }
         (kind, value) => place.note(found, &unexpected(kind, value)),
     }
 }
@@ -144,13 +174,13 @@ fn unexpected(kind: Kind, value: &Value) -> String {
     }
 }
 
-fn list(schema: &Schema, items: &[Value], place: Place<'_>, found: &mut Vec<String>) {
+fn list(schema: &Schema, items: &[Value], place: Place<'_>, found: &mut Vec<Misfit>) {
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
         let mut element = None;
         if schema.list_type != ListType::Atomic {
             match element::item(schema, item) {
-                Err(why) => return place.note(found, &format!("element {index}: {why}")),
+                Err(why) => return place.note_as(found, &format!("element {index}: {why}"), true),
                 Ok(new) => {
                     if !seen.insert(new.clone()) {
                         place.note(found, &format!("duplicate entries for key {}", element::display(&[&new])));

@@ -120,5 +120,14 @@ fn keys(text: &str) -> String {
         Ok(Value::Object(map)) => map,
         _ => Map::new(),
     };
-    map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    map.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect::<Vec<_>>().join(",")
+}
+
+/// A value as structured-merge-diff writes it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Object(map) => map.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect(),
+        Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(",")),
+        scalar => scalar.to_string(),
+    }
 }

@@ -112,13 +112,15 @@ pub(super) fn is_subset(one: &Fields, other: &Fields) -> bool {
     })
 }
 
-/// Calls with the path elements of every member.
+/// Calls with the path elements of every member: those of one level before those below it, as upstream.
 pub(super) fn for_each<'a>(set: &'a Fields, path: &mut Vec<&'a str>, visit: &mut impl FnMut(&[&'a str])) {
+    for (element, _) in children(set).filter(|(_, node)| is_member(node)) {
+        path.push(element);
+        visit(path);
+        path.pop();
+    }
     for (element, node) in children(set) {
         path.push(element);
-        if is_member(node) {
-            visit(path);
-        }
         for_each(node, path, visit);
         path.pop();
     }
@@ -157,6 +159,14 @@ mod tests {
             out.insert(path.iter().map(|element| (*element).to_owned()).collect());
         });
         out
+    }
+
+    #[test]
+    fn members_of_a_level_come_before_those_below() {
+        let paths = [&["f:a", "f:b"][..], &["f:c"], &["f:d"], &["f:d", "f:e"]].map(|path| path.iter().map(|element| (*element).to_owned()).collect());
+        let (set, mut order) = (set(&Paths::from(paths)), Vec::new());
+        for_each(&set, &mut Vec::new(), &mut |path| order.push(path.join(" ")));
+        assert_eq!(order, ["f:c", "f:d", "f:a f:b", "f:d f:e"]);
     }
 
     #[test]

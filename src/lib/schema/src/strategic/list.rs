@@ -3,7 +3,7 @@
 use super::{At, PATCH, Slot, bad, fresh, merge_map, strategy};
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
-use ferrokube_apimachinery::go::type_of;
+use ferrokube_apimachinery::go::{dump, type_of};
 use ferrokube_apimachinery::patch::PatchError;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -31,7 +31,7 @@ fn elements(original: &[Value], patch: &[Value]) -> Result<Elements, PatchError>
 /// What tells one element from another: its merge key's value, or the scalar itself.
 fn identity<'a>(value: &'a Value, merge_key: &str) -> Result<Cow<'a, str>, PatchError> {
     let key = match value {
-        Value::Object(map) => map.get(merge_key).ok_or_else(|| bad(format!("an element without its merge key {merge_key:?}")))?,
+        Value::Object(map) => map.get(merge_key).ok_or_else(|| bad(format!("map: {} does not contain declared merge key: {merge_key}", dump(value))))?,
         scalar => scalar,
     };
     Ok(match key {
@@ -141,7 +141,9 @@ pub(super) fn delete(items: &mut Vec<Value>, members: &[Value]) -> Result<(), Pa
 ///
 /// Lists that do not merge keep the order of the patch: the real server's handler crashes there, which is no behaviour to imitate.
 pub(super) fn order_field(slot: Slot<'_>, original: &mut Map, patch: Option<&Value>, order: &Value) -> Result<(), PatchError> {
-    let order = order.as_array().ok_or_else(|| bad(format!("expected a []interface {{}}, but received a {}", type_of(order))))?;
+    let order = order
+        .as_array()
+        .ok_or_else(|| bad(format!("expected a []interface {{}}, but received a {}", if order.is_null() { "%!s(<nil>)" } else { type_of(order) })))?;
     slot.at.work.charge(order.len() + original.get(slot.field).and_then(Value::as_array).map_or(0, |list| list.len()))?;
     let node = slot.node()?;
     let key = merge_key(node);

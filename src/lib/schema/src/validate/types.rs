@@ -54,16 +54,13 @@ fn embedded(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), Strin
     }
 }
 
-/// The same as [`check_types`] for the fields of an object that was never JSON: base64 is decoded by another hand then.
-pub(crate) fn check_fields(schema: &Schema, fields: &Map) -> Result<(), String> {
-    object(schema, fields, &Path::ROOT).map_err(|fault| match *fault {
-        Fault::Base64(why) => format!("error decoding from json: {why}"),
-        other => other.sentence(schema),
-    })
+/// The same as [`check_types`] for a value that is read by a decoder of its own, which knows no field above it.
+pub(super) fn check_at(schema: &Schema, value: &Value) -> Result<(), String> {
+    check(schema, value, &Path::ROOT).map_err(|fault| fault.sentence(schema))
 }
 
 /// Why a value is not of its type. Boxed, so that results fit into registers.
-enum Fault {
+pub(super) enum Fault {
     Type {
         /// Names of fields and keys of maps on the way; `None`: an element of a list.
         way: Vec<Option<String>>,
@@ -76,10 +73,20 @@ enum Fault {
     Said(String),
 }
 
-type Checked = Result<(), Box<Fault>>;
+pub(super) type Checked = Result<(), Box<Fault>>;
 
 impl Fault {
-    fn sentence(self, root: &Schema) -> String {
+    /// Whether the decoder stops here. Of what it goes on after it tells the first.
+    pub(super) fn is_last(&self) -> bool {
+        match self {
+            Self::Said(_) => true,
+            Self::Base64(_) => false,
+            // A type with a decoder of its own.
+            Self::Type { read_as, .. } => read_as.is_some(),
+        }
+    }
+
+    pub(super) fn sentence(self, root: &Schema) -> String {
         let (way, given, read_as) = match self {
             Self::Base64(why) | Self::Said(why) => return why,
             Self::Type { way, given, read_as } => (way, given, read_as),
@@ -110,15 +117,41 @@ impl Fault {
 }
 
 fn object(schema: &Schema, fields: &Map, path: &Path<'_>) -> Checked {
+    let mut worst = Worst::default();
     for (name, child) in fields {
         if let Some(node) = schema.child(name) {
-            check(node, child, &path.field(name))?;
+            worst.take(check(node, child, &path.field(name)))?;
         }
     }
-    Ok(())
+    worst.end()
 }
 
-fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked {
+/// What a decoder tells of several faults: the one that it stops at, else the first.
+#[derive(Default)]
+pub(super) struct Worst(Option<Box<Fault>>);
+
+impl Worst {
+    /// # Errors
+    /// The fault that the decoder stops at.
+    pub(super) fn take(&mut self, checked: Checked) -> Checked {
+        match checked {
+            Err(fault) if fault.is_last() => Err(fault),
+            Err(fault) => {
+                self.0.get_or_insert(fault);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// The first fault.
+    pub(super) fn end(self) -> Checked {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
+pub(super) fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked {
     if path.depth() > MAX_WALK {
         return said("exceeded max depth".to_owned());
     }
@@ -130,7 +163,9 @@ fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked {
             let Some(node) = schema.items.as_deref() else {
                 return Ok(());
             };
-            items.iter().enumerate().try_for_each(|(index, item)| check(node, item, &path.index(index)))
+            let mut worst = Worst::default();
+            items.iter().enumerate().try_for_each(|(index, item)| worst.take(check(node, item, &path.index(index))))?;
+            worst.end()
         }
         (Kind::String, Value::String(text)) => string(schema, text),
         (Kind::Boolean, Value::Bool(_)) | (Kind::Number, Value::Number(_)) => Ok(()),
@@ -168,7 +203,7 @@ fn said(why: String) -> Checked {
     Err(Box::new(Fault::Said(why)))
 }
 
-fn is_quantity(schema: &Schema) -> bool {
+pub(super) fn is_quantity(schema: &Schema) -> bool {
     schema.format.as_deref() == Some("quantity")
 }
 

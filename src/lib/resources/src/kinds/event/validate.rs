@@ -109,6 +109,8 @@ fn changed(form: &Form, old: &Document, object: &Document) -> Vec<FieldError> {
     let fixed = [
         (form.involved, "involvedObject"),
         ("reason", "reason"),
+        // Upstream looks at it twice.
+        ("reason", "reason"),
         (form.message, "message"),
         (form.source, "source"),
         (form.first, "firstTimestamp"),
