@@ -8,8 +8,8 @@ use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use anyhow::{Context, bail};
 use clap::Args;
-use ferrokube_client::{Connection, Timing};
-use ferrokube_controllers::{Config, run as run_controllers};
+use ferrokube_client::{Connection, LeaseTiming};
+use ferrokube_controllers::{ManagerConfig, run as run_controllers};
 use ferrokube_pki as pki;
 use ferrokube_serve::{Handler, Limits, Request, Response, Server, ShutdownTrigger, Tls, full};
 use std::future::Future;
@@ -65,8 +65,8 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    fn timing(&self) -> Timing {
-        Timing { duration: self.leader_elect_lease_duration, deadline: self.leader_elect_renew_deadline, retry: self.leader_elect_retry_period }
+    fn timing(&self) -> LeaseTiming {
+        LeaseTiming { duration: self.leader_elect_lease_duration, deadline: self.leader_elect_renew_deadline, retry: self.leader_elect_retry_period }
     }
 
     /// Checks what can be checked before anything is opened; gives the CA to publish.
@@ -102,7 +102,7 @@ async fn work(flags: Flags, root_ca: Option<String>) -> anyhow::Result<ExitCode>
     let server = listen(&flags)?;
     tracing::info!(address = %server.local_address(), "listening for health and metrics");
     let serving = tokio::spawn(server.serve(Arc::new(Health { is_leading }), shutdown.clone()));
-    let config = Config {
+    let config = ManagerConfig {
         connection,
         controllers: flags.controllers,
         leader_elect: flags.leader_elect,

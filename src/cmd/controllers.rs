@@ -3,7 +3,7 @@
 use super::server::{Companion, KeyFiles, Plan};
 use ferrokube_apimachinery::name;
 use ferrokube_auth::token::SecretToken;
-use ferrokube_client::{Connection, ConnectionError, Timing};
+use ferrokube_client::{Connection, ConnectionError, LeaseTiming};
 use ferrokube_controllers::{ManagerError, Signer, TokenSubject};
 use ferrokube_pki::{CONTROLLER_MANAGER, LEAF_LIFETIME, Pki, PkiError};
 use ferrokube_serve::Shutdown;
@@ -82,12 +82,12 @@ impl Run {
     /// Until the shutdown, or until their certificate should be renewed.
     async fn once(&self, shutdown: &Shutdown) -> Result<(), RunError> {
         let pair = self.pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
-        let config = ferrokube_controllers::Config {
+        let config = ferrokube_controllers::ManagerConfig {
             connection: Connection::from_parts(&self.url, self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem).await?,
             controllers: self.chosen.clone(),
             // The data directory belongs to one process: nobody else can lead.
             leader_elect: false,
-            timing: Timing::default(),
+            timing: LeaseTiming::default(),
             identity: "all-in-one".to_owned(),
             root_ca: self.pki.ca_pem().into(),
             counted_as: ferrokube_admission::quota::names,

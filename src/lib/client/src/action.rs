@@ -45,12 +45,12 @@ pub fn add_cause(causes: &mut Vec<TraceContext>, cause: TraceContext) {
 
 /// One reconcile.
 #[derive(Clone, Debug, Default)]
-pub struct Action {
+pub struct ReconcileTrace {
     context: Option<TraceContext>,
     links: Vec<TraceContext>,
 }
 
-impl Action {
+impl ReconcileTrace {
     /// Caused by whoever wrote the object last.
     pub fn of(metadata: &ObjectMeta) -> Self {
         Self::caused_by(cause(metadata).into_iter().collect())
@@ -101,7 +101,7 @@ where
     R: Future,
 {
     let metadata = object.meta();
-    let action = Action::of(metadata);
+    let action = ReconcileTrace::of(metadata);
     let kind = K::kind(&K::DynamicType::default()).into_owned();
     let info = SpanInfo {
         name: "reconcile",
@@ -125,10 +125,10 @@ mod tests {
             add_cause(&mut causes, cause);
         }
         assert_eq!(causes.len(), 2, "one for each trace");
-        let action = Action::caused_by(causes);
+        let action = ReconcileTrace::caused_by(causes);
         assert_eq!(action.context().unwrap().trace_id, first.trace_id);
         assert_eq!(action.links()[0].trace_id, second.trace_id);
-        assert!(Action::caused_by(Vec::new()).context().is_none());
+        assert!(ReconcileTrace::caused_by(Vec::new()).context().is_none());
         let mut many = Vec::new();
         for _ in 0..100 {
             add_cause(&mut many, TraceContext::root());
@@ -145,7 +145,7 @@ mod tests {
             (annotation::INITIAL_TRACE_ID, cause.initial.unwrap().to_string()),
         ];
         let annotations = annotations.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        let action = Action::of(&ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() });
+        let action = ReconcileTrace::of(&ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() });
         let context = action.context().unwrap();
         assert_eq!((context.trace_id, context.initial, context.parent_span_id), (cause.trace_id, cause.initial, Some(cause.span_id)));
         assert_ne!(context.span_id, cause.span_id);

@@ -1,7 +1,7 @@
 //! A connection to an API server: one configuration, from which clients with different identities are made.
 
 use crate::identity::ServiceAccountIdentity;
-use crate::pool::{Held, Pool, Source};
+use crate::pool::{Pool, ResponseBody, TlsSource};
 use base64::Engine;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response};
@@ -44,9 +44,9 @@ pub enum ConnectionError {
 pub struct Connection {
     config: Config,
     /// With the client certificate, if there is one.
-    own: Pool,
+    with_certificate: Pool,
     /// Without: a server takes a certificate for who we are even when there is a token, too.
-    anonymous: Pool,
+    without_certificate: Pool,
 }
 
 impl std::fmt::Debug for Connection {
@@ -61,11 +61,11 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Kubeconfig`].
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, ConnectionError> {
-        let failed = |error| unusable(&path.display().to_string(), &error);
+        let failed = |error| kubeconfig_error(&path.display().to_string(), &error);
         let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
         let config = configure(kubeconfig).await.map_err(failed)?;
-        let source = |shows_certificate| Source::File { path: path.to_owned(), shows_certificate };
-        Ok(Self { config, own: Pool::new(source(true)), anonymous: Pool::new(source(false)) })
+        let source = |shows_certificate| TlsSource::File { path: path.to_owned(), shows_certificate };
+        Ok(Self { config, with_certificate: Pool::new(source(true)), without_certificate: Pool::new(source(false)) })
     }
 
     /// From its parts, all PEM: where the server is, the CA that verifies it, and our certificate.
@@ -83,10 +83,10 @@ impl Connection {
             encode(chain_pem),
             encode(key_pem)
         );
-        let failed = |error| unusable("in memory", &error);
+        let failed = |error| kubeconfig_error("in memory", &error);
         let config = configure(Kubeconfig::from_yaml(&text).map_err(failed)?).await.map_err(failed)?;
-        let pool = |config| Pool::new(Source::Fixed(Box::new(config)));
-        Ok(Self { own: pool(config.clone()), anonymous: pool(without_identity(&config)), config })
+        let pool = |config| Pool::new(TlsSource::Fixed(Box::new(config)));
+        Ok(Self { with_certificate: pool(config.clone()), without_certificate: pool(without_identity(&config)), config })
     }
 
     /// The PEM text of the CA that verifies the server; empty when it is not in the configuration.
@@ -104,11 +104,11 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Client`].
     pub fn client(&self) -> Result<Client, ConnectionError> {
-        if self.needs_kubes_own() {
-            let builder = ClientBuilder::try_from(self.config.clone()).map_err(refused)?;
+        if self.needs_default_client() {
+            let builder = ClientBuilder::try_from(self.config.clone()).map_err(client_error)?;
             return Ok(builder.with_layer(&TimeoutLayer::new(RESPONSE_TIMEOUT)).build());
         }
-        Ok(shared(&self.config, self.own.clone())?.build())
+        Ok(shared(&self.config, self.with_certificate.clone())?.build())
     }
 
     /// A client that acts as a service account, with tokens that `identity` keeps fresh.
@@ -117,15 +117,15 @@ impl Connection {
     /// [`ConnectionError::Client`].
     pub fn client_as(&self, identity: &ServiceAccountIdentity) -> Result<Client, ConnectionError> {
         let config = without_identity(&self.config);
-        if self.needs_kubes_own() {
-            let builder = ClientBuilder::try_from(config).map_err(refused)?;
+        if self.needs_default_client() {
+            let builder = ClientBuilder::try_from(config).map_err(client_error)?;
             return Ok(builder.with_layer(&TimeoutLayer::new(RESPONSE_TIMEOUT)).with_layer(&identity.layer()).build());
         }
-        Ok(shared(&config, self.anonymous.clone())?.with_layer(&identity.layer()).build())
+        Ok(shared(&config, self.without_certificate.clone())?.with_layer(&identity.layer()).build())
     }
 
     /// Whether the server is behind a proxy, or without TLS (`kubectl proxy`): connections are then not shared.
-    fn needs_kubes_own(&self) -> bool {
+    fn needs_default_client(&self) -> bool {
         self.config.proxy_url.is_some() || self.config.cluster_url.scheme() != Some(&http::uri::Scheme::HTTPS)
     }
 }
@@ -145,26 +145,26 @@ fn without_identity(config: &Config) -> Config {
     config
 }
 
-type Sends = BoxService<Request<Body>, Response<Held>, BoxError>;
+type HttpService = BoxService<Request<Body>, Response<ResponseBody>, BoxError>;
 
 /// What kube's client does for each request, over shared connections.
-fn shared(config: &Config, pool: Pool) -> Result<ClientBuilder<Sends>, ConnectionError> {
+fn shared(config: &Config, pool: Pool) -> Result<ClientBuilder<HttpService>, ConnectionError> {
     let service = ServiceBuilder::new()
         .layer(TimeoutLayer::new(RESPONSE_TIMEOUT))
         .layer(config.base_uri_layer())
         .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
-        .option_layer(config.auth_layer().map_err(refused)?)
-        .layer(config.extra_headers_layer().map_err(refused)?)
+        .option_layer(config.auth_layer().map_err(client_error)?)
+        .layer(config.extra_headers_layer().map_err(client_error)?)
         .map_err(BoxError::from)
         .service(pool);
     Ok(ClientBuilder::new(BoxService::new(service), config.default_namespace.clone()))
 }
 
-fn refused(error: kube::Error) -> ConnectionError {
+fn client_error(error: kube::Error) -> ConnectionError {
     ConnectionError::Client(error.to_string())
 }
 
-fn unusable(path: &str, error: &KubeconfigError) -> ConnectionError {
+fn kubeconfig_error(path: &str, error: &KubeconfigError) -> ConnectionError {
     let why = match error {
         KubeconfigError::ReadConfig(error, _) => error.to_string(),
         other => other.to_string(),

@@ -20,7 +20,7 @@ pub struct DiscoveredResource {
 impl DiscoveredResource {
     /// Whether all of these can be done with it.
     pub fn has_verbs(&self, verbs: &[&str]) -> bool {
-        verbs.iter().all(|verb| self.verbs.iter().any(|own| own == verb))
+        verbs.iter().all(|verb| self.verbs.iter().any(|with_certificate| with_certificate == verb))
     }
 
     /// The annotations of one object of the resource, `None` when there is no such object; `namespace` is for namespaced ones.
@@ -90,8 +90,9 @@ impl Discovered {
         let lower = word.to_ascii_lowercase();
         let (word, group) = lower.split_once('.').map_or((lower.as_str(), None), |(word, group)| (word, Some(group)));
         let fits = |(place, found): &(usize, &DiscoveredResource)| {
-            let own = [&found.resource.plural, &found.resource.kind].into_iter().any(|own| own.eq_ignore_ascii_case(word));
-            let named = own || self.names.iter().any(|(name, of)| of == place && name == word);
+            let with_certificate =
+                [&found.resource.plural, &found.resource.kind].into_iter().any(|with_certificate| with_certificate.eq_ignore_ascii_case(word));
+            let named = with_certificate || self.names.iter().any(|(name, of)| of == place && name == word);
             named && group.is_none_or(|group| group == found.resource.group)
         };
         self.resources.iter().enumerate().find(fits).map(|(_, found)| found)

@@ -21,24 +21,24 @@ const RENEW_AFTER: Duration = Duration::from_secs(TOKEN_SECONDS as u64 * 4 / 5);
 /// How long to wait after a failed renewal.
 const RETRY: Duration = Duration::from_secs(5);
 /// Between two renewals, however often the token is refused.
-const REST: Duration = Duration::from_secs(1);
+const MIN_RENEW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One service account that a client acts as. Cheap to clone; clones share the token.
 #[derive(Clone)]
 pub struct ServiceAccountIdentity {
     namespace: Arc<str>,
     name: Arc<str>,
-    token: Arc<Token>,
+    token: Arc<CachedToken>,
 }
 
 /// What the requests of an identity share.
-struct Token {
+struct CachedToken {
     header: RwLock<HeaderValue>,
     /// Woken when the server refuses the present header.
     refused: Notify,
 }
 
-impl Token {
+impl CachedToken {
     fn header(&self) -> HeaderValue {
         self.header.read().expect("no panic while held").clone()
     }
@@ -59,7 +59,7 @@ impl ServiceAccountIdentity {
     pub async fn obtain(issuer: &kube::Client, namespace: &str, name: &str) -> Result<Self, kube::Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(issuer.clone(), namespace);
         let header = RwLock::new(token_of(&accounts, name).await?);
-        Ok(Self { namespace: namespace.into(), name: name.into(), token: Arc::new(Token { header, refused: Notify::new() }) })
+        Ok(Self { namespace: namespace.into(), name: name.into(), token: Arc::new(CachedToken { header, refused: Notify::new() }) })
     }
 
     /// Keeps the token fresh; runs until it is dropped. A token that the server refuses is replaced at once: its account was deleted (then it is made again),
@@ -84,7 +84,7 @@ impl ServiceAccountIdentity {
                     RETRY
                 }
             };
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(MIN_RENEW_INTERVAL).await;
         }
     }
 
@@ -126,25 +126,25 @@ async fn request_token(accounts: &Api<ServiceAccount>, name: &str) -> Result<Hea
 /// Puts the identity's present token on every request.
 #[derive(Clone)]
 pub(crate) struct BearerLayer {
-    token: Arc<Token>,
+    token: Arc<CachedToken>,
 }
 
 impl<S> Layer<S> for BearerLayer {
-    type Service = Bearer<S>;
+    type Service = BearerService<S>;
 
-    fn layer(&self, inner: S) -> Bearer<S> {
-        Bearer { inner, token: Arc::clone(&self.token) }
+    fn layer(&self, inner: S) -> BearerService<S> {
+        BearerService { inner, token: Arc::clone(&self.token) }
     }
 }
 
 /// The service that [`BearerLayer`] makes.
 #[derive(Clone)]
-pub(crate) struct Bearer<S> {
+pub(crate) struct BearerService<S> {
     inner: S,
-    token: Arc<Token>,
+    token: Arc<CachedToken>,
 }
 
-impl<S, B> Service<Request<Body>> for Bearer<S>
+impl<S, B> Service<Request<Body>> for BearerService<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Future: Send + 'static,

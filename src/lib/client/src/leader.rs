@@ -1,6 +1,6 @@
 //! Leader election by a Lease: one of several processes acts, and it stops acting before another may begin.
 //!
-//! The holder renews often ([`Timing`]); a candidate takes a lease over when it has seen the same record for longer than its duration by
+//! The holder renews often ([`LeaseTiming`]); a candidate takes a lease over when it has seen the same record for longer than its duration by
 //! its own monotonic clock (the holder's wall clock is not believed). A deposed leader's late lease writes fail by resourceVersion.
 
 use crate::outage::{Outage, last_cause};
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// How long leadership lasts. The default is what upstream's managers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
+pub struct LeaseTiming {
     /// How long a lease holds without renewal; the lease has it in whole seconds.
     pub duration: Duration,
     /// The holder gives up after this long without a successful renewal: before anybody else may take over.
@@ -22,22 +22,22 @@ pub struct Timing {
     pub retry: Duration,
 }
 
-impl Default for Timing {
+impl Default for LeaseTiming {
     fn default() -> Self {
         Self { duration: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) }
     }
 }
 
-impl Timing {
+impl LeaseTiming {
     /// Whether a holder gives up before another may begin, and tries more than once before that.
     ///
     /// # Errors
-    /// [`TimingError`].
-    pub fn check(&self) -> Result<(), TimingError> {
+    /// [`LeaseTimingError`].
+    pub fn check(&self) -> Result<(), LeaseTimingError> {
         match () {
-            () if self.duration.subsec_nanos() != 0 || self.duration.is_zero() => Err(TimingError::Duration),
-            () if self.deadline >= self.duration => Err(TimingError::Deadline),
-            () if self.retry.is_zero() || self.retry.saturating_mul(6) / 5 >= self.deadline => Err(TimingError::Retry),
+            () if self.duration.subsec_nanos() != 0 || self.duration.is_zero() => Err(LeaseTimingError::Duration),
+            () if self.deadline >= self.duration => Err(LeaseTimingError::Deadline),
+            () if self.retry.is_zero() || self.retry.saturating_mul(6) / 5 >= self.deadline => Err(LeaseTimingError::Retry),
             () => Ok(()),
         }
     }
@@ -45,7 +45,7 @@ impl Timing {
 
 /// Times with which two could lead at once, or nobody for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TimingError {
+pub enum LeaseTimingError {
     /// A lease tells its duration in seconds.
     #[error("the lease duration must be a whole number of seconds, at least 1s")]
     Duration,
@@ -60,7 +60,7 @@ pub enum TimingError {
 /// The lease is lost: everything that was started as leader must stop now.
 #[derive(Debug, thiserror::Error)]
 #[error("the lease {namespace}/{name} could not be renewed in time")]
-pub struct Lost {
+pub struct LeadershipLost {
     /// The lease's namespace.
     pub namespace: String,
     /// The lease's name.
@@ -70,7 +70,7 @@ pub struct Lost {
 /// An attempt that took too long.
 #[derive(Debug, thiserror::Error)]
 #[error("not answered within {0:?}")]
-struct Unanswered(Duration);
+struct AttemptTimeout(Duration);
 
 /// One candidate for one lease.
 pub struct Elector {
@@ -78,7 +78,7 @@ pub struct Elector {
     namespace: String,
     name: String,
     identity: String,
-    timing: Timing,
+    timing: LeaseTiming,
     observed: Option<(Lease, Instant)>,
 }
 
@@ -90,14 +90,14 @@ impl Elector {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             identity,
-            timing: Timing::default(),
+            timing: LeaseTiming::default(),
             observed: None,
         }
     }
 
-    /// Other times than the default; they must pass [`Timing::check`].
+    /// Other times than the default; they must pass [`LeaseTiming::check`].
     #[must_use]
-    pub fn timing(mut self, timing: Timing) -> Self {
+    pub fn timing(mut self, timing: LeaseTiming) -> Self {
         self.timing = timing;
         self
     }
@@ -115,14 +115,14 @@ impl Elector {
                     }
                 }
                 Ok(Err(error)) => _ = outage.failed(&error),
-                Err(_) => _ = outage.failed(&Unanswered(self.timing.deadline)),
+                Err(_) => _ = outage.failed(&AttemptTimeout(self.timing.deadline)),
             }
             tokio::time::sleep(self.timing.retry).await;
         }
     }
 
     /// Renews until the lease is lost. Only after [`Self::acquire`].
-    pub async fn hold(&mut self) -> Lost {
+    pub async fn hold(&mut self) -> LeadershipLost {
         let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(self.timing.retry).await;
@@ -153,8 +153,8 @@ impl Elector {
         }
     }
 
-    fn lost(&self) -> Lost {
-        Lost { namespace: self.namespace.clone(), name: self.name.clone() }
+    fn lost(&self) -> LeadershipLost {
+        LeadershipLost { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 
     /// One step: true when the lease is ours after it.
@@ -217,17 +217,17 @@ mod tests {
 
     #[test]
     fn times_with_which_two_could_lead_are_refused() {
-        let timing = |duration, deadline, retry| Timing {
+        let timing = |duration, deadline, retry| LeaseTiming {
             duration: Duration::from_millis(duration),
             deadline: Duration::from_millis(deadline),
             retry: Duration::from_millis(retry),
         };
-        assert_eq!(Timing::default().check(), Ok(()));
+        assert_eq!(LeaseTiming::default().check(), Ok(()));
         assert_eq!(timing(2000, 1500, 200).check(), Ok(()));
-        assert_eq!(timing(1500, 1000, 200).check(), Err(TimingError::Duration));
-        assert_eq!(timing(0, 0, 0).check(), Err(TimingError::Duration));
-        assert_eq!(timing(2000, 2000, 200).check(), Err(TimingError::Deadline));
-        assert_eq!(timing(2000, 1200, 1000).check(), Err(TimingError::Retry));
-        assert_eq!(timing(2000, 1200, 0).check(), Err(TimingError::Retry));
+        assert_eq!(timing(1500, 1000, 200).check(), Err(LeaseTimingError::Duration));
+        assert_eq!(timing(0, 0, 0).check(), Err(LeaseTimingError::Duration));
+        assert_eq!(timing(2000, 2000, 200).check(), Err(LeaseTimingError::Deadline));
+        assert_eq!(timing(2000, 1200, 1000).check(), Err(LeaseTimingError::Retry));
+        assert_eq!(timing(2000, 1200, 0).check(), Err(LeaseTimingError::Retry));
     }
 }

@@ -11,10 +11,10 @@ pub mod outage;
 mod pool;
 pub mod traced;
 
-pub use action::{Action, add_cause, cause, tracked};
+pub use action::{ReconcileTrace, add_cause, cause, tracked};
 pub use connect::{Connection, ConnectionError};
 pub use discovery::{Discovered, DiscoveredResource};
 pub use identity::ServiceAccountIdentity;
-pub use leader::{Elector, Lost, Timing, TimingError};
+pub use leader::{Elector, LeadershipLost, LeaseTiming, LeaseTimingError};
 pub use outage::{Outage, is_unanswered};
 pub use traced::traced;

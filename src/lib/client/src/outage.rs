@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 const APART: Duration = Duration::from_secs(90);
 
 /// Of the process: as its log is.
-static FAILING: Mutex<Option<HashMap<u64, Failing>>> = Mutex::new(None);
+static FAILING: Mutex<Option<HashMap<u64, ActiveOutage>>> = Mutex::new(None);
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-struct Failing {
+struct ActiveOutage {
     /// What the server answered; nothing when there was no answer.
     answer: Option<String>,
     last: Instant,
@@ -31,14 +31,14 @@ pub struct Outage {
     id: u64,
     tried: String,
     /// So many failures one after the other are an outage.
-    patience: u32,
+    threshold: u32,
     failing: bool,
 }
 
 impl Outage {
     /// `tried` completes "cannot ...".
     pub fn new(tried: impl Into<String>) -> Self {
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), tried: tried.into(), patience: 1, failing: false }
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), tried: tried.into(), threshold: 1, failing: false }
     }
 
     /// Of a watch: that it ends is how watches are, that it then cannot be begun again is an outage.
@@ -49,7 +49,7 @@ impl Outage {
     /// Told only after so many failures one after the other.
     #[must_use]
     pub fn after(mut self, failures: u32) -> Self {
-        self.patience = failures;
+        self.threshold = failures;
         self
     }
 
@@ -89,14 +89,14 @@ impl Outage {
         let mut failing = failing();
         let failing = failing.get_or_insert_default();
         let is_known = failing.iter().any(|(id, other)| *id != self.id && other.told && other.answer == answer && other.last.elapsed() < APART);
-        let fresh = || Failing { answer: None, last: Instant::now(), times: 0, told: false };
-        let own = failing.entry(self.id).or_insert_with(fresh);
-        if own.last.elapsed() > APART {
-            *own = fresh();
+        let fresh = || ActiveOutage { answer: None, last: Instant::now(), times: 0, told: false };
+        let with_certificate = failing.entry(self.id).or_insert_with(fresh);
+        if with_certificate.last.elapsed() > APART {
+            *with_certificate = fresh();
         }
-        (own.last, own.times, own.answer) = (Instant::now(), own.times.saturating_add(1), answer);
-        let tell = !own.told && !is_known && own.times >= self.patience;
-        own.told |= tell;
+        (with_certificate.last, with_certificate.times, with_certificate.answer) = (Instant::now(), with_certificate.times.saturating_add(1), answer);
+        let tell = !with_certificate.told && !is_known && with_certificate.times >= self.threshold;
+        with_certificate.told |= tell;
         tell
     }
 }
@@ -109,7 +109,7 @@ impl Drop for Outage {
     }
 }
 
-fn failing() -> MutexGuard<'static, Option<HashMap<u64, Failing>>> {
+fn failing() -> MutexGuard<'static, Option<HashMap<u64, ActiveOutage>>> {
     FAILING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -39,7 +39,7 @@ const RESENDS: usize = 3;
 
 /// Where a pool's TLS configuration comes from.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum TlsSource {
     /// As it was made.
     Fixed(Box<Config>),
     /// Read again for each connection: the certificates in it are replaced while we run. With or without who we are.
@@ -51,7 +51,7 @@ pub(crate) enum Source {
     },
 }
 
-impl Source {
+impl TlsSource {
     async fn config(&self) -> Result<Config, BoxError> {
         match self {
             Self::Fixed(config) => Ok(Config::clone(config)),
@@ -68,19 +68,19 @@ impl Source {
 
 /// Shared connections; clones share them. A service that sends requests with absolute URIs of one server.
 #[derive(Clone)]
-pub(crate) struct Pool(Arc<Shared>);
+pub(crate) struct Pool(Arc<PoolInner>);
 
-struct Shared {
-    source: Source,
-    connections: Mutex<Vec<Arc<Connection>>>,
+struct PoolInner {
+    source: TlsSource,
+    connections: Mutex<Vec<Arc<PooledConnection>>>,
     /// Held by whoever opens one: the last failure, for those who waited for it.
-    opening: tokio::sync::Mutex<Option<(Instant, Arc<Unreachable>)>>,
+    opening: tokio::sync::Mutex<Option<(Instant, Arc<ConnectFailure>)>>,
 }
 
 /// No connection could be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot connect to {address}")]
-struct Unreachable {
+struct ConnectFailure {
     address: String,
     #[source]
     source: BoxError,
@@ -89,60 +89,60 @@ struct Unreachable {
 /// The same failure, of several requests.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-struct SharedFailure(Arc<Unreachable>);
+struct SharedFailure(Arc<ConnectFailure>);
 
-struct Connection {
-    sender: Sender,
+struct PooledConnection {
+    sender: HttpSender,
     in_flight: AtomicUsize,
     /// Takes no more requests.
     retired: AtomicBool,
 }
 
-enum Sender {
+enum HttpSender {
     Http2(http2::SendRequest<Body>),
     /// One request at a time; nothing while it is under way.
     Http1(Mutex<Option<http1::SendRequest<Body>>>),
 }
 
-impl Connection {
+impl PooledConnection {
     fn is_closed(&self) -> bool {
         let is_closed = match &self.sender {
-            Sender::Http2(sender) => sender.is_closed(),
-            Sender::Http1(sender) => lock(sender).as_ref().is_some_and(http1::SendRequest::is_closed),
+            HttpSender::Http2(sender) => sender.is_closed(),
+            HttpSender::Http1(sender) => lock(sender).as_ref().is_some_and(http1::SendRequest::is_closed),
         };
         is_closed || self.retired.load(Ordering::Relaxed)
     }
 
     fn capacity(&self) -> usize {
         match self.sender {
-            Sender::Http2(_) => STREAMS,
-            Sender::Http1(_) => 1,
+            HttpSender::Http2(_) => STREAMS,
+            HttpSender::Http1(_) => 1,
         }
     }
 }
 
 /// A place for one request on a connection, given back when it is dropped.
-struct Slot {
-    connection: Arc<Connection>,
+struct StreamSlot {
+    connection: Arc<PooledConnection>,
     /// To be put back when the answer is done with.
     http1: Option<http1::SendRequest<Body>>,
 }
 
-impl Drop for Slot {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
-        if let (Some(sender), Sender::Http1(idle)) = (self.http1.take(), &self.connection.sender) {
+        if let (Some(sender), HttpSender::Http1(idle)) = (self.http1.take(), &self.connection.sender) {
             *lock(idle) = Some(sender);
         }
         self.connection.in_flight.fetch_sub(1, Ordering::Release);
     }
 }
 
-impl Slot {
+impl StreamSlot {
     /// Sends; a request that the connection did not take comes back with the error.
     async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
         match &self.connection.sender {
-            Sender::Http2(sender) => sender.clone().try_send_request(request).await,
-            Sender::Http1(idle) => {
+            HttpSender::Http2(sender) => sender.clone().try_send_request(request).await,
+            HttpSender::Http1(idle) => {
                 let sender = self.http1.insert(lock(idle).take().expect("one request has it at a time"));
                 // An answer that was not read to its end has closed the connection; then this says so at once.
                 let _ = sender.ready().await;
@@ -165,20 +165,20 @@ fn origin_form(mut request: Request<Body>) -> Request<Body> {
 }
 
 impl Pool {
-    pub(crate) fn new(source: Source) -> Self {
-        Self(Arc::new(Shared { source, connections: Mutex::default(), opening: tokio::sync::Mutex::default() }))
+    pub(crate) fn new(source: TlsSource) -> Self {
+        Self(Arc::new(PoolInner { source, connections: Mutex::default(), opening: tokio::sync::Mutex::default() }))
     }
 
-    fn free(&self) -> Option<Slot> {
+    fn free(&self) -> Option<StreamSlot> {
         let mut connections = lock(&self.0.connections);
         connections.retain(|connection| !connection.is_closed());
         let connection = connections.iter().find(|connection| connection.in_flight.load(Ordering::Acquire) < connection.capacity())?;
         // Only ever raised under the lock.
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
-        Some(Slot { connection: Arc::clone(connection), http1: None })
+        Some(StreamSlot { connection: Arc::clone(connection), http1: None })
     }
 
-    async fn slot(&self, uri: &http::Uri) -> Result<Slot, BoxError> {
+    async fn slot(&self, uri: &http::Uri) -> Result<StreamSlot, BoxError> {
         if let Some(slot) = self.free() {
             return Ok(slot);
         }
@@ -196,19 +196,19 @@ impl Pool {
         };
         match opened {
             Ok(sender) => {
-                let connection = Arc::new(Connection { sender, in_flight: AtomicUsize::new(1), retired: AtomicBool::new(false) });
+                let connection = Arc::new(PooledConnection { sender, in_flight: AtomicUsize::new(1), retired: AtomicBool::new(false) });
                 lock(&self.0.connections).push(Arc::clone(&connection));
-                Ok(Slot { connection, http1: None })
+                Ok(StreamSlot { connection, http1: None })
             }
             Err(source) => {
-                let failure = Arc::new(Unreachable { address: uri.authority().map(ToString::to_string).unwrap_or_default(), source });
+                let failure = Arc::new(ConnectFailure { address: uri.authority().map(ToString::to_string).unwrap_or_default(), source });
                 *failed = Some((Instant::now(), Arc::clone(&failure)));
                 Err(SharedFailure(failure).into())
             }
         }
     }
 
-    async fn open(&self, uri: &http::Uri) -> Result<Sender, BoxError> {
+    async fn open(&self, uri: &http::Uri) -> Result<HttpSender, BoxError> {
         let config = self.0.source.config().await?;
         let mut tls = config.rustls_client_config()?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -220,7 +220,7 @@ impl Pool {
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             tokio::spawn(connection.with_upgrades());
-            return Ok(Sender::Http1(Mutex::new(Some(sender))));
+            return Ok(HttpSender::Http1(Mutex::new(Some(sender))));
         }
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -237,20 +237,20 @@ impl Pool {
                 tracing::debug!(%error, "a connection to the API server ended");
             }
         });
-        Ok(Sender::Http2(sender))
+        Ok(HttpSender::Http2(sender))
     }
 
-    async fn send(self, mut request: Request<Body>) -> Result<Response<Held>, BoxError> {
+    async fn send(self, mut request: Request<Body>) -> Result<Response<ResponseBody>, BoxError> {
         let mut resends = 0;
         loop {
             let mut slot = self.slot(request.uri()).await?;
             match slot.send(request).await {
                 Ok(response) => {
-                    if response.status() == http::StatusCode::UNAUTHORIZED && matches!(self.0.source, Source::File { shows_certificate: true, .. }) {
+                    if response.status() == http::StatusCode::UNAUTHORIZED && matches!(self.0.source, TlsSource::File { shows_certificate: true, .. }) {
                         // Its certificate may have expired; the file may hold another one by now.
                         slot.connection.retired.store(true, Ordering::Relaxed);
                     }
-                    return Ok(response.map(|body| Held { body, _slot: slot }));
+                    return Ok(response.map(|body| ResponseBody { body, _slot: slot }));
                 }
                 Err(mut failed) => match failed.take_message() {
                     // It was never sent: the connection was about to end.
@@ -266,7 +266,7 @@ impl Pool {
 }
 
 impl Service<Request<Body>> for Pool {
-    type Response = Response<Held>;
+    type Response = Response<ResponseBody>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -280,12 +280,12 @@ impl Service<Request<Body>> for Pool {
 }
 
 /// An answer's body, which holds its place on the connection until it is dropped.
-pub(crate) struct Held {
+pub(crate) struct ResponseBody {
     body: Incoming,
-    _slot: Slot,
+    _slot: StreamSlot,
 }
 
-impl http_body::Body for Held {
+impl http_body::Body for ResponseBody {
     type Data = bytes::Bytes;
     type Error = hyper::Error;
 

@@ -13,16 +13,16 @@ use tower::Service;
 pub fn traced(client: &Client, context: &TraceContext) -> Client {
     let mut headers = HeaderMap::new();
     inject(context, &mut headers);
-    Client::new(Injecting { client: client.clone(), headers }, client.default_namespace())
+    Client::new(TraceInjector { client: client.clone(), headers }, client.default_namespace())
 }
 
 /// Adds the headers, then sends with the shared client.
-struct Injecting {
+struct TraceInjector {
     client: Client,
     headers: HeaderMap,
 }
 
-impl Service<Request<Body>> for Injecting {
+impl Service<Request<Body>> for TraceInjector {
     type Response = http::Response<Body>;
     type Error = kube::Error;
     type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;

@@ -1,6 +1,6 @@
 //! ClusterRoles with an aggregation rule hold the rules of all ClusterRoles that it selects.
 
-use crate::queue::{Next, Queue};
+use crate::queue::{Next, WorkQueue};
 use crate::rest::code;
 use crate::watching;
 use ferrokube_client::cause;
@@ -17,10 +17,10 @@ const ALL: &str = "all cluster roles";
 
 /// Works until dropped.
 pub(crate) async fn run(client: Client) {
-    let queue: Queue<&'static str> = Queue::default();
+    let queue: WorkQueue<&'static str> = WorkQueue::default();
     let roles: Api<ClusterRole> = Api::all(client.clone());
     let watch = watching::each(roles, watcher::Config::default(), |role, _| queue.add(ALL, cause(&role.metadata)));
-    let work = queue.run("clusterrole-aggregation", 1, move |_, action| aggregate(Api::all(action.client(&client))));
+    let work = queue.run("clusterrole-aggregation", 1, move |_, trace| aggregate(Api::all(trace.client(&client))));
     tokio::join!(watch, work);
 }
 

@@ -18,5 +18,5 @@ mod storage_migration;
 pub mod token_cleaner;
 mod watching;
 
-pub use manager::{Config, ManagerError, NAMES, check_names, run};
+pub use manager::{ManagerConfig, ManagerError, NAMES, check_names, run};
 pub use secret_tokens::{Sign, Signer, TokenSubject};

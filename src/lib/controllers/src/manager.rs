@@ -1,12 +1,12 @@
 //! The manager: leadership, one identity for each controller, and their life together.
 
-use crate::garbage::Garbage;
-use crate::monitor::{Monitor, Sink};
-use crate::namespace::Namespaces;
-use crate::resource_quota::{CountedAs, Quotas};
+use crate::garbage::GarbageController;
+use crate::monitor::{MetadataListener, Monitor};
+use crate::namespace::NamespaceTracker;
+use crate::resource_quota::{CountedAs, QuotaTracker};
 use crate::secret_tokens::Signer;
 use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, secret_tokens, service_account, storage_migration, token_cleaner};
-use ferrokube_client::{Connection, ConnectionError, Elector, Lost, Outage, ServiceAccountIdentity, Timing};
+use ferrokube_client::{Connection, ConnectionError, Elector, LeadershipLost, LeaseTiming, Outage, ServiceAccountIdentity};
 use ferrokube_serve::Shutdown;
 use kube::Client;
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ const LEASE: &str = "kube-controller-manager";
 /// Between two attempts to get the identities (the API server may still be starting).
 const RETRY: Duration = Duration::from_millis(200);
 /// So many failed attempts are no longer a start.
-const PATIENCE: u32 = 5;
+const MAX_STARTUP_FAILURES: u32 = 5;
 
 // What a controller is called, in flags and in its row.
 const LIFECYCLE: &str = "namespace-controller";
@@ -40,23 +40,23 @@ const MIGRATOR: &str = "storage-version-migrator-controller";
 const UNSERVED: Duration = Duration::from_secs(300);
 
 /// One controller: its name, its older name, its service account (which its bootstrap role is bound to; empty: the manager's own identity).
-struct Row {
+struct ControllerSpec {
     name: &'static str,
     alias: &'static str,
     account: &'static str,
 }
 
 /// The controllers, a row each.
-const ROWS: [Row; 9] = [
-    Row { name: LIFECYCLE, alias: "namespace", account: "namespace-controller" },
-    Row { name: COLLECTOR, alias: "garbagecollector", account: "generic-garbage-collector" },
-    Row { name: ACCOUNTS, alias: "serviceaccount", account: "service-account-controller" },
-    Row { name: TOKENS, alias: "serviceaccount-token", account: "" },
-    Row { name: PUBLISHER, alias: "root-ca-cert-publisher", account: "root-ca-cert-publisher" },
-    Row { name: COUNTER, alias: "resourcequota", account: "resourcequota-controller" },
-    Row { name: AGGREGATOR, alias: "clusterrole-aggregation", account: "clusterrole-aggregation-controller" },
-    Row { name: CLEANER, alias: "tokencleaner", account: "token-cleaner" },
-    Row { name: MIGRATOR, alias: "storage-version-migrator", account: MIGRATOR },
+const CONTROLLERS: [ControllerSpec; 9] = [
+    ControllerSpec { name: LIFECYCLE, alias: "namespace", account: "namespace-controller" },
+    ControllerSpec { name: COLLECTOR, alias: "garbagecollector", account: "generic-garbage-collector" },
+    ControllerSpec { name: ACCOUNTS, alias: "serviceaccount", account: "service-account-controller" },
+    ControllerSpec { name: TOKENS, alias: "serviceaccount-token", account: "" },
+    ControllerSpec { name: PUBLISHER, alias: "root-ca-cert-publisher", account: "root-ca-cert-publisher" },
+    ControllerSpec { name: COUNTER, alias: "resourcequota", account: "resourcequota-controller" },
+    ControllerSpec { name: AGGREGATOR, alias: "clusterrole-aggregation", account: "clusterrole-aggregation-controller" },
+    ControllerSpec { name: CLEANER, alias: "tokencleaner", account: "token-cleaner" },
+    ControllerSpec { name: MIGRATOR, alias: "storage-version-migrator", account: MIGRATOR },
 ];
 
 /// The controllers' names.
@@ -64,7 +64,7 @@ pub const NAMES: [&str; 9] = [LIFECYCLE, COLLECTOR, ACCOUNTS, TOKENS, PUBLISHER,
 
 /// How the manager runs.
 #[derive(Clone)]
-pub struct Config {
+pub struct ManagerConfig {
     /// The API server, with the manager's own identity.
     pub connection: Connection,
     /// Which controllers run: names, `*` for all, `-name` for all but that one, `-*` for none; in order, the last word counts.
@@ -72,7 +72,7 @@ pub struct Config {
     /// Act only while holding the lease `kube-system/kube-controller-manager`.
     pub leader_elect: bool,
     /// How long the lease lasts.
-    pub timing: Timing,
+    pub timing: LeaseTiming,
     /// Unique among the managers: the lease's holder.
     pub identity: String,
     /// The PEM text of the CA that verifies the API server, for the root CA publisher.
@@ -94,14 +94,14 @@ pub enum ManagerError {
     Connection(#[from] ConnectionError),
     /// Leadership was lost: the process should end, so that nothing of it acts any more.
     #[error(transparent)]
-    Lost(#[from] Lost),
+    LeadershipLost(#[from] LeadershipLost),
 }
 
 /// Runs until the shutdown begins, or until leadership is lost. `leading` is told when the controllers begin.
 ///
 /// # Errors
 /// [`ManagerError`].
-pub async fn run(config: Config, shutdown: Shutdown, leading: watch::Sender<bool>) -> Result<(), ManagerError> {
+pub async fn run(config: ManagerConfig, shutdown: Shutdown, leading: watch::Sender<bool>) -> Result<(), ManagerError> {
     let chosen = choose(&config.controllers)?;
     let client = config.connection.client()?;
     let mut elector = Elector::new(client.clone(), NAMESPACE, LEASE, config.identity.clone()).timing(config.timing);
@@ -141,7 +141,7 @@ fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
     }
     for word in words {
         let (bare, on) = word.strip_prefix('-').map_or((word.as_str(), true), |bare| (bare, false));
-        let row = ROWS.iter().find(|row| row.name == bare || row.alias == bare);
+        let row = CONTROLLERS.iter().find(|row| row.name == bare || row.alias == bare);
         match (bare, row) {
             ("*", _) if on => chosen.extend(NAMES),
             ("*", _) => chosen.clear(),
@@ -154,10 +154,10 @@ fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
 }
 
 /// Runs the chosen controllers; ends only by being dropped, which ends them all.
-async fn controllers(config: &Config, manager: Client, chosen: &BTreeSet<&'static str>, leading: &watch::Sender<bool>) -> Result<(), ManagerError> {
+async fn controllers(config: &ManagerConfig, manager: Client, chosen: &BTreeSet<&'static str>, leading: &watch::Sender<bool>) -> Result<(), ManagerError> {
     let mut tasks: JoinSet<()> = JoinSet::new();
     let mut clients = Vec::new();
-    for row in ROWS.iter().filter(|row| chosen.contains(row.name) && row.name != MIGRATOR && !row.account.is_empty()) {
+    for row in CONTROLLERS.iter().filter(|row| chosen.contains(row.name) && row.name != MIGRATOR && !row.account.is_empty()) {
         let identity = obtain(&manager, row.account).await;
         clients.push((row.name, config.connection.client_as(&identity)?));
         tasks.spawn(identity.keep_fresh(manager.clone()));
@@ -212,24 +212,24 @@ async fn migrations(connection: Connection, manager: Client) {
 /// Garbage collection, quota and namespaces share one set of metadata watches; namespaces alone do without.
 fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, counted_as: CountedAs, tasks: &mut JoinSet<()>) {
     let (collector, counter) = (client_of(COLLECTOR), client_of(COUNTER));
-    let namespaces = Arc::new(Namespaces::default());
+    let namespaces = Arc::new(NamespaceTracker::default());
     let lifecycle = client_of(LIFECYCLE);
     if let Some(client) = lifecycle.clone() {
         tasks.spawn(namespace::run(client, namespaces.clone()));
     }
     let Some(watcher) = collector.clone().or_else(|| counter.clone()) else { return };
-    let (garbage, quotas) = (Garbage::new(), Arc::new(Quotas::default()));
-    let mut sinks: Vec<Arc<dyn Sink>> = Vec::new();
+    let (garbage, quotas) = (GarbageController::new(), Arc::new(QuotaTracker::default()));
+    let mut listeners: Vec<Arc<dyn MetadataListener>> = Vec::new();
     if counter.is_some() {
-        sinks.push(quotas.clone());
+        listeners.push(quotas.clone());
     }
     if lifecycle.is_some() {
-        sinks.push(namespaces);
+        listeners.push(namespaces);
     }
     if collector.is_some() {
-        sinks.push(garbage.sink());
+        listeners.push(garbage.listener());
     }
-    let monitor = Arc::new(Monitor::new(watcher, sinks));
+    let monitor = Arc::new(Monitor::new(watcher, listeners));
     tasks.spawn(monitor.clone().run());
     if let Some(client) = collector {
         tasks.spawn(garbage.run(client, monitor.clone()));
@@ -241,7 +241,7 @@ fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, counted_as: Coun
 
 /// The identity of one controller; waits until the API server gives it.
 async fn obtain(client: &Client, account: &str) -> ServiceAccountIdentity {
-    let mut outage = Outage::new(format!("get a token for the controller's service account {NAMESPACE}/{account}")).after(PATIENCE);
+    let mut outage = Outage::new(format!("get a token for the controller's service account {NAMESPACE}/{account}")).after(MAX_STARTUP_FAILURES);
     loop {
         match ServiceAccountIdentity::obtain(client, NAMESPACE, account).await {
             Ok(identity) => {

@@ -37,7 +37,7 @@ const BEGIN: Duration = Duration::from_secs(2);
 const IGNORED: [&str; 2] = ["events", "events.events.k8s.io"];
 
 /// Who is told.
-pub(crate) trait Sink: Send + Sync {
+pub(crate) trait MetadataListener: Send + Sync {
     /// A full list of the resource begins; what is not seen until [`Self::list_ends`] is gone.
     fn list_begins(&self, _resource: &DiscoveredResource) {}
     /// The full list ends.
@@ -53,15 +53,15 @@ pub(crate) trait Sink: Send + Sync {
 /// The watches. Shared by the collectors that feed on them.
 pub(crate) struct Monitor {
     client: Client,
-    sinks: Vec<Arc<dyn Sink>>,
+    listeners: Vec<Arc<dyn MetadataListener>>,
     known: Mutex<Arc<Discovered>>,
     wanted: Notify,
     beginning: Semaphore,
 }
 
 impl Monitor {
-    pub(crate) fn new(client: Client, sinks: Vec<Arc<dyn Sink>>) -> Self {
-        Self { client, sinks, known: Mutex::default(), wanted: Notify::new(), beginning: Semaphore::new(BEGINNING) }
+    pub(crate) fn new(client: Client, listeners: Vec<Arc<dyn MetadataListener>>) -> Self {
+        Self { client, listeners, known: Mutex::default(), wanted: Notify::new(), beginning: Semaphore::new(BEGINNING) }
     }
 
     /// What discovery said last.
@@ -146,7 +146,7 @@ impl Monitor {
             }
             task.abort();
             if !watched.contains_key(&name) {
-                self.sinks.iter().for_each(|sink| sink.forgotten(&resource));
+                self.listeners.iter().for_each(|listener| listener.forgotten(&resource));
             }
         }
     }
@@ -174,13 +174,13 @@ impl Monitor {
                 outage.works();
             }
             match event {
-                Ok(Event::Init) => self.sinks.iter().for_each(|sink| sink.list_begins(&resource)),
+                Ok(Event::Init) => self.listeners.iter().for_each(|listener| listener.list_begins(&resource)),
                 Ok(Event::InitDone) => {
                     tracing::debug!(resource = qualified(&resource), "all objects are known");
-                    self.sinks.iter().for_each(|sink| sink.list_ends(&resource));
+                    self.listeners.iter().for_each(|listener| listener.list_ends(&resource));
                 }
-                Ok(Event::Apply(object) | Event::InitApply(object)) => self.sinks.iter().for_each(|sink| sink.applied(&resource, &object)),
-                Ok(Event::Delete(object)) => self.sinks.iter().for_each(|sink| sink.deleted(&resource, &object)),
+                Ok(Event::Apply(object) | Event::InitApply(object)) => self.listeners.iter().for_each(|listener| listener.applied(&resource, &object)),
+                Ok(Event::Delete(object)) => self.listeners.iter().for_each(|listener| listener.deleted(&resource, &object)),
                 // Of a definition that was deleted: discovery will tell.
                 Err(error) if is_gone(&error) => tracing::debug!(error = %error, resource = qualified(&resource), "no longer served"),
                 Err(error) => _ = outage.failed(&error),

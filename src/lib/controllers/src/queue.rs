@@ -1,7 +1,7 @@
 //! The work queue of a reconciler: each key once, never two workers on one key, failures back off. What woke a key travels with it: its reconcile is an
 //! action in that trace.
 
-use ferrokube_client::{Action, Outage, add_cause, is_unanswered};
+use ferrokube_client::{Outage, ReconcileTrace, add_cause, is_unanswered};
 use ferrokube_trace::{SpanInfo, TraceContext};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::error::Error;
@@ -28,26 +28,26 @@ pub enum Next {
 }
 
 /// A key that can be queued.
-pub trait Key: Clone + Eq + Ord + Hash + Debug + Send + 'static {}
-impl<T: Clone + Eq + Ord + Hash + Debug + Send + 'static> Key for T {}
+pub trait QueueKey: Clone + Eq + Ord + Hash + Debug + Send + 'static {}
+impl<T: Clone + Eq + Ord + Hash + Debug + Send + 'static> QueueKey for T {}
 
 /// A queue of keys. Cheap to clone. It is bounded by the number of distinct keys.
-pub struct Queue<K> {
-    shared: Arc<Shared<K>>,
+pub struct WorkQueue<K> {
+    shared: Arc<WorkQueueInner<K>>,
 }
 
-impl<K> Clone for Queue<K> {
+impl<K> Clone for WorkQueue<K> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone() }
     }
 }
 
-struct Shared<K> {
-    state: Mutex<State<K>>,
+struct WorkQueueInner<K> {
+    state: Mutex<QueueState<K>>,
     changed: Notify,
 }
 
-struct State<K> {
+struct QueueState<K> {
     /// Waiting keys by the time at which they are due; the number keeps the order of equal times.
     due: BTreeSet<(Instant, u64, K)>,
     /// Where each waiting key stands in `due`.
@@ -61,15 +61,15 @@ struct State<K> {
     number: u64,
 }
 
-impl<K: Key> Default for Queue<K> {
+impl<K: QueueKey> Default for WorkQueue<K> {
     fn default() -> Self {
         let (waiting, active, again) = (HashMap::new(), HashSet::new(), HashSet::new());
-        let state = State { due: BTreeSet::new(), waiting, active, again, failures: HashMap::new(), causes: HashMap::new(), number: 0 };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), changed: Notify::new() }) }
+        let state = QueueState { due: BTreeSet::new(), waiting, active, again, failures: HashMap::new(), causes: HashMap::new(), number: 0 };
+        Self { shared: Arc::new(WorkQueueInner { state: Mutex::new(state), changed: Notify::new() }) }
     }
 }
 
-impl<K: Key> Queue<K> {
+impl<K: QueueKey> WorkQueue<K> {
     /// Queues a key now, with what woke it; an earlier place in the queue stands.
     pub fn add(&self, key: K, cause: Option<TraceContext>) {
         self.add_at(key, cause, Instant::now());
@@ -89,7 +89,7 @@ impl<K: Key> Queue<K> {
             state.again.insert(key);
             return;
         }
-        state.put(key, when);
+        state.schedule(key, when);
         drop(state);
         self.shared.changed.notify_one();
     }
@@ -149,9 +149,9 @@ impl<K: Key> Queue<K> {
         let delay = if again && result.is_ok() { Some(Duration::ZERO) } else { delay };
         if let Some(delay) = delay {
             if !matches!(result, Ok(Next::Done)) {
-                state.go_on(&key, causes);
+                state.requeue(&key, causes);
             }
-            state.put(key, Instant::now() + delay);
+            state.schedule(key, Instant::now() + delay);
         }
         drop(state);
         self.shared.changed.notify_one();
@@ -160,7 +160,7 @@ impl<K: Key> Queue<K> {
     /// Runs `reconcile` for every key, up to `workers` at a time, until this future is dropped. A panic counts as a failure.
     pub async fn run<F, R, E>(&self, name: &'static str, workers: usize, reconcile: F)
     where
-        F: Fn(K, &Action) -> R,
+        F: Fn(K, &ReconcileTrace) -> R,
         R: Future<Output = Result<Next, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
     {
@@ -174,15 +174,15 @@ impl<K: Key> Queue<K> {
                 taken = self.take() => taken,
                 Some(_) = running.join_next() => continue,
             };
-            let action = Action::caused_by(causes.clone());
-            let work = reconcile(key.clone(), &action);
+            let trace = ReconcileTrace::caused_by(causes.clone());
+            let work = reconcile(key.clone(), &trace);
             let (queue, owned_key, outage) = (self.clone(), key.clone(), outage.clone());
             running.spawn(async move {
                 let shown = format!("{owned_key:?}");
                 // Of a text without its quotes.
                 let object = shown.trim_matches('"');
                 let span = SpanInfo { name, resource: "", namespace: "", object };
-                let result = action.run(span, attempt(name, object, &outage, work)).await;
+                let result = trace.run(span, attempt(name, object, &outage, work)).await;
                 queue.finish(key, causes, &result);
             });
         }
@@ -229,9 +229,9 @@ impl Drop for AbortOnDrop {
     }
 }
 
-impl<K: Key> State<K> {
+impl<K: QueueKey> QueueState<K> {
     /// What is done again is still caused by what it was caused by.
-    fn go_on(&mut self, key: &K, mut causes: Vec<TraceContext>) {
+    fn requeue(&mut self, key: &K, mut causes: Vec<TraceContext>) {
         for newer in self.causes.remove(key).unwrap_or_default() {
             add_cause(&mut causes, newer);
         }
@@ -240,7 +240,7 @@ impl<K: Key> State<K> {
         }
     }
 
-    fn put(&mut self, key: K, when: Instant) {
+    fn schedule(&mut self, key: K, when: Instant) {
         if let Some(&(present, number)) = self.waiting.get(&key) {
             if present <= when {
                 return;
@@ -272,7 +272,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn equal_keys_are_worked_on_once_and_never_side_by_side() {
-        let queue: Queue<u32> = Queue::default();
+        let queue: WorkQueue<u32> = WorkQueue::default();
         let (active, runs) = (Arc::new(Mutex::new(HashSet::new())), Arc::new(Mutex::new(Vec::new())));
         for _ in 0..5 {
             queue.add(1, None);
@@ -280,7 +280,7 @@ mod tests {
         }
         let work = {
             let (active, runs) = (active.clone(), runs.clone());
-            move |key: u32, _: &Action| {
+            move |key: u32, _: &ReconcileTrace| {
                 let (active, runs) = (active.clone(), runs.clone());
                 async move {
                     assert!(active.lock().unwrap().insert(key), "two workers on one key");
@@ -300,14 +300,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fault_30_failures_back_off_and_a_panic_is_a_failure() {
-        let queue: Queue<&'static str> = Queue::default();
+        let queue: WorkQueue<&'static str> = WorkQueue::default();
         let cause = TraceContext::root();
         queue.add("bad", Some(cause));
         let times = Arc::new(Mutex::new(Vec::new()));
         let work = {
             let times = times.clone();
-            move |_, action: &Action| {
-                assert_eq!(action.context().map(|context| context.trace_id), Some(cause.trace_id), "also when it is done again");
+            move |_, trace: &ReconcileTrace| {
+                assert_eq!(trace.context().map(|context| context.trace_id), Some(cause.trace_id), "also when it is done again");
                 let times = times.clone();
                 async move {
                     times.lock().unwrap().push(Instant::now());

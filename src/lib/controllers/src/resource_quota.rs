@@ -1,8 +1,8 @@
 //! Resource quota: repairs `status.used` after deletions and edits (admission counts up, race-free, at creation).
 
-use crate::monitor::{Monitor, Observed, Sink};
-use crate::queue::{Next, Queue};
-use crate::rest::{self, Ask, code};
+use crate::monitor::{MetadataListener, Monitor, Observed};
+use crate::queue::{Next, WorkQueue};
+use crate::rest::{self, RequestOptions, code};
 use crate::watching;
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
@@ -28,13 +28,13 @@ type Key = (String, String);
 
 /// The controller's ears: told of deletions by the monitor.
 #[derive(Default)]
-pub(crate) struct Quotas {
-    queue: Queue<Key>,
+pub(crate) struct QuotaTracker {
+    queue: WorkQueue<Key>,
     /// The quotas that exist.
     known: Mutex<HashSet<Key>>,
 }
 
-impl Sink for Quotas {
+impl MetadataListener for QuotaTracker {
     /// Its objects may count from now on, or went while nobody watched.
     fn list_ends(&self, resource: &DiscoveredResource) {
         if resource.namespaced {
@@ -55,7 +55,7 @@ impl Sink for Quotas {
 }
 
 /// Works until dropped.
-pub(crate) async fn run(client: Client, quotas: Arc<Quotas>, monitor: Arc<Monitor>, counted_as: CountedAs) {
+pub(crate) async fn run(client: Client, quotas: Arc<QuotaTracker>, monitor: Arc<Monitor>, counted_as: CountedAs) {
     let watch = watching::each(Api::<ResourceQuota>::all(client.clone()), watcher::Config::default(), |quota, gone| {
         let key = (quota.namespace().unwrap_or_default(), quota.name_any());
         let mut known = quotas.known.lock().expect("no panic while held");
@@ -66,7 +66,7 @@ pub(crate) async fn run(client: Client, quotas: Arc<Quotas>, monitor: Arc<Monito
             quotas.queue.add(key, cause(&quota.metadata));
         }
     });
-    let work = quotas.queue.run("resourcequota", WORKERS, move |key, action| reconcile(action.client(&client), (monitor.clone(), counted_as), key));
+    let work = quotas.queue.run("resourcequota", WORKERS, move |key, trace| reconcile(trace.client(&client), (monitor.clone(), counted_as), key));
     tokio::join!(watch, work);
 }
 
@@ -91,7 +91,7 @@ async fn reconcile(client: Client, (monitor, counted_as): (Arc<Monitor>, Counted
         return Ok(Next::Done);
     }
     quota["status"] = status;
-    match rest::send(&client, Method::PUT, &format!("{path}/status"), Ask { body: Some(&quota), ..Ask::default() }).await {
+    match rest::send(&client, Method::PUT, &format!("{path}/status"), RequestOptions { body: Some(&quota), ..RequestOptions::default() }).await {
         Err(error) if code(&error) == 404 => Ok(Next::Done),
         // Admission counted meanwhile: count again.
         Err(error) if code(&error) == 409 => Ok(Next::After(Duration::from_millis(10))),
@@ -102,7 +102,7 @@ async fn reconcile(client: Client, (monitor, counted_as): (Arc<Monitor>, Counted
 /// By a list of one: the controller's role lets it list quotas, not get one.
 async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<Value>, kube::Error> {
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas?fieldSelector=metadata.name%3D{name}");
-    let mut list = rest::send(client, Method::GET, &path, Ask::default()).await?;
+    let mut list = rest::send(client, Method::GET, &path, RequestOptions::default()).await?;
     Ok(list["items"].get_mut(0).map(Value::take))
 }
 
@@ -115,7 +115,7 @@ fn counted<'a>(key: &str, discovered: &'a Discovered, counted_as: CountedAs) -> 
 /// How many there are, by a page of one item.
 async fn count(client: &Client, namespace: &str, resource: &DiscoveredResource) -> Result<u64, kube::Error> {
     let path = format!("{}?limit=1", rest::path(&resource.resource, Some(namespace), ""));
-    let list = rest::send(client, Method::GET, &path, Ask { view: rest::View::MetadataList, body: None }).await?;
+    let list = rest::send(client, Method::GET, &path, RequestOptions { representation: rest::Representation::MetadataList, body: None }).await?;
     let shown = list["items"].as_array().map_or(0, Vec::len) as u64;
     Ok(shown + list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0))
 }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_resource_that_is_served_anew_is_counted() {
-        let quotas = Quotas::default();
+        let quotas = QuotaTracker::default();
         quotas.known.lock().expect("lock").insert(("n".to_owned(), "q".to_owned()));
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), "gears");
         quotas.list_ends(&DiscoveredResource { resource: resource.clone(), namespaced: false, verbs: Vec::new() });

@@ -36,7 +36,7 @@ pub(crate) fn path(resource: &ApiResource, namespace: Option<&str>, name: &str) 
 
 /// What is shown of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum View {
+pub(crate) enum Representation {
     /// Everything.
     #[default]
     Whole,
@@ -48,9 +48,9 @@ pub(crate) enum View {
 
 /// What a request asks for besides its path.
 #[derive(Default)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct RequestOptions<'a> {
     /// What is shown of objects.
-    pub(crate) view: View,
+    pub(crate) representation: Representation,
     /// The body; its type is merge patch for PATCH, else JSON.
     pub(crate) body: Option<&'a Value>,
 }
@@ -62,12 +62,12 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 ///
 /// # Errors
 /// What the server answered, or that it could not be reached.
-pub(crate) async fn send(client: &Client, method: Method, path: &str, ask: Ask<'_>) -> Result<Value, kube::Error> {
+pub(crate) async fn send(client: &Client, method: Method, path: &str, ask: RequestOptions<'_>) -> Result<Value, kube::Error> {
     let mut request = Request::builder().method(&method).uri(path);
-    request = match ask.view {
-        View::Whole => request,
-        View::Metadata => request.header(http::header::ACCEPT, METADATA),
-        View::MetadataList => request.header(http::header::ACCEPT, METADATA_LIST),
+    request = match ask.representation {
+        Representation::Whole => request,
+        Representation::Metadata => request.header(http::header::ACCEPT, METADATA),
+        Representation::MetadataList => request.header(http::header::ACCEPT, METADATA_LIST),
     };
     let body = match ask.body {
         Some(body) => {
@@ -84,7 +84,13 @@ pub(crate) async fn send(client: &Client, method: Method, path: &str, ask: Ask<'
 ///
 /// # Errors
 /// As [`send`]; a 404 among them says that the resource is not served, and nothing about the object.
-pub(crate) async fn get(client: &Client, resource: &ApiResource, namespace: Option<&str>, name: &str, ask: Ask<'_>) -> Result<Option<Value>, kube::Error> {
+pub(crate) async fn get(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    name: &str,
+    ask: RequestOptions<'_>,
+) -> Result<Option<Value>, kube::Error> {
     match send(client, Method::GET, &path(resource, namespace, name), ask).await {
         Ok(value) => Ok(Some(value)),
         Err(error) if is_absent(&error, resource, name) => Ok(None),

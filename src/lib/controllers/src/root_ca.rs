@@ -1,6 +1,6 @@
 //! Each namespace has a ConfigMap `kube-root-ca.crt` with the CA that verifies the API server.
 
-use crate::queue::{Next, Queue};
+use crate::queue::{Next, WorkQueue};
 use crate::rest::code;
 use crate::watching;
 use ferrokube_client::cause;
@@ -17,7 +17,7 @@ const WORKERS: usize = 2;
 
 /// Works until dropped. `reader` watches and reads, as the manager; `client` writes, with the controller's own identity, which may do nothing else. `ca` is the PEM text.
 pub(crate) async fn run(reader: Client, client: Client, ca: Arc<str>) {
-    let queue: Queue<String> = Queue::default();
+    let queue: WorkQueue<String> = WorkQueue::default();
     let namespaces = watching::each(Api::<Namespace>::all(reader.clone()), watcher::Config::default(), |namespace, gone| {
         if !gone && namespace.metadata.deletion_timestamp.is_none() {
             queue.add(namespace.name_any(), cause(&namespace.metadata));
@@ -25,8 +25,8 @@ pub(crate) async fn run(reader: Client, client: Client, ca: Arc<str>) {
     });
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
     let maps = watching::each(Api::<ConfigMap>::all(reader.clone()), only, |map, _| queue.add(map.namespace().unwrap_or_default(), cause(&map.metadata)));
-    let work = queue.run("root-ca-certificate-publisher", WORKERS, move |namespace, action| {
-        let maps = |client: &Client| Api::namespaced(action.client(client), &namespace);
+    let work = queue.run("root-ca-certificate-publisher", WORKERS, move |namespace, trace| {
+        let maps = |client: &Client| Api::namespaced(trace.client(client), &namespace);
         ensure(maps(&reader), maps(&client), ca.clone())
     });
     tokio::join!(namespaces, maps, work);

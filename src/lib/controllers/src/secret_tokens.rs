@@ -1,7 +1,7 @@
 //! Secrets of type `kubernetes.io/service-account-token`: they are given a token of their account, and go with it.
 
-use crate::queue::{Next, Queue};
-use crate::rest::{self, Ask, code};
+use crate::queue::{Next, WorkQueue};
+use crate::rest::{self, RequestOptions, code};
 use crate::watching;
 use ferrokube_client::cause;
 use k8s_openapi::ByteString;
@@ -48,7 +48,7 @@ type Name = (String, String);
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Task {
+enum SecretTask {
     /// A secret of the type may lack something, or its account.
     Fill(Name),
     /// A secret is gone: its account must not refer to it.
@@ -57,7 +57,7 @@ enum Task {
 
 /// Why a task did not end; it is tried again with back-off.
 #[derive(Debug, thiserror::Error)]
-enum TaskError {
+enum SecretTaskError {
     #[error("the API server refused: {0}")]
     Api(#[from] kube::Error),
     #[error("the token cannot be signed")]
@@ -66,7 +66,7 @@ enum TaskError {
 
 /// Works until dropped, with the manager's own identity, as upstream. `ca` is the PEM text.
 pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
-    let queue: Queue<Task> = Queue::default();
+    let queue: WorkQueue<SecretTask> = WorkQueue::default();
     // The secrets of the type, and their accounts.
     let known: Mutex<HashMap<Name, Name>> = Mutex::default();
     let only = watcher::Config::default().fields(&format!("type={TYPE}"));
@@ -76,10 +76,10 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
         let mut known = known.lock().expect("no panic while held");
         if gone {
             known.remove(&name);
-            queue.add(Task::Unlink { account, secret: name.1 }, cause(&secret.metadata));
+            queue.add(SecretTask::Unlink { account, secret: name.1 }, cause(&secret.metadata));
         } else {
             known.insert(name.clone(), account);
-            queue.add(Task::Fill(name), cause(&secret.metadata));
+            queue.add(SecretTask::Fill(name), cause(&secret.metadata));
         }
     });
     let accounts = watching::each(Api::<ServiceAccount>::all(client.clone()), watcher::Config::default(), |account, gone| {
@@ -87,23 +87,23 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
             let cause = cause(&account.metadata);
             let account = (account.namespace().unwrap_or_default(), account.name_any());
             let known = known.lock().expect("no panic while held");
-            known.iter().filter(|(_, of)| **of == account).for_each(|(name, _)| queue.add(Task::Fill(name.clone()), cause));
+            known.iter().filter(|(_, of)| **of == account).for_each(|(name, _)| queue.add(SecretTask::Fill(name.clone()), cause));
         }
     });
-    let work = queue.run("serviceaccount-token", WORKERS, |task, action| work(action.client(&client), task, (ca.clone(), signer.clone())));
+    let work = queue.run("serviceaccount-token", WORKERS, |task, trace| work(trace.client(&client), task, (ca.clone(), signer.clone())));
     tokio::join!(secrets, accounts, work);
 }
 
-async fn work(client: Client, task: Task, (ca, signer): (Arc<str>, Signer)) -> Result<Next, TaskError> {
+async fn work(client: Client, task: SecretTask, (ca, signer): (Arc<str>, Signer)) -> Result<Next, SecretTaskError> {
     match task {
-        Task::Fill(name) => fill(client, name, &ca, &signer).await,
+        SecretTask::Fill(name) => fill(client, name, &ca, &signer).await,
         // No account can have it.
-        Task::Unlink { account, .. } if !(signer.is_account)(&account.1) => Ok(Next::Done),
-        Task::Unlink { account, secret } => unlink(client, account, &secret).await,
+        SecretTask::Unlink { account, .. } if !(signer.is_account)(&account.1) => Ok(Next::Done),
+        SecretTask::Unlink { account, secret } => unlink(client, account, &secret).await,
     }
 }
 
-async fn fill(client: Client, (namespace, name): Name, ca: &str, signer: &Signer) -> Result<Next, TaskError> {
+async fn fill(client: Client, (namespace, name): Name, ca: &str, signer: &Signer) -> Result<Next, SecretTaskError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let Some(mut secret) = secrets.get_opt(&name).await? else { return Ok(Next::Done) };
     if secret.type_.as_deref() != Some(TYPE) || secret.metadata.deletion_timestamp.is_some() {
@@ -130,7 +130,7 @@ async fn fill(client: Client, (namespace, name): Name, ca: &str, signer: &Signer
 }
 
 /// Gives the secret what it lacks; says whether that was anything.
-fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Sign) -> Result<bool, TaskError> {
+fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Sign) -> Result<bool, SecretTaskError> {
     let data = secret.data.get_or_insert_default();
     let holds = |data: &BTreeMap<String, ByteString>, key: &str| data.get(key).is_some_and(|bytes| !bytes.0.is_empty());
     let mut changed = false;
@@ -143,7 +143,7 @@ fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Si
         changed = true;
     }
     if !holds(data, "token") {
-        data.insert("token".to_owned(), ByteString(sign(subject).ok_or(TaskError::Unsigned)?.into_bytes()));
+        data.insert("token".to_owned(), ByteString(sign(subject).ok_or(SecretTaskError::Unsigned)?.into_bytes()));
         changed = true;
     }
     if changed {
@@ -153,7 +153,7 @@ fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Si
     Ok(changed)
 }
 
-async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, TaskError> {
+async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, SecretTaskError> {
     // The version too: an annotation that was mended, or an account made anew, since the secret was read is told by the watch.
     let preconditions = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
     match secrets.delete(&secret.name_any(), &DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }).await {
@@ -162,7 +162,7 @@ async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, TaskErro
     }
 }
 
-async fn unlink(client: Client, (namespace, name): Name, secret: &str) -> Result<Next, TaskError> {
+async fn unlink(client: Client, (namespace, name): Name, secret: &str) -> Result<Next, SecretTaskError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
     let Some(mut account) = account(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let listed = account.secrets.get_or_insert_default();
@@ -178,9 +178,9 @@ async fn unlink(client: Client, (namespace, name): Name, secret: &str) -> Result
 }
 
 /// The account; `None` only when an answer proves that it does not exist.
-async fn account(client: &Client, namespace: &str, name: &str) -> Result<Option<ServiceAccount>, TaskError> {
+async fn account(client: &Client, namespace: &str, name: &str) -> Result<Option<ServiceAccount>, SecretTaskError> {
     let accounts = ApiResource::erase::<ServiceAccount>(&());
-    let found = rest::get(client, &accounts, Some(namespace), name, Ask::default()).await?;
+    let found = rest::get(client, &accounts, Some(namespace), name, RequestOptions::default()).await?;
     Ok(found.map(serde_json::from_value).transpose().map_err(kube::Error::SerdeError)?)
 }
 
@@ -205,6 +205,6 @@ mod tests {
         let never: Sign = Arc::new(|_| None);
         assert!(!complete(&mut secret, &subject, "CA", &never).expect("nothing to sign"));
         assert!(complete(&mut secret, &subject, "another CA", &never).expect("nothing to sign"), "the CA is kept up");
-        assert!(matches!(complete(&mut Secret::default(), &subject, "CA", &never), Err(TaskError::Unsigned)));
+        assert!(matches!(complete(&mut Secret::default(), &subject, "CA", &never), Err(SecretTaskError::Unsigned)));
     }
 }

@@ -1,6 +1,6 @@
 //! Each namespace has a service account `default`.
 
-use crate::queue::{Next, Queue};
+use crate::queue::{Next, WorkQueue};
 use crate::rest::code;
 use crate::watching;
 use ferrokube_client::cause;
@@ -14,7 +14,7 @@ const WORKERS: usize = 2;
 
 /// Works until dropped. `reader` watches and reads, as the manager; `client` writes, with the controller's own identity, which may do nothing else.
 pub(crate) async fn run(reader: Client, client: Client) {
-    let queue: Queue<String> = Queue::default();
+    let queue: WorkQueue<String> = WorkQueue::default();
     let namespaces = watching::each(Api::<Namespace>::all(reader.clone()), watcher::Config::default(), |namespace, gone| {
         if !gone && namespace.metadata.deletion_timestamp.is_none() {
             queue.add(namespace.name_any(), cause(&namespace.metadata));
@@ -26,7 +26,7 @@ pub(crate) async fn run(reader: Client, client: Client) {
             queue.add(account.namespace().unwrap_or_default(), cause(&account.metadata));
         }
     });
-    let work = queue.run("serviceaccount", WORKERS, move |namespace, action| ensure(action.client(&reader), action.client(&client), namespace));
+    let work = queue.run("serviceaccount", WORKERS, move |namespace, trace| ensure(trace.client(&reader), trace.client(&client), namespace));
     tokio::join!(namespaces, accounts, work);
 }
 

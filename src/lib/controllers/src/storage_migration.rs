@@ -3,8 +3,8 @@
 //! A merge patch that changes nothing is enough: the server writes what it would store differently today, and nothing else. It names the uid and the
 //! revision that were listed, so that an object which changed meanwhile, and with that was written anew, is left alone.
 
-use crate::queue::{Next, Queue};
-use crate::rest::{self, Ask, code, is_absent};
+use crate::queue::{Next, WorkQueue};
+use crate::rest::{self, RequestOptions, code, is_absent};
 use crate::watching;
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -34,7 +34,7 @@ const UNKNOWN: Duration = Duration::from_secs(60);
 /// # Errors
 /// The server cannot be asked.
 pub(crate) async fn is_served(client: &Client) -> Result<bool, kube::Error> {
-    match rest::send(client, Method::GET, &format!("/apis/{GROUP_VERSION}"), Ask::default()).await {
+    match rest::send(client, Method::GET, &format!("/apis/{GROUP_VERSION}"), RequestOptions::default()).await {
         Err(error) if code(&error) == 404 => Ok(false),
         other => other.map(|_| true),
     }
@@ -42,14 +42,14 @@ pub(crate) async fn is_served(client: &Client) -> Result<bool, kube::Error> {
 
 /// Works until dropped.
 pub(crate) async fn run(client: Client) {
-    let queue: Queue<String> = Queue::default();
+    let queue: WorkQueue<String> = WorkQueue::default();
     let watch = watching::each(Api::<StorageVersionMigration>::all(client.clone()), watcher::Config::default(), |migration, gone| {
         if let (false, Some(name)) = (gone, migration.metadata.name.clone()) {
             queue.add(name, cause(&migration.metadata));
         }
     });
     // One at a time: a migration is a flood of writes, and in no hurry.
-    let work = queue.run("storage-migration", 1, move |name, action| migrate(action.client(&client), name));
+    let work = queue.run("storage-migration", 1, move |name, trace| migrate(trace.client(&client), name));
     tokio::join!(watch, work);
 }
 
@@ -59,7 +59,7 @@ fn path(name: &str) -> String {
 
 async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
     let migrations = ApiResource::erase::<StorageVersionMigration>(&());
-    let Some(migration) = rest::get(&client, &migrations, None, &name, Ask::default()).await? else { return Ok(Next::Done) };
+    let Some(migration) = rest::get(&client, &migrations, None, &name, RequestOptions::default()).await? else { return Ok(Next::Done) };
     if ["Succeeded", "Failed"].iter().any(|kind| condition(&migration, kind) == Some("True")) {
         return Ok(Next::Done);
     }
@@ -100,7 +100,7 @@ fn is_refusal(error: &kube::Error) -> bool {
 async fn begin(client: &Client, migration: &Value, resource: &DiscoveredResource) -> Result<(), kube::Error> {
     if migration["status"]["resourceVersion"].as_str().unwrap_or_default().is_empty() {
         let page = rest::path(&resource.resource, None, "") + "?limit=1";
-        let page = rest::send(client, Method::GET, &page, Ask { view: rest::View::MetadataList, body: None }).await?;
+        let page = rest::send(client, Method::GET, &page, RequestOptions { representation: rest::Representation::MetadataList, body: None }).await?;
         let body = json!({"status": {"resourceVersion": page["metadata"]["resourceVersion"]}});
         write_status(client, migration, &body).await?;
     }
@@ -109,7 +109,9 @@ async fn begin(client: &Client, migration: &Value, resource: &DiscoveredResource
 
 async fn write_status(client: &Client, migration: &Value, body: &Value) -> Result<(), kube::Error> {
     let name = migration["metadata"]["name"].as_str().unwrap_or_default();
-    rest::send(client, Method::PATCH, &format!("{}/status", path(name)), Ask { view: rest::View::Whole, body: Some(body) }).await.map(drop)
+    rest::send(client, Method::PATCH, &format!("{}/status", path(name)), RequestOptions { representation: rest::Representation::Whole, body: Some(body) })
+        .await
+        .map(drop)
 }
 
 /// Since the migration was asked for.
@@ -124,7 +126,13 @@ async fn write_all(client: &Client, resource: &DiscoveredResource) -> Result<usi
     let collection = rest::path(&resource.resource, None, "");
     let (mut token, mut count) = (String::new(), 0);
     loop {
-        let page = rest::send(client, Method::GET, &format!("{collection}?limit={PAGE}{token}"), Ask { view: rest::View::MetadataList, body: None }).await?;
+        let page = rest::send(
+            client,
+            Method::GET,
+            &format!("{collection}?limit={PAGE}{token}"),
+            RequestOptions { representation: rest::Representation::MetadataList, body: None },
+        )
+        .await?;
         let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
         count += items.len();
         let writes: Vec<_> = items.iter().map(|item| write(client, resource, item["metadata"].clone())).collect();
@@ -140,7 +148,7 @@ async fn write(client: &Client, resource: &DiscoveredResource, metadata: Value) 
     let name = metadata["name"].as_str().unwrap_or_default();
     let path = rest::path(&resource.resource, metadata["namespace"].as_str(), name);
     let body = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}});
-    match rest::send(client, Method::PATCH, &path, Ask { view: rest::View::Metadata, body: Some(&body) }).await {
+    match rest::send(client, Method::PATCH, &path, RequestOptions { representation: rest::Representation::Metadata, body: Some(&body) }).await {
         // Gone, or written by somebody else since it was listed.
         Err(error) if code(&error) == 409 || is_absent(&error, &resource.resource, name) => Ok(()),
         other => other.map(drop),

@@ -1,6 +1,6 @@
 //! Bootstrap tokens are deleted when they expire.
 
-use crate::queue::{Next, Queue};
+use crate::queue::{Next, WorkQueue};
 use crate::rest::code;
 use crate::watching;
 use ferrokube_client::cause;
@@ -15,7 +15,7 @@ const KIND: &str = "bootstrap.kubernetes.io/token";
 
 /// Works until dropped.
 pub(crate) async fn run(client: Client) {
-    let queue: Queue<String> = Queue::default();
+    let queue: WorkQueue<String> = WorkQueue::default();
     let secrets = |client: Client| -> Api<Secret> { Api::namespaced(client, NAMESPACE) };
     let only = watcher::Config::default().fields(&format!("type={KIND}"));
     let watch = watching::each(secrets(client.clone()), only, |secret, gone| {
@@ -23,7 +23,7 @@ pub(crate) async fn run(client: Client) {
             queue.add(secret.name_any(), cause(&secret.metadata));
         }
     });
-    let work = queue.run("token-cleaner", 1, move |name, action| clean(secrets(action.client(&client)), name));
+    let work = queue.run("token-cleaner", 1, move |name, trace| clean(secrets(trace.client(&client)), name));
     tokio::join!(watch, work);
 }
 

@@ -1,7 +1,7 @@
 //! Who owns whom, as the metadata watches tell it. Compact: objects without owners cost 44 bytes.
 
-use crate::monitor::{Observed, Sink, qualified};
-use crate::queue::Queue;
+use crate::monitor::{MetadataListener, Observed, qualified};
+use crate::queue::WorkQueue;
 use ferrokube_client::DiscoveredResource;
 use ferrokube_trace::TraceContext;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -22,7 +22,7 @@ pub(super) type Uid = Arc<str>;
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Task {
+pub(super) enum GarbageTask {
     /// Look at a dependent: are its owners there?
     Dependent(Uid),
     /// Look at an owner that is being deleted with a finalizer of ours.
@@ -31,7 +31,7 @@ pub(super) enum Task {
 
 /// Where an object is.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ObjectLocation {
     pub(super) resource: Arc<DiscoveredResource>,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
@@ -40,7 +40,7 @@ pub(super) struct Place {
 /// An object that has owners.
 #[derive(Clone, Debug)]
 pub(super) struct Dependent {
-    pub(super) place: Place,
+    pub(super) location: ObjectLocation,
     pub(super) uid: Uid,
     pub(super) resource_version: String,
     pub(super) owners: Vec<OwnerReference>,
@@ -50,28 +50,28 @@ pub(super) struct Dependent {
 
 /// An object that is being deleted and waits for us.
 #[derive(Clone, Debug)]
-pub(super) struct Dying {
-    pub(super) place: Place,
+pub(super) struct DyingOwner {
+    pub(super) location: ObjectLocation,
     pub(super) uid: Uid,
     pub(super) foreground: bool,
 }
 
 /// The graph; the monitor writes it, the workers read it.
-pub(super) struct Graph {
-    state: Mutex<State>,
-    queue: Queue<Task>,
+pub(super) struct OwnerGraph {
+    state: Mutex<GraphState>,
+    queue: WorkQueue<GarbageTask>,
 }
 
 #[derive(Default)]
-struct State {
+struct GraphState {
     /// Every object that was seen: which resource it is of, and in which list it was seen last.
-    live: HashMap<Uid, Seen>,
+    live: HashMap<Uid, LiveObject>,
     dependents: HashMap<Uid, Dependent>,
     /// By owner's uid.
     owned: HashMap<Uid, HashSet<Uid>>,
-    dying: HashMap<Uid, Dying>,
-    /// A slot for each resource that is watched; `Seen` names them by number. Slots of forgotten resources are used again.
-    resources: Vec<Option<Slot>>,
+    dying: HashMap<Uid, DyingOwner>,
+    /// A slot for each resource that is watched; `LiveObject` names them by number. Slots of forgotten resources are used again.
+    resources: Vec<Option<ResourceSlot>>,
     /// Their places, by name.
     indexes: HashMap<String, u16>,
     /// Owners whose deletion was seen while they had dependents, and whether they lived in a namespace. Uids never come back.
@@ -81,13 +81,13 @@ struct State {
 }
 
 /// A resource in the version in which it is watched now, and the number of its last list.
-struct Slot {
+struct ResourceSlot {
     resource: Arc<DiscoveredResource>,
     list: u32,
 }
 
 #[derive(Clone, Copy)]
-struct Seen {
+struct LiveObject {
     resource: u16,
     /// Of the namespace and of the name: enough to see that a reference is wrong, without the words for every object. Equal hashes of two words only
     /// leave a wrong reference alone.
@@ -96,8 +96,8 @@ struct Seen {
     list: u32,
 }
 
-impl Graph {
-    pub(super) fn new(queue: Queue<Task>) -> Self {
+impl OwnerGraph {
+    pub(super) fn new(queue: WorkQueue<GarbageTask>) -> Self {
         Self { state: Mutex::default(), queue }
     }
 
@@ -105,7 +105,7 @@ impl Graph {
         self.lock().dependents.get(uid).cloned()
     }
 
-    pub(super) fn dying(&self, uid: &str) -> Option<Dying> {
+    pub(super) fn dying(&self, uid: &str) -> Option<DyingOwner> {
         self.lock().dying.get(uid).cloned()
     }
 
@@ -128,23 +128,23 @@ impl Graph {
     }
 
     /// Whether an owner lives, but in a namespace where the dependent cannot refer to it.
-    pub(super) fn lives_elsewhere(&self, owner: &str, dependent: &Place) -> bool {
+    pub(super) fn lives_elsewhere(&self, owner: &str, dependent: &ObjectLocation) -> bool {
         let state = self.lock();
         let Some(seen) = state.live.get(owner) else { return false };
         state.slot(seen.resource).is_some_and(|slot| slot.resource.namespaced) && seen.namespace != hash(dependent.namespace.as_deref())
     }
 
     /// Queues a task because of an action.
-    pub(super) fn queue(&self, task: Task, cause: Option<TraceContext>) {
+    pub(super) fn queue(&self, task: GarbageTask, cause: Option<TraceContext>) {
         self.queue.add(task, cause);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, GraphState> {
         self.state.lock().expect("no panic while held")
     }
 }
 
-impl Sink for Graph {
+impl MetadataListener for OwnerGraph {
     fn list_begins(&self, resource: &DiscoveredResource) {
         let mut state = self.lock();
         let index = state.index(resource);
@@ -159,7 +159,7 @@ impl Sink for Graph {
         let list = state.slot(index).map_or(0, |slot| slot.list);
         state.listed.insert(qualified(resource));
         let missed: Vec<Uid> = state.live.iter().filter(|(_, seen)| seen.resource == index && seen.list != list).map(|(uid, _)| uid.clone()).collect();
-        let tasks: Vec<Task> = missed.iter().flat_map(|uid| state.remove(uid)).collect();
+        let tasks: Vec<GarbageTask> = missed.iter().flat_map(|uid| state.remove(uid)).collect();
         drop(state);
         // Who deleted what was missed cannot be known.
         tasks.into_iter().for_each(|task| self.queue(task, None));
@@ -200,7 +200,7 @@ fn hash(word: Option<&str>) -> u32 {
     hasher.finish() as u32
 }
 
-impl State {
+impl GraphState {
     /// The resource's slot, a new one if it has none; it holds the resource as it was seen last: the served version can change.
     fn index(&mut self, resource: &DiscoveredResource) -> u16 {
         let Self { resources, indexes, .. } = self;
@@ -216,44 +216,44 @@ impl State {
                 slot.resource = Arc::new(resource.clone());
             }
             Some(_) => {}
-            empty => *empty = Some(Slot { resource: Arc::new(resource.clone()), list: 0 }),
+            empty => *empty = Some(ResourceSlot { resource: Arc::new(resource.clone()), list: 0 }),
         }
         index
     }
 
-    fn slot(&self, index: u16) -> Option<&Slot> {
+    fn slot(&self, index: u16) -> Option<&ResourceSlot> {
         self.resources.get(usize::from(index)).and_then(Option::as_ref)
     }
 
-    fn apply(&mut self, resource: &DiscoveredResource, metadata: &ObjectMeta) -> Vec<Task> {
+    fn apply(&mut self, resource: &DiscoveredResource, metadata: &ObjectMeta) -> Vec<GarbageTask> {
         let Some(uid) = metadata.uid.as_deref().map(Uid::from) else { return Vec::new() };
         let index = self.index(resource);
         let Some(slot) = self.slot(index) else { return Vec::new() };
         let (resource, list) = (slot.resource.clone(), slot.list);
         let (namespace, name) = (hash(metadata.namespace.as_deref()), hash(metadata.name.as_deref()));
-        self.live.insert(uid.clone(), Seen { resource: index, namespace, name, list });
-        let place = Place { resource, namespace: metadata.namespace.clone(), name: metadata.name.clone().unwrap_or_default() };
+        self.live.insert(uid.clone(), LiveObject { resource: index, namespace, name, list });
+        let location = ObjectLocation { resource, namespace: metadata.namespace.clone(), name: metadata.name.clone().unwrap_or_default() };
         let finalizers = metadata.finalizers.clone().unwrap_or_default();
         let terminating = metadata.deletion_timestamp.is_some();
-        let mut tasks = self.note_dying(&uid, &place, &finalizers, terminating);
+        let mut tasks = self.note_dying(&uid, &location, &finalizers, terminating);
         let owners = metadata.owner_references.clone().unwrap_or_default();
         let resource_version = metadata.resource_version.clone().unwrap_or_default();
-        let dependent = Dependent { place, uid, resource_version, owners, finalizers, terminating };
+        let dependent = Dependent { location, uid, resource_version, owners, finalizers, terminating };
         tasks.extend(self.note_dependent(dependent));
         tasks
     }
 
-    fn note_dying(&mut self, uid: &Uid, place: &Place, finalizers: &[String], terminating: bool) -> Vec<Task> {
+    fn note_dying(&mut self, uid: &Uid, location: &ObjectLocation, finalizers: &[String], terminating: bool) -> Vec<GarbageTask> {
         let foreground = finalizers.iter().any(|finalizer| finalizer == FOREGROUND);
         if !terminating || !(foreground || finalizers.iter().any(|finalizer| finalizer == ORPHAN)) {
             self.dying.remove(uid);
             return Vec::new();
         }
-        self.dying.insert(uid.clone(), Dying { place: place.clone(), uid: uid.clone(), foreground });
-        vec![Task::Owner(uid.clone())]
+        self.dying.insert(uid.clone(), DyingOwner { location: location.clone(), uid: uid.clone(), foreground });
+        vec![GarbageTask::Owner(uid.clone())]
     }
 
-    fn note_dependent(&mut self, dependent: Dependent) -> Vec<Task> {
+    fn note_dependent(&mut self, dependent: Dependent) -> Vec<GarbageTask> {
         let uid = dependent.uid.clone();
         let before = self.dependents.remove(&uid);
         let mut tasks = Vec::new();
@@ -268,33 +268,33 @@ impl State {
         for owner in &dependent.owners {
             self.owned.entry(Uid::from(owner.uid.as_str())).or_default().insert(uid.clone());
             // A change of the reference can end a foreground deletion's wait.
-            tasks.extend(self.dying.get(owner.uid.as_str()).map(|dying| Task::Owner(dying.uid.clone())));
+            tasks.extend(self.dying.get(owner.uid.as_str()).map(|dying| GarbageTask::Owner(dying.uid.clone())));
         }
-        if dependent.owners.iter().any(|owner| !self.fits(owner, &dependent.place)) {
-            tasks.push(Task::Dependent(uid.clone()));
+        if dependent.owners.iter().any(|owner| !self.fits(owner, &dependent.location)) {
+            tasks.push(GarbageTask::Dependent(uid.clone()));
         }
         self.dependents.insert(uid, dependent);
         tasks
     }
 
     /// Whether the owner was seen, of the kind and name that the reference says, and is not on its way out.
-    fn fits(&self, owner: &OwnerReference, dependent: &Place) -> bool {
+    fn fits(&self, owner: &OwnerReference, dependent: &ObjectLocation) -> bool {
         let Some(seen) = self.live.get(owner.uid.as_str()) else { return false };
-        let Some(Slot { resource, .. }) = self.slot(seen.resource) else { return false };
+        let Some(ResourceSlot { resource, .. }) = self.slot(seen.resource) else { return false };
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let same_kind = resource.resource.kind == owner.kind && resource.resource.group == group;
         let reachable = !resource.namespaced || seen.namespace == hash(dependent.namespace.as_deref());
         same_kind && reachable && seen.name == hash(Some(&owner.name)) && !self.dying.contains_key(owner.uid.as_str())
     }
 
-    fn disown(&mut self, owner: &str, dependent: &Uid) -> Option<Task> {
+    fn disown(&mut self, owner: &str, dependent: &Uid) -> Option<GarbageTask> {
         if let Some(owned) = self.owned.get_mut(owner) {
             owned.remove(dependent);
             if owned.is_empty() {
                 self.owned.remove(owner);
             }
         }
-        self.dying.get(owner).map(|dying| Task::Owner(dying.uid.clone()))
+        self.dying.get(owner).map(|dying| GarbageTask::Owner(dying.uid.clone()))
     }
 
     fn note_departed(&mut self, uid: &str, namespaced: bool) {
@@ -308,7 +308,7 @@ impl State {
     }
 
     /// The object is gone: its dependents must be looked at, and its owners may go on.
-    fn remove(&mut self, uid: &str) -> Vec<Task> {
+    fn remove(&mut self, uid: &str) -> Vec<GarbageTask> {
         let Some((uid, _)) = self.live.remove_entry(uid) else { return Vec::new() };
         // A table keeps its room: that of a hundred thousand objects that are gone would be held for ever.
         if self.live.capacity() > 8 * self.live.len().max(512) {
@@ -321,7 +321,7 @@ impl State {
                 tasks.extend(self.disown(&owner.uid, &uid));
             }
         }
-        tasks.extend(self.owned.get(&uid).into_iter().flatten().cloned().map(Task::Dependent));
+        tasks.extend(self.owned.get(&uid).into_iter().flatten().cloned().map(GarbageTask::Dependent));
         tasks
     }
 }
@@ -349,7 +349,7 @@ mod tests {
         ObjectMeta { name: Some(format!("gear-{uid}")), namespace: Some("u".into()), uid: Some(uid.into()), owner_references, ..ObjectMeta::default() }.into()
     }
 
-    fn list(graph: &Graph, resource: &DiscoveredResource, objects: &[Observed]) {
+    fn list(graph: &OwnerGraph, resource: &DiscoveredResource, objects: &[Observed]) {
         graph.list_begins(resource);
         objects.iter().for_each(|object| graph.applied(resource, object));
         graph.list_ends(resource);
@@ -357,9 +357,9 @@ mod tests {
 
     #[test]
     fn a_resource_that_is_served_in_another_version_is_known_by_that() {
-        let graph = Graph::new(Queue::default());
+        let graph = OwnerGraph::new(WorkQueue::default());
         let objects = [metadata("a", None), metadata("b", Some(("gear-a", "a")))];
-        let version = || graph.dependent("b").map(|dependent| dependent.place.resource.resource.version.clone());
+        let version = || graph.dependent("b").map(|dependent| dependent.location.resource.resource.version.clone());
         list(&graph, &gears("v1"), &objects);
         assert_eq!(version().as_deref(), Some("v1"));
         list(&graph, &gears("v2"), &objects);
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_reference_with_another_name_is_looked_at() {
-        let graph = Graph::new(Queue::default());
+        let graph = OwnerGraph::new(WorkQueue::default());
         list(&graph, &gears("v1"), &[metadata("a", None), metadata("b", Some(("gear-a", "a")))]);
         assert!(graph.queue.is_empty());
         graph.applied(&gears("v1"), &metadata("c", Some(("wheel", "a"))));
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn only_seen_deletions_are_remembered_as_such() {
-        let graph = Graph::new(Queue::default());
+        let graph = OwnerGraph::new(WorkQueue::default());
         list(&graph, &gears("v1"), &[metadata("a", None), metadata("b", Some(("gear-a", "a")))]);
         graph.forgotten(&gears("v1"));
         assert!(!graph.saw_deletion("a", true));

@@ -8,39 +8,39 @@ mod attempt;
 mod graph;
 
 use crate::monitor::Monitor;
-use crate::queue::Queue;
-use attempt::Collector;
-use graph::Graph;
+use crate::queue::WorkQueue;
+use attempt::GarbageCollector;
+use graph::OwnerGraph;
 use kube::Client;
 use std::sync::Arc;
 
 /// Side by side; the API server is asked at most so many things at a time.
 const WORKERS: usize = 16;
 
-/// The collector's ears and hands: the graph goes to the monitor as a sink, then [`Garbage::run`] works.
-pub(crate) struct Garbage {
-    graph: Arc<Graph>,
-    queue: Queue<graph::Task>,
+/// The collector's ears and hands: the graph goes to the monitor as a sink, then [`GarbageController::run`] works.
+pub(crate) struct GarbageController {
+    graph: Arc<OwnerGraph>,
+    queue: WorkQueue<graph::GarbageTask>,
 }
 
-impl Garbage {
+impl GarbageController {
     pub(crate) fn new() -> Self {
-        let queue = Queue::default();
-        Self { graph: Arc::new(Graph::new(queue.clone())), queue }
+        let queue = WorkQueue::default();
+        Self { graph: Arc::new(OwnerGraph::new(queue.clone())), queue }
     }
 
     /// What the monitor feeds.
-    pub(crate) fn sink(&self) -> Arc<dyn crate::monitor::Sink> {
+    pub(crate) fn listener(&self) -> Arc<dyn crate::monitor::MetadataListener> {
         self.graph.clone()
     }
 
     /// Works until dropped.
     pub(crate) async fn run(self, client: Client, monitor: Arc<Monitor>) {
-        let collector = Arc::new(Collector::new(client, self.graph, monitor));
+        let collector = Arc::new(GarbageCollector::new(client, self.graph, monitor));
         self.queue
-            .run("garbage-collector", WORKERS, move |task, action| {
-                let (collector, action) = (collector.clone(), action.clone());
-                async move { collector.work(task, &action).await }
+            .run("garbage-collector", WORKERS, move |task, trace| {
+                let (collector, trace) = (collector.clone(), trace.clone());
+                async move { collector.work(task, &trace).await }
             })
             .await;
     }

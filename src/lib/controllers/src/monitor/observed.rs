@@ -62,14 +62,14 @@ impl Resource for Observed {
 }
 
 #[derive(Deserialize)]
-struct Object {
+struct ObservedObject {
     #[serde(default)]
-    metadata: Metadata,
+    metadata: ObservedMetadata,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Metadata {
+struct ObservedMetadata {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
@@ -77,12 +77,12 @@ struct Metadata {
     deletion_timestamp: Option<Time>,
     owner_references: Option<Vec<OwnerReference>>,
     finalizers: Option<Vec<String>>,
-    annotations: Option<Annotations>,
+    annotations: Option<TraceAnnotations>,
 }
 
 impl<'de> Deserialize<'de> for Observed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = Object::deserialize(deserializer)?.metadata;
+        let read = ObservedObject::deserialize(deserializer)?.metadata;
         let metadata = ObjectMeta {
             name: read.name,
             namespace: read.namespace,
@@ -98,57 +98,57 @@ impl<'de> Deserialize<'de> for Observed {
 }
 
 /// The ids among the annotations.
-struct Annotations(Found);
+struct TraceAnnotations(Found);
 
-impl<'de> Deserialize<'de> for Annotations {
+impl<'de> Deserialize<'de> for TraceAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Reading)
+        deserializer.deserialize_map(TraceAnnotationsVisitor)
     }
 }
 
-struct Reading;
+struct TraceAnnotationsVisitor;
 
-impl<'de> Visitor<'de> for Reading {
-    type Value = Annotations;
+impl<'de> Visitor<'de> for TraceAnnotationsVisitor {
+    type Value = TraceAnnotations;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("annotations")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TraceAnnotations, A::Error> {
         let mut found = Found::default();
-        while let Some(Text(key)) = map.next_key()? {
+        while let Some(BorrowedText(key)) = map.next_key()? {
             match Found::wants(&key) {
-                true => found.note(&key, &map.next_value::<Text<'_>>()?.0),
+                true => found.note(&key, &map.next_value::<BorrowedText<'_>>()?.0),
                 false => _ = map.next_value::<IgnoredAny>()?,
             }
         }
-        Ok(Annotations(found))
+        Ok(TraceAnnotations(found))
     }
 }
 
 /// A text, borrowed where it has no escapes.
-struct Text<'a>(Cow<'a, str>);
+struct BorrowedText<'a>(Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Text<'de> {
+impl<'de> Deserialize<'de> for BorrowedText<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Borrowing;
-        impl<'de> Visitor<'de> for Borrowing {
-            type Value = Text<'de>;
+        struct BorrowedTextVisitor;
+        impl<'de> Visitor<'de> for BorrowedTextVisitor {
+            type Value = BorrowedText<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text")
             }
 
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<BorrowedText<'de>, E> {
+                Ok(BorrowedText(Cow::Borrowed(text)))
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<BorrowedText<'de>, E> {
+                Ok(BorrowedText(Cow::Owned(text.to_owned())))
             }
         }
-        deserializer.deserialize_str(Borrowing)
+        deserializer.deserialize_str(BorrowedTextVisitor)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The five conditions that tell why a namespace is not gone yet.
 
 use super::content::Findings;
-use crate::rest::{self, Ask, code};
+use crate::rest::{self, RequestOptions, code};
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ pub(super) async fn write(client: &Client, path: &str, mut namespace: Value, fin
         return Ok(());
     }
     namespace["status"]["conditions"] = Value::Array(conditions);
-    match rest::send(client, Method::PUT, &format!("{path}/status"), Ask { body: Some(&namespace), ..Ask::default() }).await {
+    match rest::send(client, Method::PUT, &format!("{path}/status"), RequestOptions { body: Some(&namespace), ..RequestOptions::default() }).await {
         Err(error) if matches!(code(&error), 404 | 409) => Ok(()),
         other => other.map(drop),
     }

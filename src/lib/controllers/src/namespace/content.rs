@@ -1,7 +1,7 @@
 //! What is in a namespace: counting it and deleting it, resource by resource.
 
 use crate::monitor::qualified;
-use crate::rest::{self, Ask, code, is_absent};
+use crate::rest::{self, RequestOptions, code, is_absent};
 use ferrokube_client::DiscoveredResource;
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
@@ -21,15 +21,15 @@ const MAX_NAMES: usize = 10_000;
 /// A manager that lost its leadership while it was paused goes on where it was. So only what was seen is deleted, each object as it was seen, and only after the
 /// namespace was found to be the same still: then all that was seen was in it.
 #[derive(Clone, Copy)]
-pub(super) struct Doomed<'a> {
+pub(super) struct TerminatingNamespace<'a> {
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
 }
 
-impl Doomed<'_> {
+impl TerminatingNamespace<'_> {
     async fn is_there(&self, client: &Client) -> Result<bool, Error> {
         let namespaces = ApiResource::erase::<Namespace>(&());
-        let ask = Ask { view: rest::View::Metadata, body: None };
+        let ask = RequestOptions { representation: rest::Representation::Metadata, body: None };
         Ok(rest::get(client, &namespaces, None, self.name, ask).await?.is_some_and(|found| found["metadata"]["uid"] == self.uid))
     }
 }
@@ -63,12 +63,12 @@ impl Findings {
     }
 
     /// What was not found though it is served is a failure to tell; the rest is only a reason to look again.
-    pub(super) fn judge_missing(&mut self, is_served: impl Fn(&DiscoveredResource) -> bool) {
+    pub(super) fn classify_missing(&mut self, is_served: impl Fn(&DiscoveredResource) -> bool) {
         let told = self.missing.iter().filter(|(resource, _)| is_served(resource)).map(|(_, why)| why.clone());
         self.deletion.extend(told);
     }
 
-    fn add(&mut self, resource: &DiscoveredResource, outcome: Result<Census, Error>) {
+    fn add(&mut self, resource: &DiscoveredResource, outcome: Result<ContentCount, Error>) {
         match outcome {
             Ok(census) if census.left == 0 => {}
             Ok(census) => {
@@ -90,7 +90,7 @@ pub(super) fn is_content(resource: &DiscoveredResource) -> bool {
 }
 
 /// Deletes what the namespace has of these resources, pods first (so that policies outlive what they protect: KEP-5080), and counts what stays.
-pub(super) async fn clear(client: &Client, namespace: Doomed<'_>, resources: &[DiscoveredResource], findings: &mut Findings) {
+pub(super) async fn clear(client: &Client, namespace: TerminatingNamespace<'_>, resources: &[DiscoveredResource], findings: &mut Findings) {
     let is_pods = |found: &&DiscoveredResource| found.resource.plural == "pods" && found.resource.group.is_empty();
     let (pods, others): (Vec<_>, Vec<_>) = resources.iter().filter(|found| is_content(found)).partition(is_pods);
     for resource in pods {
@@ -105,9 +105,9 @@ pub(super) async fn clear(client: &Client, namespace: Doomed<'_>, resources: &[D
 }
 
 /// Deletes the objects of one resource that are not being deleted yet, and counts what is left.
-async fn empty(client: &Client, namespace: Doomed<'_>, resource: &DiscoveredResource) -> Result<Census, Error> {
+async fn empty(client: &Client, namespace: TerminatingNamespace<'_>, resource: &DiscoveredResource) -> Result<ContentCount, Error> {
     let path = rest::path(&resource.resource, Some(namespace.name), "");
-    let census = Census::take(client, &path).await?;
+    let census = ContentCount::take(client, &path).await?;
     // What is left of a namespace that is gone is for the next pass, which finds that it is.
     if census.untouched.is_empty() || !namespace.is_there(client).await? {
         return Ok(census);
@@ -118,7 +118,7 @@ async fn empty(client: &Client, namespace: Doomed<'_>, resource: &DiscoveredReso
     if !together {
         delete_each(client, namespace.name, resource, &census.untouched).await?;
     }
-    Census::take(client, &path).await
+    ContentCount::take(client, &path).await
 }
 
 /// Deletes a collection as it was at a revision; false when the server does not.
@@ -126,7 +126,7 @@ async fn delete_all(client: &Client, path: &str, revision: &str) -> Result<bool,
     let path = format!("{path}?resourceVersion={revision}&resourceVersionMatch=Exact");
     // With a body: without one the version would be a precondition of every object.
     let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
-    match rest::send(client, Method::DELETE, &path, Ask { view: rest::View::MetadataList, body: Some(&options) }).await {
+    match rest::send(client, Method::DELETE, &path, RequestOptions { representation: rest::Representation::MetadataList, body: Some(&options) }).await {
         Err(error) if code(&error) == 405 => Ok(false),
         other => other.map(|_| true),
     }
@@ -138,7 +138,7 @@ async fn delete_each(client: &Client, namespace: &str, resource: &DiscoveredReso
     for (name, uid) in seen {
         let path = rest::path(&resource.resource, Some(namespace), name);
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
-        match rest::send(client, Method::DELETE, &path, Ask { view: rest::View::Metadata, body: Some(&options) }).await {
+        match rest::send(client, Method::DELETE, &path, RequestOptions { representation: rest::Representation::Metadata, body: Some(&options) }).await {
             // Another has the name by now.
             Err(error) if code(&error) == 409 => {}
             Err(error) if !is_absent(&error, &resource.resource, name) && refused.is_ok() => refused = Err(error),
@@ -150,7 +150,7 @@ async fn delete_each(client: &Client, namespace: &str, resource: &DiscoveredReso
 
 /// How many objects of a resource a namespace has.
 #[derive(Default)]
-struct Census {
+struct ContentCount {
     left: u64,
     /// By finalizer.
     finalizers: BTreeMap<String, u64>,
@@ -160,13 +160,13 @@ struct Census {
     revision: String,
 }
 
-impl Census {
+impl ContentCount {
     /// Counts page by page: a namespace can be large.
     async fn take(client: &Client, path: &str) -> Result<Self, Error> {
         let mut census = Self::default();
         let mut page = format!("{path}?limit={PAGE}");
         loop {
-            let list = rest::send(client, Method::GET, &page, Ask { view: rest::View::MetadataList, body: None }).await?;
+            let list = rest::send(client, Method::GET, &page, RequestOptions { representation: rest::Representation::MetadataList, body: None }).await?;
             list["items"].as_array().into_iter().flatten().for_each(|item| census.count(&item["metadata"]));
             match list["metadata"]["continue"].as_str() {
                 Some(token) if !token.is_empty() => page = format!("{path}?limit={PAGE}&continue={}", escaped(token)),
@@ -233,7 +233,7 @@ mod tests {
             }
         });
         let client = Client::new(server, "default");
-        empty(&client, Doomed { name: "n", uid: "u-n" }, &gears(verbs)).await.expect("answered");
+        empty(&client, TerminatingNamespace { name: "n", uid: "u-n" }, &gears(verbs)).await.expect("answered");
         let mut sent = std::mem::take(&mut *sent.lock().expect("lock"));
         sent.retain(|request| request.starts_with("DELETE"));
         sent
@@ -255,7 +255,7 @@ mod tests {
     fn a_resource_that_is_not_found_is_not_empty() {
         let gears = gears(&[]);
         let mut findings = Findings::default();
-        findings.add(&gears, Ok(Census::default()));
+        findings.add(&gears, Ok(ContentCount::default()));
         assert!(findings.is_empty());
         for code in [404, 405] {
             let status: Status = serde_json::from_value(json!({"status": "Failure", "code": code})).unwrap();
@@ -263,16 +263,16 @@ mod tests {
             findings.add(&gears, Err(Error::Api(Box::new(status))));
             assert!(!findings.is_empty() && findings.failed(), "{code}");
             // Nobody is told of what went with its definition meanwhile.
-            findings.judge_missing(|_| false);
+            findings.classify_missing(|_| false);
             assert_eq!(findings.deletion.is_empty(), code == 404, "{code}");
-            findings.judge_missing(|_| true);
+            findings.classify_missing(|_| true);
             assert!(!findings.deletion.is_empty(), "{code}");
         }
     }
 
     #[test]
     fn what_is_being_deleted_is_counted_and_left_alone() {
-        let mut census = Census::default();
+        let mut census = ContentCount::default();
         census.count(&json!({"name": "a", "uid": "u", "finalizers": ["x/y"]}));
         census.count(&json!({"name": "b", "finalizers": ["x/y", "z"], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
         assert_eq!((census.left, census.untouched), (2, vec![("a".to_owned(), "u".to_owned())]));

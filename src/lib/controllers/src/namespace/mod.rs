@@ -9,11 +9,11 @@
 mod conditions;
 mod content;
 
-use crate::monitor::{Observed, Sink};
-use crate::queue::{Next, Queue};
-use crate::rest::{self, Ask, code};
+use crate::monitor::{MetadataListener, Observed};
+use crate::queue::{Next, WorkQueue};
+use crate::rest::{self, RequestOptions, code};
 use crate::watching;
-use content::{Doomed, Findings};
+use content::{Findings, TerminatingNamespace};
 use ferrokube_client::{Discovered, DiscoveredResource, cause};
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;
@@ -37,15 +37,15 @@ const FINALIZER: &str = "kubernetes";
 
 /// The controller's ears and memory: told of deletions by the monitor, if that runs.
 #[derive(Default)]
-pub(crate) struct Namespaces {
-    queue: Queue<String>,
+pub(crate) struct NamespaceTracker {
+    queue: WorkQueue<String>,
     /// The namespaces that are being deleted, by name.
-    terminating: Mutex<HashMap<String, Progress>>,
+    terminating: Mutex<HashMap<String, PassProgress>>,
 }
 
 /// Between the passes over one namespace.
 #[derive(Clone, Default)]
-struct Progress {
+struct PassProgress {
     uid: String,
     /// What the last pass left; empty when everything must be looked at.
     held: Vec<DiscoveredResource>,
@@ -57,7 +57,7 @@ struct Progress {
     stirred: bool,
 }
 
-impl Progress {
+impl PassProgress {
     /// How long to wait after a pass that left something.
     fn wait(&mut self) -> Duration {
         self.waiting = true;
@@ -69,7 +69,7 @@ impl Progress {
     }
 }
 
-impl Sink for Namespaces {
+impl MetadataListener for NamespaceTracker {
     fn applied(&self, _resource: &DiscoveredResource, _object: &Observed) {}
 
     fn deleted(&self, _resource: &DiscoveredResource, object: &Observed) {
@@ -83,7 +83,7 @@ impl Sink for Namespaces {
 }
 
 /// Works until dropped.
-pub(crate) async fn run(client: Client, namespaces: Arc<Namespaces>) {
+pub(crate) async fn run(client: Client, namespaces: Arc<NamespaceTracker>) {
     let watch = watching::each(Api::<Namespace>::all(client.clone()), watcher::Config::default(), |namespace, gone| {
         // The passes' own writes of conditions wake nobody.
         let known = namespaces.terminating().get(&namespace.name_any()).is_some_and(|progress| Some(&progress.uid) == namespace.metadata.uid.as_ref());
@@ -91,27 +91,27 @@ pub(crate) async fn run(client: Client, namespaces: Arc<Namespaces>) {
             namespaces.queue.add(namespace.name_any(), cause(&namespace.metadata));
         }
     });
-    let work = namespaces.queue.run("namespace", WORKERS, |name, action| {
-        let (client, namespaces) = (action.client(&client), namespaces.clone());
+    let work = namespaces.queue.run("namespace", WORKERS, |name, trace| {
+        let (client, namespaces) = (trace.client(&client), namespaces.clone());
         async move { namespaces.reconcile(&client, &name).await }
     });
     tokio::join!(watch, work);
 }
 
-impl Namespaces {
-    fn terminating(&self) -> MutexGuard<'_, HashMap<String, Progress>> {
+impl NamespaceTracker {
+    fn terminating(&self) -> MutexGuard<'_, HashMap<String, PassProgress>> {
         self.terminating.lock().expect("no panic while held")
     }
 
     async fn reconcile(&self, client: &Client, name: &str) -> Result<Next, kube::Error> {
         let namespaces = ApiResource::erase::<Namespace>(&());
-        let namespace = rest::get(client, &namespaces, None, name, Ask::default()).await?;
+        let namespace = rest::get(client, &namespaces, None, name, RequestOptions::default()).await?;
         let Some(namespace) = namespace.filter(is_ours) else {
             self.terminating().remove(name);
             return Ok(Next::Done);
         };
         let uid = namespace["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        let doomed = Doomed { name, uid: &uid };
+        let doomed = TerminatingNamespace { name, uid: &uid };
         let held = self.begin(name, &uid);
         let mut findings = Findings::default();
         if !held.is_empty() {
@@ -132,7 +132,7 @@ impl Namespaces {
         if !findings.missing.is_empty() {
             let discovered = Discovered::query(client).await?;
             let (served, _) = contents(&discovered);
-            findings.judge_missing(|found| served.contains(&(found.resource.api_version.as_str(), found.resource.plural.as_str())));
+            findings.classify_missing(|found| served.contains(&(found.resource.api_version.as_str(), found.resource.plural.as_str())));
         }
         let path = format!("/api/v1/namespaces/{name}");
         conditions::write(client, &path, namespace, &findings).await?;
@@ -144,7 +144,7 @@ impl Namespaces {
         let mut terminating = self.terminating();
         let progress = terminating.entry(name.to_owned()).or_default();
         if progress.uid != uid {
-            *progress = Progress { uid: uid.to_owned(), ..Progress::default() };
+            *progress = PassProgress { uid: uid.to_owned(), ..PassProgress::default() };
         }
         (progress.waiting, progress.stirred) = (false, false);
         std::mem::take(&mut progress.held)
@@ -164,7 +164,7 @@ impl Namespaces {
         let kept: Vec<&Value> = finalizers(&namespace).filter(|finalizer| *finalizer != FINALIZER).collect();
         namespace["spec"]["finalizers"] = json!(kept);
         let path = format!("/api/v1/namespaces/{name}/finalize");
-        match rest::send(client, Method::PUT, &path, Ask { body: Some(&namespace), ..Ask::default() }).await {
+        match rest::send(client, Method::PUT, &path, RequestOptions { body: Some(&namespace), ..RequestOptions::default() }).await {
             // Changed meanwhile, or gone: look again at once.
             Err(error) if matches!(code(&error), 404 | 409) => return Ok(Next::After(Duration::ZERO)),
             other => other?,
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn fault_28_a_held_namespace_is_looked_at_less_and_less() {
-        let namespaces = Namespaces::default();
+        let namespaces = NamespaceTracker::default();
         let pass = |stirred: bool| {
             let held = namespaces.begin("stuck", "uid");
             if stirred {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_pass_that_failed_is_followed_by_a_whole_one() {
-        let namespaces = Namespaces::default();
+        let namespaces = NamespaceTracker::default();
         namespaces.begin("stuck", "uid");
         namespaces.end("stuck", Findings { held: vec![gears("v1")], deletion: vec!["refused".into()], ..Findings::default() });
         assert!(namespaces.begin("stuck", "uid").is_empty());
