@@ -1,6 +1,7 @@
-//! One reconcile as an action of its own: a new span in the trace of what caused it (KEP-1668, "Controller").
+//! Trace context of one reconcile: a new span in the trace of the write that caused it (KEP-1668,
+//! "Controller").
 //!
-//! A controller of somebody else needs one call, [`tracked`]:
+//! Other kube-rs controllers need one call, [`tracked`]:
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -8,7 +9,7 @@
 //! # use std::{sync::Arc, time::Duration};
 //! async fn reconcile(parent: Arc<ConfigMap>, client: Arc<Client>) -> Result<Action, kube::Error> {
 //!     ferrokube_client::tracked(&client, &*parent, |client| async move {
-//!         // Every request of this client carries the ids; so does every log line in here.
+//!         // Requests of this client, and log lines in here, carry the ids.
 //!         let children: Api<ConfigMap> = Api::namespaced(client, "default");
 //!         children.create(&PostParams::default(), &ConfigMap::default()).await?;
 //!         Ok(Action::requeue(Duration::from_secs(300)))
@@ -17,24 +18,25 @@
 //! }
 //! ```
 //!
-//! The server believes the ids of those whom RBAC lets `propagate` on the path `/trace-context`; others get a trace of their own with a link. Ids travel by
-//! context: never copy the annotations from a parent to its children.
+//! The server accepts the ids of identities that RBAC allows to `propagate` on the path
+//! `/trace-context`; others start a new trace with a link. Ids travel by context: never copy the
+//! annotations from a parent to its children.
 
 use crate::traced::traced;
 use ferrokube_trace::{Kind, Span, SpanInfo, TraceContext, annotation, in_scope, request_span, sample, scoped};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
 
-/// So many causes of one reconcile are kept; older ones are forgotten.
+/// Causes kept per reconcile; beyond that the oldest are dropped.
 pub const MAX_CAUSES: usize = 8;
 
-/// Who wrote an object last: what a reconcile of it is caused by. `None` when the object carries no ids.
+/// The trace context of an object's last write. `None` if the object has no ids.
 pub fn cause(metadata: &ObjectMeta) -> Option<TraceContext> {
     let annotations = metadata.annotations.as_ref()?;
     annotation::read(|name| annotations.get(name).map(String::as_str))
 }
 
-/// Adds a cause to those that wait, the newest last; of one trace only the newest stays.
+/// Appends a cause, replacing an earlier one of the same trace.
 pub fn add_cause(causes: &mut Vec<TraceContext>, cause: TraceContext) {
     causes.retain(|known| known.trace_id != cause.trace_id);
     if causes.len() >= MAX_CAUSES {
@@ -43,7 +45,7 @@ pub fn add_cause(causes: &mut Vec<TraceContext>, cause: TraceContext) {
     causes.push(cause);
 }
 
-/// One reconcile.
+/// Trace context and links of one reconcile.
 #[derive(Clone, Debug, Default)]
 pub struct ReconcileTrace {
     context: Option<TraceContext>,
@@ -51,34 +53,36 @@ pub struct ReconcileTrace {
 }
 
 impl ReconcileTrace {
-    /// Caused by whoever wrote the object last.
+    /// Caused by the object's last write.
     pub fn of(metadata: &ObjectMeta) -> Self {
         Self::caused_by(cause(metadata).into_iter().collect())
     }
 
-    /// Caused by several writes, the newest last: it belongs to the newest one's trace, the others become links. Without causes it has no ids.
+    /// Caused by several writes, newest last: a span in the newest one's trace, with links to the
+    /// others. No ids without causes.
     pub fn caused_by(mut causes: Vec<TraceContext>) -> Self {
-        // Annotations do not say whether the trace is sampled: the decision is by its id, as where it began.
+        // Annotations do not carry the sampling decision; it is derived from the trace id, as at
+        // its origin.
         let context = causes.pop().map(|cause| sample(cause.child()));
         Self { context, links: causes }
     }
 
-    /// Its ids.
+    /// Trace context, if any.
     pub fn context(&self) -> Option<&TraceContext> {
         self.context.as_ref()
     }
 
-    /// What else caused it, in other traces.
+    /// Causes in other traces.
     pub fn links(&self) -> &[TraceContext] {
         &self.links
     }
 
-    /// A client whose requests carry the ids; it shares the connections of `client`.
+    /// A client whose requests carry the ids. Shares the connections of `client`.
     pub fn client(&self, client: &Client) -> Client {
         self.context.as_ref().map_or_else(|| client.clone(), |context| traced(client, context))
     }
 
-    /// Runs the reconcile: its log lines carry the ids. In the traces of its other causes one line (debug) says where the work was done.
+    /// Runs the reconcile in its span. Each linked trace gets one debug line that refers to it.
     pub async fn run<F: Future>(&self, info: SpanInfo<'_>, reconcile: F) -> F::Output {
         let Some(context) = self.context else { return reconcile.await };
         for link in &self.links {
@@ -91,8 +95,9 @@ impl ReconcileTrace {
     }
 }
 
-/// Runs a reconcile of `object` with a client whose requests carry the object's ids, in a span with them as fields (target `ferrokube::seam`, level
-/// trace), so that log lines of any `tracing` subscriber that shows it carry them too.
+/// Runs a reconcile of `object` with a client whose requests carry the object's ids, inside a span
+/// that has them as fields (target `ferrokube::seam`, level trace), so that log lines of any
+/// `tracing` subscriber that enables it carry them too.
 pub async fn tracked<K, F, R>(client: &Client, object: &K, reconcile: F) -> R::Output
 where
     K: Resource,
@@ -124,7 +129,7 @@ mod tests {
         for cause in [first, second, first.child()] {
             add_cause(&mut causes, cause);
         }
-        assert_eq!(causes.len(), 2, "one for each trace");
+        assert_eq!(causes.len(), 2, "one per trace");
         let action = ReconcileTrace::caused_by(causes);
         assert_eq!(action.context().unwrap().trace_id, first.trace_id);
         assert_eq!(action.links()[0].trace_id, second.trace_id);

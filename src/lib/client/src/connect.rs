@@ -1,4 +1,4 @@
-//! A connection to an API server: one configuration, from which clients with different identities are made.
+//! Connection settings for an API server, from which clients with different identities are made.
 
 use crate::identity::ServiceAccountIdentity;
 use crate::pool::{Pool, ResponseBody, TlsSource};
@@ -16,36 +16,37 @@ use tower::timeout::TimeoutLayer;
 use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder};
 
-/// Who writes, in managedFields: the name that upstream's controllers have there.
+/// User agent, which becomes the manager in managedFields: the name kube-controller-manager has
+/// there.
 const AGENT: &str = concat!("kube-controller-manager/ferrokube-", env!("CARGO_PKG_VERSION"));
 
 /// Until the head of a response: a little longer than API servers work on a request, so that a server that vanished (unplugged, paused) does not hold a
 /// worker for as long as TCP waits. What streams after it (a watch) has limits of its own.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(65);
 
-/// Why no client can be made.
+/// Why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// The kubeconfig cannot be read or does not fit together.
+    /// The kubeconfig cannot be read, or is inconsistent.
     #[error("cannot use the kubeconfig {path}: {why}")]
     Kubeconfig {
-        /// The file.
+        /// File.
         path: String,
-        /// Why, down to the last cause: kube's errors tell their sources themselves, so that they are no source here.
+        /// The error chain as text. Not a `source`: kube's errors already print theirs.
         why: String,
     },
-    /// TLS or another part of the client cannot be set up; why, down to the last cause.
-    #[error("cannot make a client: {0}")]
+    /// The client cannot be set up, for example its TLS configuration. The error chain as text.
+    #[error("cannot create a client: {0}")]
     Client(String),
 }
 
-/// Where the API server is, how it is verified, and who we are towards it. Clones share its connections.
+/// Address and CA of an API server, and our identity. Clones share its connections.
 #[derive(Clone)]
 pub struct Connection {
     config: Config,
-    /// With the client certificate, if there is one.
+    /// Shows the client certificate, if there is one.
     with_certificate: Pool,
-    /// Without: a server takes a certificate for who we are even when there is a token, too.
+    /// Without a certificate: a server prefers it over a token.
     without_certificate: Pool,
 }
 
@@ -56,7 +57,7 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// From a kubeconfig's current context.
+    /// Reads the current context of a kubeconfig.
     ///
     /// # Errors
     /// [`ConnectionError::Kubeconfig`].
@@ -68,13 +69,13 @@ impl Connection {
         Ok(Self { config, with_certificate: Pool::new(source(true)), without_certificate: Pool::new(source(false)) })
     }
 
-    /// From its parts, all PEM: where the server is, the CA that verifies it, and our certificate.
+    /// From a server URL, and a CA, certificate chain and key in PEM.
     ///
     /// # Errors
     /// [`ConnectionError::Kubeconfig`].
     pub async fn from_parts(server: &str, ca_pem: &str, chain_pem: &str, key_pem: &str) -> Result<Self, ConnectionError> {
         let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
-        // As a kubeconfig in memory: kube then reads the certificates in the one way that it has.
+        // Via an in-memory kubeconfig, which is how kube parses certificates.
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: c}}}}]\n\
              clusters: [{{name: c, cluster: {{server: \"{server}\", certificate-authority-data: {}}}}}]\n\
@@ -89,7 +90,7 @@ impl Connection {
         Ok(Self { with_certificate: pool(config.clone()), without_certificate: pool(without_identity(&config)), config })
     }
 
-    /// The PEM text of the CA that verifies the server; empty when it is not in the configuration.
+    /// The CA that verifies the server, in PEM; empty if not configured.
     pub fn ca_pem(&self) -> String {
         let pem = |der: &Vec<u8>| {
             let text = base64::engine::general_purpose::STANDARD.encode(der);
@@ -111,7 +112,7 @@ impl Connection {
         Ok(shared(&self.config, self.with_certificate.clone())?.build())
     }
 
-    /// A client that acts as a service account, with tokens that `identity` keeps fresh.
+    /// A client that acts as a service account, with tokens kept fresh by `identity`.
     ///
     /// # Errors
     /// [`ConnectionError::Client`].
@@ -124,7 +125,8 @@ impl Connection {
         Ok(shared(&config, self.without_certificate.clone())?.with_layer(&identity.layer()).build())
     }
 
-    /// Whether the server is behind a proxy, or without TLS (`kubectl proxy`): connections are then not shared.
+    /// Whether the server is behind a proxy or without TLS (`kubectl proxy`), which shared
+    /// connections do not support.
     fn needs_default_client(&self) -> bool {
         self.config.proxy_url.is_some() || self.config.cluster_url.scheme() != Some(&http::uri::Scheme::HTTPS)
     }
@@ -133,7 +135,7 @@ impl Connection {
 async fn configure(kubeconfig: Kubeconfig) -> Result<Config, KubeconfigError> {
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.connect_timeout = Some(Duration::from_secs(10));
-    // Bodies go over loopback or a cluster network: compressing them costs more than it saves.
+    // On loopback or a cluster network, compression costs more than it saves.
     config.disable_compression = true;
     config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
     Ok(config)
@@ -147,7 +149,7 @@ fn without_identity(config: &Config) -> Config {
 
 type HttpService = BoxService<Request<Body>, Response<ResponseBody>, BoxError>;
 
-/// What kube's client does for each request, over shared connections.
+/// kube's request layers over shared connections.
 fn shared(config: &Config, pool: Pool) -> Result<ClientBuilder<HttpService>, ConnectionError> {
     let service = ServiceBuilder::new()
         .layer(TimeoutLayer::new(RESPONSE_TIMEOUT))

@@ -1,4 +1,4 @@
-//! What an API server serves now: one request for the core group, one for all others.
+//! Aggregated discovery: one request for the core group, one for all others.
 
 use kube::core::DynamicObject;
 use kube::core::discovery::v2::APIGroupDiscovery;
@@ -6,27 +6,28 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client};
 use std::collections::BTreeMap;
 
-/// One listable resource in its preferred version.
+/// A listable resource in its preferred version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveredResource {
     /// Group, version, kind and plural name.
     pub resource: ApiResource,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
-    /// `get`, `list`, ...
+    /// Supported verbs: `get`, `list`, ...
     pub verbs: Vec<String>,
 }
 
 impl DiscoveredResource {
-    /// Whether all of these can be done with it.
+    /// Whether the resource supports all of `verbs`.
     pub fn has_verbs(&self, verbs: &[&str]) -> bool {
         verbs.iter().all(|verb| self.verbs.iter().any(|with_certificate| with_certificate == verb))
     }
 
-    /// The annotations of one object of the resource, `None` when there is no such object; `namespace` is for namespaced ones.
+    /// An object's annotations; `None` if it does not exist. `namespace` applies to namespaced
+    /// resources only.
     ///
     /// # Errors
-    /// What the server answered, or that it could not be reached.
+    /// Any failure of the request.
     pub async fn annotations(&self, client: &Client, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, String>>, kube::Error> {
         let api: Api<DynamicObject> =
             if self.namespaced { Api::namespaced_with(client.clone(), namespace, &self.resource) } else { Api::all_with(client.clone(), &self.resource) };
@@ -34,22 +35,23 @@ impl DiscoveredResource {
     }
 }
 
-/// The answer of a discovery.
+/// Result of a discovery.
 #[derive(Clone, Debug, Default)]
 pub struct Discovered {
     /// Each resource once, in its group's preferred version.
     pub resources: Vec<DiscoveredResource>,
-    /// Group versions that the server could not describe now (an aggregated server that is away): `group/version`.
+    /// Group versions without a description at present (an unavailable aggregated server), as
+    /// `group/version`.
     pub unavailable: Vec<String>,
-    /// Singular and short names, and the place of what they stand for.
+    /// Singular and short names, with the index of their resource.
     pub names: Vec<(String, usize)>,
 }
 
 impl Discovered {
-    /// Asks the server.
+    /// Queries the server.
     ///
     /// # Errors
-    /// What the server answered, or that it could not be reached.
+    /// Any failure of the requests.
     pub async fn query(client: &Client) -> Result<Self, kube::Error> {
         let mut discovered = Self::default();
         for group in client.list_core_api_versions_aggregated().await?.items {
@@ -85,7 +87,7 @@ impl Discovered {
         }
     }
 
-    /// What somebody calls `configmap`, `ConfigMaps`, `cm` or `deployments.apps`, as kubectl understands it.
+    /// Resolves `configmap`, `ConfigMaps`, `cm` or `deployments.apps`, like kubectl.
     pub fn named(&self, word: &str) -> Option<&DiscoveredResource> {
         let lower = word.to_ascii_lowercase();
         let (word, group) = lower.split_once('.').map_or((lower.as_str(), None), |(word, group)| (word, Some(group)));
@@ -98,7 +100,7 @@ impl Discovered {
         self.resources.iter().enumerate().find(fits).map(|(_, found)| found)
     }
 
-    /// The resource of a kind, in whatever version it is preferred.
+    /// The resource of a kind, in its preferred version.
     pub fn find_kind(&self, group: &str, kind: &str) -> Option<&DiscoveredResource> {
         self.resources.iter().find(|found| found.resource.group == group && found.resource.kind == kind)
     }

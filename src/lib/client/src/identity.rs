@@ -1,4 +1,5 @@
-//! Service account identities: a token by TokenRequest, renewed before it expires and when it is refused, on every request of a client.
+//! Service account identities: tokens from TokenRequest, renewed before they expire and when they
+//! are refused, attached to every request.
 
 use crate::outage::Outage;
 use http::header::{AUTHORIZATION, HeaderValue};
@@ -14,16 +15,16 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tower::{Layer, Service};
 
-/// How long the asked tokens live; the server may answer with less.
+/// Requested token lifetime; the server may grant less.
 const TOKEN_SECONDS: i64 = 3600;
-/// A token is renewed after this part of its life.
+/// Age at which a token is renewed.
 const RENEW_AFTER: Duration = Duration::from_secs(TOKEN_SECONDS as u64 * 4 / 5);
-/// How long to wait after a failed renewal.
+/// Delay after a failed renewal.
 const RETRY: Duration = Duration::from_secs(5);
-/// Between two renewals, however often the token is refused.
+/// Minimum interval between renewals, however often tokens are refused.
 const MIN_RENEW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One service account that a client acts as. Cheap to clone; clones share the token.
+/// A service account to act as. Cheap to clone; clones share the token.
 #[derive(Clone)]
 pub struct ServiceAccountIdentity {
     namespace: Arc<str>,
@@ -31,16 +32,16 @@ pub struct ServiceAccountIdentity {
     token: Arc<CachedToken>,
 }
 
-/// What the requests of an identity share.
+/// Shared by the identity and its requests.
 struct CachedToken {
     header: RwLock<HeaderValue>,
-    /// Woken when the server refuses the present header.
+    /// Notified when the server refuses the current header.
     refused: Notify,
 }
 
 impl CachedToken {
     fn header(&self) -> HeaderValue {
-        self.header.read().expect("no panic while held").clone()
+        self.header.read().expect("lock holders do not panic").clone()
     }
 }
 
@@ -52,18 +53,19 @@ impl std::fmt::Debug for ServiceAccountIdentity {
 }
 
 impl ServiceAccountIdentity {
-    /// Makes the service account if it is missing and asks for a first token, with `issuer`'s rights.
+    /// Creates the service account if it is missing, and requests a first token with `issuer`'s
+    /// rights.
     ///
     /// # Errors
-    /// What the API server answered.
+    /// Any failure of the requests.
     pub async fn obtain(issuer: &kube::Client, namespace: &str, name: &str) -> Result<Self, kube::Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(issuer.clone(), namespace);
         let header = RwLock::new(token_of(&accounts, name).await?);
         Ok(Self { namespace: namespace.into(), name: name.into(), token: Arc::new(CachedToken { header, refused: Notify::new() }) })
     }
 
-    /// Keeps the token fresh; runs until it is dropped. A token that the server refuses is replaced at once: its account was deleted (then it is made again),
-    /// or the server has other keys.
+    /// Keeps the token fresh; never returns. A refused token is replaced at once: its account was
+    /// deleted (and is recreated), or the server's keys changed.
     pub async fn keep_fresh(self, issuer: kube::Client) {
         let accounts: Api<ServiceAccount> = Api::namespaced(issuer, &self.namespace);
         let mut outage = Outage::new(format!("renew the token of service account {}/{}", self.namespace, self.name));
@@ -76,7 +78,7 @@ impl ServiceAccountIdentity {
             pause = match token_of(&accounts, &self.name).await {
                 Ok(header) => {
                     outage.works();
-                    *self.token.header.write().expect("no panic while held") = header;
+                    *self.token.header.write().expect("lock holders do not panic") = header;
                     RENEW_AFTER
                 }
                 Err(error) => {
@@ -93,7 +95,7 @@ impl ServiceAccountIdentity {
     }
 }
 
-/// A token of an account that is made when it is missing.
+/// Requests a token, creating the account if it is missing.
 async fn token_of(accounts: &Api<ServiceAccount>, name: &str) -> Result<HeaderValue, kube::Error> {
     match request_token(accounts, name).await {
         Err(kube::Error::Api(status)) if status.code == 404 => {
@@ -107,7 +109,7 @@ async fn token_of(accounts: &Api<ServiceAccount>, name: &str) -> Result<HeaderVa
 async fn create(accounts: &Api<ServiceAccount>, name: &str) -> Result<(), kube::Error> {
     let account = ServiceAccount { metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, ..ServiceAccount::default() };
     match accounts.create(&PostParams::default(), &account).await {
-        // Another manager process was faster.
+        // Another manager was faster.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         other => other.map(drop),
     }
@@ -123,7 +125,7 @@ async fn request_token(accounts: &Api<ServiceAccount>, name: &str) -> Result<Hea
     Ok(header)
 }
 
-/// Puts the identity's present token on every request.
+/// Attaches the current token to every request.
 #[derive(Clone)]
 pub(crate) struct BearerLayer {
     token: Arc<CachedToken>,
@@ -137,7 +139,7 @@ impl<S> Layer<S> for BearerLayer {
     }
 }
 
-/// The service that [`BearerLayer`] makes.
+/// Service of [`BearerLayer`].
 #[derive(Clone)]
 pub(crate) struct BearerService<S> {
     inner: S,
@@ -163,7 +165,7 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let response = answer.await?;
-            // Another request may have been refused before: then there is a new token already.
+            // After an earlier refusal there may be a new token already.
             if response.status() == StatusCode::UNAUTHORIZED && token.header() == header {
                 token.refused.notify_one();
             }

@@ -1,7 +1,9 @@
-//! Leader election by a Lease: one of several processes acts, and it stops acting before another may begin.
+//! Lease-based leader election: one of several processes acts, and stops acting before another may
+//! begin.
 //!
-//! The holder renews often ([`LeaseTiming`]); a candidate takes a lease over when it has seen the same record for longer than its duration by
-//! its own monotonic clock (the holder's wall clock is not believed). A deposed leader's late lease writes fail by resourceVersion.
+//! The holder renews often ([`LeaseTiming`]). A candidate takes over once it has seen an unchanged
+//! record for longer than its duration, by its own monotonic clock; the holder's wall clock is not
+//! trusted. Late writes of a deposed leader fail by resourceVersion.
 
 use crate::outage::{Outage, last_cause};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -11,14 +13,14 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long leadership lasts. The default is what upstream's managers use.
+/// Lease timing. Defaults are those of kube-controller-manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTiming {
-    /// How long a lease holds without renewal; the lease has it in whole seconds.
+    /// Lifetime of the lease without renewal, in whole seconds.
     pub duration: Duration,
-    /// The holder gives up after this long without a successful renewal: before anybody else may take over.
+    /// The holder gives up after this long without a renewal, before any candidate may take over.
     pub deadline: Duration,
-    /// Between two attempts to renew or to take over.
+    /// Interval between attempts to renew or to take over.
     pub retry: Duration,
 }
 
@@ -29,7 +31,8 @@ impl Default for LeaseTiming {
 }
 
 impl LeaseTiming {
-    /// Whether a holder gives up before another may begin, and tries more than once before that.
+    /// Checks that a holder gives up before a candidate may take over, and retries before giving
+    /// up.
     ///
     /// # Errors
     /// [`LeaseTimingError`].
@@ -43,13 +46,13 @@ impl LeaseTiming {
     }
 }
 
-/// Times with which two could lead at once, or nobody for long.
+/// Timing with which two candidates could lead at once, or none for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseTimingError {
-    /// A lease tells its duration in seconds.
+    /// Leases have whole seconds.
     #[error("the lease duration must be a whole number of seconds, at least 1s")]
     Duration,
-    /// The holder would go on after another began.
+    /// The holder would continue after a takeover.
     #[error("the renew deadline must be shorter than the lease duration")]
     Deadline,
     /// One failed renewal would end the leadership.
@@ -57,22 +60,22 @@ pub enum LeaseTimingError {
     Retry,
 }
 
-/// The lease is lost: everything that was started as leader must stop now.
+/// The lease is lost: everything started as leader must stop now.
 #[derive(Debug, thiserror::Error)]
 #[error("the lease {namespace}/{name} could not be renewed in time")]
 pub struct LeadershipLost {
-    /// The lease's namespace.
+    /// Namespace of the lease.
     pub namespace: String,
-    /// The lease's name.
+    /// Name of the lease.
     pub name: String,
 }
 
-/// An attempt that took too long.
+/// An attempt took too long.
 #[derive(Debug, thiserror::Error)]
-#[error("not answered within {0:?}")]
+#[error("no response within {0:?}")]
 struct AttemptTimeout(Duration);
 
-/// One candidate for one lease.
+/// A candidate for a lease.
 pub struct Elector {
     leases: Api<Lease>,
     namespace: String,
@@ -95,7 +98,7 @@ impl Elector {
         }
     }
 
-    /// Other times than the default; they must pass [`LeaseTiming::check`].
+    /// Overrides the timing, which must pass [`LeaseTiming::check`].
     #[must_use]
     pub fn timing(mut self, timing: LeaseTiming) -> Self {
         self.timing = timing;
@@ -104,9 +107,10 @@ impl Elector {
 
     /// Waits until this candidate holds the lease. Cancel safe.
     pub async fn acquire(&mut self) {
-        let mut outage = Outage::new(format!("try for the leader lease {}/{}", self.namespace, self.name));
+        let mut outage = Outage::new(format!("acquire the leader lease {}/{}", self.namespace, self.name));
         loop {
-            // A request that is never answered (a server that is paused, or gone without a word) must not keep a candidate from the next attempt.
+            // A request that never completes (a paused or vanished server) must not block the next
+            // attempt.
             match tokio::time::timeout(self.timing.deadline, self.attempt()).await {
                 Ok(Ok(is_ours)) => {
                     outage.works();
@@ -121,7 +125,7 @@ impl Elector {
         }
     }
 
-    /// Renews until the lease is lost. Only after [`Self::acquire`].
+    /// Renews until the lease is lost. Call only after [`Self::acquire`].
     pub async fn hold(&mut self) -> LeadershipLost {
         let mut renewed = Instant::now();
         loop {
@@ -139,7 +143,7 @@ impl Elector {
         }
     }
 
-    /// Gives the lease up, so that another candidate need not wait for its end.
+    /// Releases the lease, so that another candidate need not wait for its expiry.
     pub async fn release(&mut self) {
         let Some((mut lease, _)) = self.observed.take() else { return };
         let spec = lease.spec.get_or_insert_default();
@@ -157,7 +161,7 @@ impl Elector {
         LeadershipLost { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 
-    /// One step: true when the lease is ours after it.
+    /// One attempt to create, renew or take over the lease. Returns whether we hold it.
     async fn attempt(&mut self) -> Result<bool, kube::Error> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             return self.create().await;

@@ -1,6 +1,8 @@
-//! kube-rs as ferrokube's components use it: connections with an identity, the trace ids on every request, leader election.
+//! kube-rs as ferrokube's components use it: identities, trace ids on every request, leader
+//! election.
 //!
-//! Usable by any kube-rs controller: [`tracked`] is all that log tracking needs of one. Must never know storage or the API server. Start reading at [`connect`].
+//! Usable by any kube-rs controller: log tracking needs only [`tracked`]. Must never know storage
+//! or the API server. Start at [`connect`].
 
 pub mod action;
 pub mod connect;

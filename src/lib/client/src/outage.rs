@@ -1,7 +1,9 @@
-//! Outages: what is tried again and again tells of its failures once, with what can be done, and once when it works again.
+//! Outages: a failing operation that is retried logs its failure once, with advice, and once when
+//! it works again.
 //!
-//! What fails for the same reason is one outage, however many fail: a server that is away is one line, not one for each watch (and whether a connection
-//! was cut or refused is then all the same). What was told once at `warn` is told at `debug` until it works.
+//! Failures with the same cause are one outage, however many operations fail: an unreachable server
+//! is one line, not one per watch, whether connections are cut or refused. The first failure is
+//! logged at `warn`, later ones at `debug` until the operation works.
 
 use kube::core::Status;
 use std::collections::HashMap;
@@ -10,27 +12,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Failures that are further apart belong to different outages: longer than the longest pause between two attempts (30 s).
+/// Failures further apart are separate outages. Longer than the longest back-off (30 s).
 const APART: Duration = Duration::from_secs(90);
 
-/// Of the process: as its log is.
+/// Process-wide, like the log.
 static FAILING: Mutex<Option<HashMap<u64, ActiveOutage>>> = Mutex::new(None);
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 struct ActiveOutage {
-    /// What the server answered; nothing when there was no answer.
+    /// The server's response; `None` if there was none.
     answer: Option<String>,
     last: Instant,
     times: u32,
     told: bool,
 }
 
-/// One thing that is tried until it works. Dropped, it is forgotten: nobody tries it any more.
+/// An operation that is retried until it works. Dropping it ends its outage.
 #[derive(Debug)]
 pub struct Outage {
     id: u64,
     tried: String,
-    /// So many failures one after the other are an outage.
+    /// Consecutive failures that make an outage.
     threshold: u32,
     failing: bool,
 }
@@ -41,39 +43,41 @@ impl Outage {
         Self { id: NEXT.fetch_add(1, Ordering::Relaxed), tried: tried.into(), threshold: 1, failing: false }
     }
 
-    /// Of a watch: that it ends is how watches are, that it then cannot be begun again is an outage.
+    /// For a watch: that it ends is normal, that it cannot be restarted is an outage.
     pub fn of_watch(what: &str) -> Self {
         Self::new(format!("watch {what}")).after(2)
     }
 
-    /// Told only after so many failures one after the other.
+    /// Reports only after this many consecutive failures.
     #[must_use]
     pub fn after(mut self, failures: u32) -> Self {
         self.threshold = failures;
         self
     }
 
-    /// It failed and will be tried again. Whether that was told at `warn`: once in an outage, unless something else already told of the same cause.
+    /// Records a failure. Returns whether it was logged at `warn`: once per outage, unless another
+    /// operation reported the same cause.
     pub fn failed(&mut self, error: &(dyn Error + 'static)) -> bool {
         let cause = last_cause(error);
         let tell = self.begins(answer(error));
         let tried = &self.tried;
         if tell {
-            tracing::warn!(error = %error, cause, advice = advice(error), "cannot {tried}, goes on trying; told once until it works");
+            tracing::warn!(error = %error, cause, advice = advice(error), "cannot {tried}, retrying; further failures are logged at debug");
         } else {
             tracing::debug!(error = %error, cause, "cannot {tried}");
         }
         tell
     }
 
-    /// It worked. Whether that ended an outage that was told: then everything that failed for the same reason is over, too.
+    /// Records a success. Returns whether it ended a reported outage, along with that of every
+    /// operation with the same cause.
     pub fn works(&mut self) -> bool {
         if !std::mem::take(&mut self.failing) {
             return false;
         }
         let mut failing = failing();
         let failing = failing.get_or_insert_default();
-        // Nothing: something else, which failed for the same reason, worked before.
+        // Already removed: another operation with the same cause worked earlier.
         let Some(ended) = failing.remove(&self.id) else { return false };
         let told = ended.told || failing.values().any(|other| other.told && other.answer == ended.answer);
         failing.retain(|_, other| other.answer != ended.answer);
@@ -83,7 +87,7 @@ impl Outage {
         told
     }
 
-    /// Counts a failure; whether it is to be told.
+    /// Counts a failure. Returns whether to report it.
     fn begins(&mut self, answer: Option<String>) -> bool {
         self.failing = true;
         let mut failing = failing();
@@ -113,39 +117,40 @@ fn failing() -> MutexGuard<'static, Option<HashMap<u64, ActiveOutage>>> {
     FAILING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is behind an error: a client's own words leave it out.
+/// The innermost error, which kube's own messages leave out.
 pub(crate) fn last_cause(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
-/// An answer that is a refusal or that cannot be read: it tells one failure from another, as the ways of not getting an answer do not.
+/// The server's refusal or an unreadable response, which tells failures apart. Failures to get any
+/// response are all alike.
 fn answer(error: &(dyn Error + 'static)) -> Option<String> {
     let is_answer = |error: &(dyn Error + 'static)| matches!(error.downcast_ref(), Some(kube::Error::Api(_) | kube::Error::SerdeError(_)));
     chain(error).any(|error| is_answer(error) || status(error).is_some()).then(|| last_cause(error))
 }
 
-/// Whether a request failed without an answer: no connection, a broken one, or none in time.
+/// Whether a request got no response: no connection, a broken one, or a timeout.
 pub fn is_unanswered(error: &(dyn Error + 'static)) -> bool {
     let is_of_transport =
         |error: &(dyn Error + 'static)| matches!(error.downcast_ref(), Some(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)));
     chain(error).any(is_of_transport)
 }
 
-/// What whoever runs the process can do.
+/// Advice for the operator.
 fn advice(error: &(dyn Error + 'static)) -> &'static str {
     let answered = chain(error).find_map(|error| match error.downcast_ref() {
         Some(kube::Error::Api(status)) => Some(status.code),
         _ => status(error).map(|status| status.code),
     });
     match answered {
-        Some(401) => "see that the client certificate or token in the kubeconfig is valid and known to the API server",
-        Some(403) => "give this user the right with a role and a binding (kubectl auth can-i), or leave the controller out",
-        Some(_) => "the API server answered: see its log",
-        None => "see that the API server runs, and that the kubeconfig has its address and its CA",
+        Some(401) => "check that the client certificate or token in the kubeconfig is valid and known to the API server",
+        Some(403) => "grant this user the permission with a role and a binding (kubectl auth can-i), or disable the controller",
+        Some(_) => "the API server responded: see its log",
+        None => "check that the API server runs, and that the kubeconfig has its address and its CA",
     }
 }
 
-/// Of an event of a watch.
+/// The Status in an error, also that of a watch event.
 fn status<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Status> {
     error.downcast_ref::<Status>().or_else(|| error.downcast_ref::<Box<Status>>().map(|status| &**status))
 }
@@ -176,7 +181,7 @@ mod tests {
         let mut watches = ["a", "b", "c"].map(Outage::of_watch);
         assert!(!watches.iter_mut().any(|watch| watch.failed(&error("refused"))), "they ended");
         assert_eq!(watches.each_mut().map(|watch| watch.failed(&error("refused"))), [true, false, false]);
-        assert!(watches[1].works(), "also when another one told of it");
+        assert!(watches[1].works(), "also if another operation reported it");
         assert_eq!(watches.each_mut().map(|watch| watch.works()), [false, false, false]);
         let [mut one, mut other, _] = watches;
         for _ in 0..2 {

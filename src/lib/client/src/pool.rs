@@ -1,7 +1,10 @@
-//! The connections of all clients of one server with one TLS identity: few, however many watches there are.
+//! Connections of all clients with one server and one TLS identity: few, however many watches there
+//! are.
 //!
-//! kube's own client has a connection for each request that is under way, so a controller for each of thousands of resources holds as many descriptors, twice
-//! where the server is in the same process. Here requests share HTTP/2 connections, [`STREAMS`] each; one more is opened when all are full.
+//! kube's own client opens a connection per concurrent request, so a controller for each of
+//! thousands of resources would hold as many descriptors, and twice that with the server in the
+//! same process. Here requests share HTTP/2 connections, [`STREAMS`] each; another is opened when
+//! all are full.
 
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
@@ -25,26 +28,28 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tower::{BoxError, Service};
 
-/// Requests at a time on one connection: as many as kube-apiserver permits.
+/// Concurrent requests per connection, as kube-apiserver permits.
 pub(crate) const STREAMS: usize = 100;
-/// What may wait unread of one answer. A connection has room for that of all its streams, so that a reader that is slow holds up nobody else.
+/// Unread bytes per response. A connection has room for all its streams, so that a slow reader
+/// blocks no other.
 const WINDOW_BYTES: u32 = 256 << 10;
-/// How often a silent server is asked whether it lives, and how long it may take to answer.
+/// Interval of HTTP/2 pings to a silent server, and their timeout.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(20);
-/// Of TCP and TLS together.
+/// Timeout for TCP and TLS together.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How often a request goes to another connection because its first one ended before it took the request.
+/// Retries on another connection if one closed before accepting the request.
 const RESENDS: usize = 3;
 
-/// Where a pool's TLS configuration comes from.
+/// Source of a pool's TLS configuration.
 #[derive(Clone, Debug)]
 pub(crate) enum TlsSource {
-    /// As it was made.
+    /// Fixed configuration.
     Fixed(Box<Config>),
-    /// Read again for each connection: the certificates in it are replaced while we run. With or without who we are.
+    /// Read again for each connection, since the certificates may be rotated. With or without our
+    /// identity.
     File {
-        /// The kubeconfig.
+        /// Kubeconfig.
         path: PathBuf,
         /// Whether connections show the client certificate.
         shows_certificate: bool,
@@ -66,18 +71,17 @@ impl TlsSource {
     }
 }
 
-/// Shared connections; clones share them. A service that sends requests with absolute URIs of one server.
+/// Shared connections; a service for requests with absolute URIs of one server. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Pool(Arc<PoolInner>);
 
 struct PoolInner {
     source: TlsSource,
     connections: Mutex<Vec<Arc<PooledConnection>>>,
-    /// Held by whoever opens one: the last failure, for those who waited for it.
+    /// Held while opening a connection: the last failure, for the tasks that waited for it.
     opening: tokio::sync::Mutex<Option<(Instant, Arc<ConnectFailure>)>>,
 }
 
-/// No connection could be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot connect to {address}")]
 struct ConnectFailure {
@@ -86,7 +90,7 @@ struct ConnectFailure {
     source: BoxError,
 }
 
-/// The same failure, of several requests.
+/// One failure, shared by several requests.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct SharedFailure(Arc<ConnectFailure>);
@@ -94,13 +98,13 @@ struct SharedFailure(Arc<ConnectFailure>);
 struct PooledConnection {
     sender: HttpSender,
     in_flight: AtomicUsize,
-    /// Takes no more requests.
+    /// Accepts no more requests.
     retired: AtomicBool,
 }
 
 enum HttpSender {
     Http2(http2::SendRequest<Body>),
-    /// One request at a time; nothing while it is under way.
+    /// One request at a time; `None` while it is in flight.
     Http1(Mutex<Option<http1::SendRequest<Body>>>),
 }
 
@@ -121,10 +125,10 @@ impl PooledConnection {
     }
 }
 
-/// A place for one request on a connection, given back when it is dropped.
+/// One request's slot on a connection, released on drop.
 struct StreamSlot {
     connection: Arc<PooledConnection>,
-    /// To be put back when the answer is done with.
+    /// Returned to the connection when the response is done.
     http1: Option<http1::SendRequest<Body>>,
 }
 
@@ -138,13 +142,13 @@ impl Drop for StreamSlot {
 }
 
 impl StreamSlot {
-    /// Sends; a request that the connection did not take comes back with the error.
+    /// Sends a request. One that the connection did not accept comes back with the error.
     async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
         match &self.connection.sender {
             HttpSender::Http2(sender) => sender.clone().try_send_request(request).await,
             HttpSender::Http1(idle) => {
-                let sender = self.http1.insert(lock(idle).take().expect("one request has it at a time"));
-                // An answer that was not read to its end has closed the connection; then this says so at once.
+                let sender = self.http1.insert(lock(idle).take().expect("exclusive to one request"));
+                // An unread response has closed the connection, which this reports at once.
                 let _ = sender.ready().await;
                 sender.try_send_request(origin_form(request)).await
             }
@@ -152,7 +156,7 @@ impl StreamSlot {
     }
 }
 
-/// HTTP/1.1 to the server itself: the path alone in the request line, the authority as Host.
+/// Origin form for HTTP/1.1: the path alone in the request line, the authority in Host.
 fn origin_form(mut request: Request<Body>) -> Request<Body> {
     if let Some(authority) = request.uri().authority()
         && let Ok(host) = http::HeaderValue::from_str(authority.as_str())
@@ -173,7 +177,7 @@ impl Pool {
         let mut connections = lock(&self.0.connections);
         connections.retain(|connection| !connection.is_closed());
         let connection = connections.iter().find(|connection| connection.in_flight.load(Ordering::Acquire) < connection.capacity())?;
-        // Only ever raised under the lock.
+        // Only incremented under the lock.
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
         Some(StreamSlot { connection: Arc::clone(connection), http1: None })
     }
@@ -231,10 +235,10 @@ impl Pool {
             .keep_alive_while_idle(true)
             .handshake(TokioIo::new(stream))
             .await?;
-        // Ends with the connection: its requests then fail, each by itself.
+        // Ends with the connection, which fails its requests.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to the API server ended");
+                tracing::debug!(%error, "connection to the API server ended");
             }
         });
         Ok(HttpSender::Http2(sender))
@@ -247,13 +251,13 @@ impl Pool {
             match slot.send(request).await {
                 Ok(response) => {
                     if response.status() == http::StatusCode::UNAUTHORIZED && matches!(self.0.source, TlsSource::File { shows_certificate: true, .. }) {
-                        // Its certificate may have expired; the file may hold another one by now.
+                        // The certificate may have expired, and the file may hold a new one.
                         slot.connection.retired.store(true, Ordering::Relaxed);
                     }
                     return Ok(response.map(|body| ResponseBody { body, _slot: slot }));
                 }
                 Err(mut failed) => match failed.take_message() {
-                    // It was never sent: the connection was about to end.
+                    // Not sent: the connection was closing.
                     Some(unsent) if resends < RESENDS => {
                         slot.connection.retired.store(true, Ordering::Relaxed);
                         (request, resends) = (unsent, resends + 1);
@@ -279,7 +283,7 @@ impl Service<Request<Body>> for Pool {
     }
 }
 
-/// An answer's body, which holds its place on the connection until it is dropped.
+/// A response body, which holds its slot until dropped.
 pub(crate) struct ResponseBody {
     body: Incoming,
     _slot: StreamSlot,

@@ -1,4 +1,4 @@
-//! The three ids on every request of a reconcile: `traceparent` and `Initial-Trace-Id`.
+//! Adds `traceparent` and `Initial-Trace-Id` to every request of a reconcile.
 
 use ferrokube_trace::{TraceContext, inject};
 use http::{HeaderMap, Request};
@@ -9,7 +9,8 @@ use tower::Service;
 
 /// A client whose requests carry the ids of one reconcile.
 ///
-/// It shares the connections of `client`. Make one for each reconcile, from the context of the object that the reconcile acts on.
+/// It shares the connections of `client`. Make one per reconcile, from the context of the
+/// reconciled object.
 pub fn traced(client: &Client, context: &TraceContext) -> Client {
     let mut headers = HeaderMap::new();
     inject(context, &mut headers);

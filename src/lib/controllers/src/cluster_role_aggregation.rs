@@ -1,4 +1,5 @@
-//! ClusterRoles with an aggregation rule hold the rules of all ClusterRoles that it selects.
+//! Maintains the rules of aggregated ClusterRoles: the union of the rules of all ClusterRoles they
+//! select.
 
 use crate::queue::{Next, WorkQueue};
 use crate::rest::code;
@@ -12,10 +13,10 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-/// One key: roles are few, and one role's change can concern any other.
+/// A single key: roles are few, and a change of one can affect any other.
 const ALL: &str = "all cluster roles";
 
-/// Works until dropped.
+/// Runs until dropped.
 pub(crate) async fn run(client: Client) {
     let queue: WorkQueue<&'static str> = WorkQueue::default();
     let roles: Api<ClusterRole> = Api::all(client.clone());
@@ -33,7 +34,7 @@ async fn aggregate(roles: Api<ClusterRole>) -> Result<Next, kube::Error> {
         }
         let patch = json!({"metadata": {"uid": role.uid(), "resourceVersion": role.resource_version()}, "rules": rules});
         match roles.patch(&role.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await {
-            // Changed or gone meanwhile: its event wakes us again.
+            // Changed or deleted since: its event wakes us again.
             Err(error) if matches!(code(&error), 404 | 409) => {}
             other => drop(other?),
         }
@@ -41,7 +42,7 @@ async fn aggregate(roles: Api<ClusterRole>) -> Result<Next, kube::Error> {
     Ok(Next::Done)
 }
 
-/// The rules of all selected roles, by role name, each rule once.
+/// The rules of all selected roles, by role name, without duplicates.
 fn aggregated(role: &ClusterRole, all: &[ClusterRole]) -> Vec<PolicyRule> {
     let selectors = role.aggregation_rule.iter().flat_map(|rule| rule.cluster_role_selectors.iter().flatten());
     let selectors: Vec<&LabelSelector> = selectors.collect();

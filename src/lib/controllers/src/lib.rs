@@ -1,7 +1,9 @@
-//! The controllers that every control plane needs, one module each, and the manager that runs them.
+//! The controllers of a generic control plane, one module each, and the manager that runs them.
 //!
-//! They reach state only through the HTTP API, each as its own service account (but for the tokens of secrets, which the manager itself writes). Must never know storage or the API server's crates.
-//! Start reading at [`manager`].
+//! They reach state only through the HTTP API, each as its own service account, except for the
+//! secret token controller, which acts as the manager. Must never know storage or the API server's
+//! crates.
+//! Start at [`manager`].
 
 pub mod cluster_role_aggregation;
 pub mod garbage;

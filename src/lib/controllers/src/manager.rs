@@ -1,4 +1,4 @@
-//! The manager: leadership, one identity for each controller, and their life together.
+//! The manager: leader election, an identity per controller, and their lifecycle.
 
 use crate::garbage::GarbageController;
 use crate::monitor::{MetadataListener, Monitor};
@@ -15,16 +15,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Where the service accounts and the leader lease are.
+/// Namespace of the service accounts and of the leader lease.
 const NAMESPACE: &str = "kube-system";
-/// The leader lease's name, as upstream's manager names it: the two never act at once.
+/// Name of the leader lease, as in kube-controller-manager: the two never act at the same time.
 const LEASE: &str = "kube-controller-manager";
-/// Between two attempts to get the identities (the API server may still be starting).
+/// Interval of attempts to get the identities, as the API server may still be starting.
 const RETRY: Duration = Duration::from_millis(200);
-/// So many failed attempts are no longer a start.
+/// Failed attempts before that is reported.
 const MAX_STARTUP_FAILURES: u32 = 5;
 
-// What a controller is called, in flags and in its row.
+// Controller names, as in flags.
 const LIFECYCLE: &str = "namespace-controller";
 const COLLECTOR: &str = "garbage-collector-controller";
 const ACCOUNTS: &str = "serviceaccount-controller";
@@ -32,21 +32,21 @@ const PUBLISHER: &str = "root-ca-certificate-publisher-controller";
 const COUNTER: &str = "resourcequota-controller";
 const AGGREGATOR: &str = "clusterrole-aggregation-controller";
 const CLEANER: &str = "token-cleaner-controller";
-/// The controller that acts as the manager itself, like upstream's: it writes secrets and accounts everywhere.
+/// Acts as the manager itself, like upstream's: it writes secrets and accounts in every namespace.
 const TOKENS: &str = "serviceaccount-token-controller";
-/// The controller that makes itself an identity only where its API is served.
+/// Creates its identity only where its API is served.
 const MIGRATOR: &str = "storage-version-migrator-controller";
-/// Between two looks whether an API is served that is served on request.
+/// Interval of checks whether an optional API is served.
 const UNSERVED: Duration = Duration::from_secs(300);
 
-/// One controller: its name, its older name, its service account (which its bootstrap role is bound to; empty: the manager's own identity).
+/// A controller: name, deprecated alias, and service account, to which its bootstrap role is bound
+/// (empty: the manager's own identity).
 struct ControllerSpec {
     name: &'static str,
     alias: &'static str,
     account: &'static str,
 }
 
-/// The controllers, a row each.
 const CONTROLLERS: [ControllerSpec; 9] = [
     ControllerSpec { name: LIFECYCLE, alias: "namespace", account: "namespace-controller" },
     ControllerSpec { name: COLLECTOR, alias: "garbagecollector", account: "generic-garbage-collector" },
@@ -59,45 +59,46 @@ const CONTROLLERS: [ControllerSpec; 9] = [
     ControllerSpec { name: MIGRATOR, alias: "storage-version-migrator", account: MIGRATOR },
 ];
 
-/// The controllers' names.
+/// Names of all controllers.
 pub const NAMES: [&str; 9] = [LIFECYCLE, COLLECTOR, ACCOUNTS, TOKENS, PUBLISHER, COUNTER, AGGREGATOR, CLEANER, MIGRATOR];
 
-/// How the manager runs.
+/// Manager configuration.
 #[derive(Clone)]
 pub struct ManagerConfig {
     /// The API server, with the manager's own identity.
     pub connection: Connection,
-    /// Which controllers run: names, `*` for all, `-name` for all but that one, `-*` for none; in order, the last word counts.
+    /// Controllers to run: names, `*` for all, `-name` to exclude one, `-*` to exclude all. Later
+    /// words win.
     pub controllers: Vec<String>,
     /// Act only while holding the lease `kube-system/kube-controller-manager`.
     pub leader_elect: bool,
-    /// How long the lease lasts.
+    /// Lease timing.
     pub timing: LeaseTiming,
-    /// Unique among the managers: the lease's holder.
+    /// Lease holder identity, unique among the managers.
     pub identity: String,
-    /// The PEM text of the CA that verifies the API server, for the root CA publisher.
+    /// CA that verifies the API server, in PEM, for the root CA publisher.
     pub root_ca: Arc<str>,
-    /// How quotas name what they count.
+    /// Maps resources to the quota keys that count them.
     pub counted_as: CountedAs,
-    /// Signs the tokens of secrets; without it those are left as they are.
+    /// Signs tokens of secrets; without it those secrets are left alone.
     pub signer: Option<Signer>,
 }
 
 /// Why the manager ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {
-    /// `controllers` names one that does not exist.
-    #[error("no controller is called {0:?}; there are {names}", names = NAMES.join(", "))]
+    /// `controllers` names an unknown one.
+    #[error("unknown controller {0:?}; the controllers are {names}", names = NAMES.join(", "))]
     UnknownController(String),
-    /// No client can be made.
+    /// No client can be created.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
-    /// Leadership was lost: the process should end, so that nothing of it acts any more.
+    /// Leadership was lost: the process should exit, so that no part of it keeps acting.
     #[error(transparent)]
     LeadershipLost(#[from] LeadershipLost),
 }
 
-/// Runs until the shutdown begins, or until leadership is lost. `leading` is told when the controllers begin.
+/// Runs until shutdown or loss of leadership. `leading` turns true when the controllers start.
 ///
 /// # Errors
 /// [`ManagerError`].
@@ -110,7 +111,7 @@ pub async fn run(config: ManagerConfig, shutdown: Shutdown, leading: watch::Send
     if config.leader_elect {
         tokio::select! {
             () = &mut stopped => return Ok(()),
-            () = elector.acquire() => tracing::info!(identity = config.identity, "became the leading controller manager"),
+            () = elector.acquire() => tracing::info!(identity = config.identity, "became leader"),
         }
     }
     let outcome = tokio::select! {
@@ -125,7 +126,7 @@ pub async fn run(config: ManagerConfig, shutdown: Shutdown, leading: watch::Send
     outcome
 }
 
-/// Refuses a choice that names a controller that does not exist.
+/// Rejects unknown controller names.
 ///
 /// # Errors
 /// [`ManagerError::UnknownController`].
@@ -133,7 +134,7 @@ pub fn check_names(words: &[String]) -> Result<(), ManagerError> {
     choose(words).map(drop)
 }
 
-/// The chosen rows' names.
+/// Names of the selected controllers.
 fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
     let mut chosen = BTreeSet::new();
     if words.iter().all(|word| word.starts_with('-')) {
@@ -153,7 +154,7 @@ fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
     Ok(chosen)
 }
 
-/// Runs the chosen controllers; ends only by being dropped, which ends them all.
+/// Runs the selected controllers. Never returns; dropping it stops them all.
 async fn controllers(config: &ManagerConfig, manager: Client, chosen: &BTreeSet<&'static str>, leading: &watch::Sender<bool>) -> Result<(), ManagerError> {
     let mut tasks: JoinSet<()> = JoinSet::new();
     let mut clients = Vec::new();
@@ -187,13 +188,13 @@ async fn controllers(config: &ManagerConfig, manager: Client, chosen: &BTreeSet<
     tracing::info!(controllers = chosen.len(), "controllers started");
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(error = %error, "a controller ended");
+            tracing::error!(error = %error, "controller ended unexpectedly");
         }
     }
     std::future::pending().await
 }
 
-/// Migrations are served on request only: without them there is neither an identity nor a watch.
+/// Migrations are an optional API: without it there is neither an identity nor a watch.
 async fn migrations(connection: Connection, manager: Client) {
     loop {
         match storage_migration::is_served(&manager).await {
@@ -205,11 +206,12 @@ async fn migrations(connection: Connection, manager: Client) {
     let identity = obtain(&manager, MIGRATOR).await;
     match connection.client_as(&identity) {
         Ok(client) => _ = tokio::join!(storage_migration::run(client), identity.keep_fresh(manager)),
-        Err(error) => tracing::error!(error = %error, "no client for storage migrations"),
+        Err(error) => tracing::error!(error = %error, "cannot create the client for storage migrations"),
     }
 }
 
-/// Garbage collection, quota and namespaces share one set of metadata watches; namespaces alone do without.
+/// Garbage collection, quota and namespaces share one set of metadata watches; namespaces alone run
+/// without.
 fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, counted_as: CountedAs, tasks: &mut JoinSet<()>) {
     let (collector, counter) = (client_of(COLLECTOR), client_of(COUNTER));
     let namespaces = Arc::new(NamespaceTracker::default());
@@ -239,7 +241,7 @@ fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, counted_as: Coun
     }
 }
 
-/// The identity of one controller; waits until the API server gives it.
+/// Obtains a controller's identity; waits until the API server grants it.
 async fn obtain(client: &Client, account: &str) -> ServiceAccountIdentity {
     let mut outage = Outage::new(format!("get a token for the controller's service account {NAMESPACE}/{account}")).after(MAX_STARTUP_FAILURES);
     loop {
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(chosen(&["-garbagecollector"]).len(), NAMES.len() - 1);
         assert_eq!(chosen(&["-*"]), [""; 0]);
         assert_eq!(chosen(&["-*", "namespace"]), ["namespace-controller"]);
-        assert_eq!(chosen(&["namespace", "-*"]), [""; 0], "the last word counts");
+        assert_eq!(chosen(&["namespace", "-*"]), [""; 0], "later words win");
         for unknown in ["nodeipam", "-nodeipam", "", "-", "--*", "**"] {
             assert!(choose(&[unknown.to_owned()]).is_err(), "{unknown}");
         }

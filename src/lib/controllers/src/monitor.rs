@@ -1,7 +1,8 @@
-//! The metadata of everything that can be deleted: one metadata-only watch for each resource, for all who want to know.
+//! Metadata of every deletable object: one metadata-only watch per resource, shared by all
+//! listeners.
 //!
-//! New resources are found by asking discovery again, every [`REDISCOVER`], when a custom resource definition
-//! changes and when somebody needs a kind that is not known yet.
+//! New resources are discovered every [`REDISCOVER`], when a custom resource definition changes,
+//! and when a listener needs an unknown kind.
 
 mod observed;
 
@@ -21,36 +22,38 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Between two looks at discovery.
+/// Interval of discoveries.
 const REDISCOVER: Duration = Duration::from_secs(30);
-/// After a failed look.
+/// Delay after a failed discovery.
 const RETRY: Duration = Duration::from_secs(1);
-/// At least so long between two looks that somebody asked for.
+/// Minimum interval of requested discoveries.
 const PAUSE: Duration = Duration::from_millis(200);
-/// And so many times as long as the last look took, so that many definitions that come one after the other do not have all resources described for each.
+/// Likewise, as a multiple of the last discovery's duration, so that a series of new definitions
+/// does not have all resources described again for each.
 const PAUSES: u32 = 20;
-/// So many watches are begun at once: a thousand definitions would have requests wait for as many beginnings.
+/// Watches started concurrently: a thousand definitions must not queue their lists ahead of other
+/// requests.
 const BEGINNING: usize = 8;
-/// A watch whose list has not ended after so long makes room for others.
+/// A watch whose list takes longer stops blocking others from starting.
 const BEGIN: Duration = Duration::from_secs(2);
-/// Collections that nobody owns and that come and go by the thousand.
+/// High-volume resources that are never owners.
 const IGNORED: [&str; 2] = ["events", "events.events.k8s.io"];
 
-/// Who is told.
+/// Receives metadata events.
 pub(crate) trait MetadataListener: Send + Sync {
-    /// A full list of the resource begins; what is not seen until [`Self::list_ends`] is gone.
+    /// A full list starts; objects not seen until [`Self::list_ends`] are gone.
     fn list_begins(&self, _resource: &DiscoveredResource) {}
     /// The full list ends.
     fn list_ends(&self, _resource: &DiscoveredResource) {}
-    /// The object is there, or changed.
+    /// The object exists, or changed.
     fn applied(&self, resource: &DiscoveredResource, object: &Observed);
-    /// The object is gone.
+    /// The object was deleted.
     fn deleted(&self, resource: &DiscoveredResource, object: &Observed);
-    /// The resource is no longer served: nothing is known about its objects.
+    /// The resource is no longer served; the state of its objects is unknown.
     fn forgotten(&self, _resource: &DiscoveredResource) {}
 }
 
-/// The watches. Shared by the collectors that feed on them.
+/// The metadata watches, shared by the controllers that listen to them.
 pub(crate) struct Monitor {
     client: Client,
     listeners: Vec<Arc<dyn MetadataListener>>,
@@ -64,24 +67,24 @@ impl Monitor {
         Self { client, listeners, known: Mutex::default(), wanted: Notify::new(), beginning: Semaphore::new(BEGINNING) }
     }
 
-    /// What discovery said last.
+    /// Result of the last discovery.
     pub(crate) fn known(&self) -> Arc<Discovered> {
-        self.known.lock().expect("no panic while held").clone()
+        self.known.lock().expect("lock holders do not panic").clone()
     }
 
-    /// Asks discovery again soon: somebody needs a kind that is not known.
+    /// Requests a discovery, as a kind is unknown.
     pub(crate) fn rediscover(&self) {
         self.wanted.notify_one();
     }
 
-    /// Watches until dropped.
+    /// Runs until dropped.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut tasks: JoinSet<()> = JoinSet::new();
         tasks.spawn(self.clone().watch_definitions());
         let mut watched: HashMap<String, (DiscoveredResource, AbortHandle)> = HashMap::new();
-        let mut outage = Outage::new("ask the API server what it serves (discovery)");
+        let mut outage = Outage::new("discover the API server's resources");
         loop {
-            // Of watches that were ended.
+            // Reap ended watches.
             while tasks.try_join_next().is_some() {}
             let begun = Instant::now();
             match Discovered::query(&self.client).await {
@@ -90,7 +93,7 @@ impl Monitor {
                     self.adjust(Arc::new(discovered), &mut watched, &mut tasks);
                 }
                 Err(error) => {
-                    // Without it there are no watches and nothing is collected: not to be left until the next regular look.
+                    // Without discovery there are no watches: retry before the regular interval.
                     outage.failed(&error);
                     tokio::time::sleep(RETRY).await;
                     continue;
@@ -101,7 +104,7 @@ impl Monitor {
         }
     }
 
-    /// Asks discovery again whenever a custom resource comes, goes or changes.
+    /// Requests a discovery whenever a custom resource definition changes.
     async fn watch_definitions(self: Arc<Self>) {
         let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let definitions = ApiResource::from_gvk_with_plural(&gvk, "customresourcedefinitions");
@@ -120,16 +123,16 @@ impl Monitor {
         }
     }
 
-    /// Begins and ends watches so that exactly the served resources are watched.
+    /// Starts and stops watches to match the served resources.
     fn adjust(self: &Arc<Self>, discovered: Arc<Discovered>, watched: &mut HashMap<String, (DiscoveredResource, AbortHandle)>, tasks: &mut JoinSet<()>) {
-        *self.known.lock().expect("no panic while held") = discovered.clone();
+        *self.known.lock().expect("lock holders do not panic") = discovered.clone();
         let mut gone: HashMap<String, (DiscoveredResource, AbortHandle)> = std::mem::take(watched);
         for found in discovered.resources.iter().filter(|found| is_watched(found)) {
             let name = qualified(found);
             let entry = match gone.remove(&name) {
                 Some((old, task)) if old.resource == found.resource && old.namespaced == found.namespaced && !task.is_finished() => (found.clone(), task),
                 replaced => {
-                    // In another version: the new watch's list tells the sinks what is there.
+                    // Another version: the new watch starts with a full list.
                     if let Some((_, task)) = replaced {
                         task.abort();
                     }
@@ -139,7 +142,7 @@ impl Monitor {
             watched.insert(name, entry);
         }
         for (name, (resource, task)) in gone {
-            // A group that cannot be described now is not gone: its watch goes on.
+            // A group that cannot be described at present still exists: keep its watch.
             if discovered.unavailable.contains(&resource.resource.api_version) {
                 watched.insert(name, (resource, task));
                 continue;
@@ -176,12 +179,12 @@ impl Monitor {
             match event {
                 Ok(Event::Init) => self.listeners.iter().for_each(|listener| listener.list_begins(&resource)),
                 Ok(Event::InitDone) => {
-                    tracing::debug!(resource = qualified(&resource), "all objects are known");
+                    tracing::debug!(resource = qualified(&resource), "listed all objects");
                     self.listeners.iter().for_each(|listener| listener.list_ends(&resource));
                 }
                 Ok(Event::Apply(object) | Event::InitApply(object)) => self.listeners.iter().for_each(|listener| listener.applied(&resource, &object)),
                 Ok(Event::Delete(object)) => self.listeners.iter().for_each(|listener| listener.deleted(&resource, &object)),
-                // Of a definition that was deleted: discovery will tell.
+                // The definition was deleted; discovery will notice.
                 Err(error) if is_gone(&error) => tracing::debug!(error = %error, resource = qualified(&resource), "no longer served"),
                 Err(error) => _ = outage.failed(&error),
             }
@@ -195,13 +198,11 @@ fn is_gone(error: &Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-/// `plural` or `plural.group`.
 pub(crate) fn qualified(resource: &DiscoveredResource) -> String {
     let resource = &resource.resource;
     if resource.group.is_empty() { resource.plural.clone() } else { format!("{}.{}", resource.plural, resource.group) }
 }
 
-/// Whether the monitor watches a resource.
 pub(crate) fn is_watched(resource: &DiscoveredResource) -> bool {
     resource.has_verbs(&["get", "list", "watch", "delete"]) && !IGNORED.contains(&qualified(resource).as_str())
 }

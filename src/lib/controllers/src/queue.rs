@@ -1,5 +1,5 @@
-//! The work queue of a reconciler: each key once, never two workers on one key, failures back off. What woke a key travels with it: its reconcile is an
-//! action in that trace.
+//! A reconciler's work queue: keys are deduplicated, no key is processed concurrently, failures
+//! back off. Trace contexts of the events that woke a key travel with it.
 
 use ferrokube_client::{Outage, ReconcileTrace, add_cause, is_unanswered};
 use ferrokube_trace::{SpanInfo, TraceContext};
@@ -13,17 +13,17 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// The first delay after a failure; doubles with each further one.
+/// Back-off after the first failure; doubles with each further one.
 const BACKOFF: Duration = Duration::from_millis(10);
-/// The longest delay after failures: so long after a server came back may work be left that failed while it was away.
+/// Maximum back-off, hence how long after an outage failed work may still wait.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// What a reconcile asks for.
+/// When to reconcile the key again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing until the next wake-up.
+    /// On the next wake-up.
     Done,
-    /// Another look after this long, without counting as a failure.
+    /// After this long, without counting as a failure.
     After(Duration),
 }
 
@@ -31,7 +31,7 @@ pub enum Next {
 pub trait QueueKey: Clone + Eq + Ord + Hash + Debug + Send + 'static {}
 impl<T: Clone + Eq + Ord + Hash + Debug + Send + 'static> QueueKey for T {}
 
-/// A queue of keys. Cheap to clone. It is bounded by the number of distinct keys.
+/// A queue of keys. Cheap to clone. Bounded by the number of distinct keys.
 pub struct WorkQueue<K> {
     shared: Arc<WorkQueueInner<K>>,
 }
@@ -48,15 +48,15 @@ struct WorkQueueInner<K> {
 }
 
 struct QueueState<K> {
-    /// Waiting keys by the time at which they are due; the number keeps the order of equal times.
+    /// Waiting keys by due time; the number preserves the order of equal times.
     due: BTreeSet<(Instant, u64, K)>,
-    /// Where each waiting key stands in `due`.
+    /// Each waiting key's position in `due`.
     waiting: HashMap<K, (Instant, u64)>,
     active: HashSet<K>,
-    /// Woken while active: due again as soon as the worker ends.
+    /// Woken while being processed: due again when the worker is done.
     again: HashSet<K>,
     failures: HashMap<K, u32>,
-    /// What woke a key since it was last taken.
+    /// Causes of wake-ups since the key was last taken.
     causes: HashMap<K, Vec<TraceContext>>,
     number: u64,
 }
@@ -70,18 +70,18 @@ impl<K: QueueKey> Default for WorkQueue<K> {
 }
 
 impl<K: QueueKey> WorkQueue<K> {
-    /// Queues a key now, with what woke it; an earlier place in the queue stands.
+    /// Queues a key now. An earlier entry stays in place.
     pub fn add(&self, key: K, cause: Option<TraceContext>) {
         self.add_at(key, cause, Instant::now());
     }
 
-    /// Queues a key for later; an earlier time stands.
+    /// Queues a key for later. An earlier due time stays.
     pub fn add_after(&self, key: K, cause: Option<TraceContext>, delay: Duration) {
         self.add_at(key, cause, Instant::now() + delay);
     }
 
     fn add_at(&self, key: K, cause: Option<TraceContext>, when: Instant) {
-        let mut state = self.shared.state.lock().expect("no panic while held");
+        let mut state = self.shared.state.lock().expect("lock holders do not panic");
         if let Some(cause) = cause {
             add_cause(state.causes.entry(key.clone()).or_default(), cause);
         }
@@ -94,13 +94,13 @@ impl<K: QueueKey> WorkQueue<K> {
         self.shared.changed.notify_one();
     }
 
-    /// How many keys wait or are worked on.
+    /// Number of keys waiting or in process.
     pub fn len(&self) -> usize {
-        let state = self.shared.state.lock().expect("no panic while held");
+        let state = self.shared.state.lock().expect("lock holders do not panic");
         state.waiting.len() + state.active.len()
     }
 
-    /// Whether nothing waits and nobody works.
+    /// Whether no key is waiting or in process.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -109,7 +109,7 @@ impl<K: QueueKey> WorkQueue<K> {
     async fn take(&self) -> (K, Vec<TraceContext>) {
         loop {
             let wait = {
-                let mut state = self.shared.state.lock().expect("no panic while held");
+                let mut state = self.shared.state.lock().expect("lock holders do not panic");
                 match state.pop(Instant::now()) {
                     Ok(key) => {
                         let causes = state.causes.remove(&key).unwrap_or_default();
@@ -128,7 +128,7 @@ impl<K: QueueKey> WorkQueue<K> {
     }
 
     fn finish<E>(&self, key: K, causes: Vec<TraceContext>, result: &Result<Next, E>) {
-        let mut state = self.shared.state.lock().expect("no panic while held");
+        let mut state = self.shared.state.lock().expect("lock holders do not panic");
         state.active.remove(&key);
         let again = state.again.remove(&key);
         let delay = match result {
@@ -145,7 +145,7 @@ impl<K: QueueKey> WorkQueue<K> {
                 Some(BACKOFF.saturating_mul(1 << (*failures - 1).min(12)).min(MAX_BACKOFF))
             }
         };
-        // A wake-up during a failed attempt must not defeat the back-off.
+        // A wake-up during a failed attempt must not bypass the back-off.
         let delay = if again && result.is_ok() { Some(Duration::ZERO) } else { delay };
         if let Some(delay) = delay {
             if !matches!(result, Ok(Next::Done)) {
@@ -157,7 +157,8 @@ impl<K: QueueKey> WorkQueue<K> {
         self.shared.changed.notify_one();
     }
 
-    /// Runs `reconcile` for every key, up to `workers` at a time, until this future is dropped. A panic counts as a failure.
+    /// Runs `reconcile` for each due key, up to `workers` concurrently, until dropped. A panic
+    /// counts as a failure.
     pub async fn run<F, R, E>(&self, name: &'static str, workers: usize, reconcile: F)
     where
         F: Fn(K, &ReconcileTrace) -> R,
@@ -179,7 +180,7 @@ impl<K: QueueKey> WorkQueue<K> {
             let (queue, owned_key, outage) = (self.clone(), key.clone(), outage.clone());
             running.spawn(async move {
                 let shown = format!("{owned_key:?}");
-                // Of a text without its quotes.
+                // Debug output of a string key, without its quotes.
                 let object = shown.trim_matches('"');
                 let span = SpanInfo { name, resource: "", namespace: "", object };
                 let result = trace.run(span, attempt(name, object, &outage, work)).await;
@@ -189,8 +190,8 @@ impl<K: QueueKey> WorkQueue<K> {
     }
 }
 
-/// One reconcile and its log line. A panic becomes a failure: the work is a task of its own, in the same context. A server that does not
-/// answer is an outage, logged once for all keys and controllers, not a failure of this key.
+/// Runs one reconcile and logs its failure. A task of its own, so that a panic becomes a failure.
+/// An unreachable server is an outage, logged once for all keys and controllers.
 async fn attempt<R, E>(controller: &'static str, key: &str, outage: &Mutex<Outage>, work: R) -> Result<Next, ()>
 where
     R: Future<Output = Result<Next, E>> + Send + 'static,
@@ -204,23 +205,23 @@ where
     let _abort = AbortOnDrop(task.abort_handle());
     let error: Box<dyn Error + Send + Sync> = match task.await {
         Ok(Ok(next)) => {
-            outage.lock().expect("no panic while held").works();
+            outage.lock().expect("lock holders do not panic").works();
             tracing::debug!(controller, key, took_us = started.elapsed().as_micros(), "reconciled");
             return Ok(next);
         }
         Ok(Err(error)) => error.into(),
-        Err(join) => format!("the reconcile ended: {join}").into(),
+        Err(join) => format!("reconcile panicked: {join}").into(),
     };
     if is_unanswered(&*error) {
-        tracing::debug!(controller, key, error = %error, "reconcile failed, will try again");
-        outage.lock().expect("no panic while held").failed(&*error);
+        tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
+        outage.lock().expect("lock holders do not panic").failed(&*error);
     } else {
-        tracing::warn!(controller, key, error = %error, "reconcile failed, will try again");
+        tracing::warn!(controller, key, error = %error, "reconcile failed, retrying");
     }
     Err(())
 }
 
-/// Ends a reconcile whose queue is dropped (shutdown, lost leadership).
+/// Aborts a reconcile when its queue is dropped (shutdown, lost leadership).
 struct AbortOnDrop(tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -230,7 +231,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl<K: QueueKey> QueueState<K> {
-    /// What is done again is still caused by what it was caused by.
+    /// A retry keeps its causes.
     fn requeue(&mut self, key: &K, mut causes: Vec<TraceContext>) {
         for newer in self.causes.remove(key).unwrap_or_default() {
             add_cause(&mut causes, newer);
@@ -252,7 +253,7 @@ impl<K: QueueKey> QueueState<K> {
         self.due.insert((when, self.number, key));
     }
 
-    /// The next due key that nobody works on, or when to look again.
+    /// The next due key not in process, or when to check again.
     fn pop(&mut self, now: Instant) -> Result<K, Option<Instant>> {
         let position = self.due.iter().find(|(when, _, key)| *when > now || !self.active.contains(key)).cloned();
         let Some((when, number, key)) = position else { return Err(None) };
@@ -307,7 +308,7 @@ mod tests {
         let work = {
             let times = times.clone();
             move |_, trace: &ReconcileTrace| {
-                assert_eq!(trace.context().map(|context| context.trace_id), Some(cause.trace_id), "also when it is done again");
+                assert_eq!(trace.context().map(|context| context.trace_id), Some(cause.trace_id), "also on the retry");
                 let times = times.clone();
                 async move {
                     times.lock().unwrap().push(Instant::now());

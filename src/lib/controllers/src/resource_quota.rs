@@ -1,4 +1,5 @@
-//! Resource quota: repairs `status.used` after deletions and edits (admission counts up, race-free, at creation).
+//! Resource quota: recalculates `status.used` after deletions and edits. (Admission counts
+//! creations, without races.)
 
 use crate::monitor::{MetadataListener, Monitor, Observed};
 use crate::queue::{Next, WorkQueue};
@@ -15,30 +16,30 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const WORKERS: usize = 2;
-/// Deletions come in bursts: a namespace's quotas are counted again at most this often.
+/// Deletions come in bursts: minimum interval of recounts per namespace.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// After a resource's list, which may be one of many: the deletions that were missed are counted this much later.
+/// Delay of the recount after a full list, which may be one of many, for deletions that were
+/// missed.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// The names under which the objects of a resource (group and plural) count: what admission counts by.
+/// The quota keys that count the objects of a resource (group and plural), as in admission.
 pub type CountedAs = fn(&str, &str) -> Vec<String>;
 
-/// One quota.
 type Key = (String, String);
 
-/// The controller's ears: told of deletions by the monitor.
+/// Requeues quotas on deletions seen by the monitor.
 #[derive(Default)]
 pub(crate) struct QuotaTracker {
     queue: WorkQueue<Key>,
-    /// The quotas that exist.
+    /// Existing quotas.
     known: Mutex<HashSet<Key>>,
 }
 
 impl MetadataListener for QuotaTracker {
-    /// Its objects may count from now on, or went while nobody watched.
+    /// The resource may be newly counted, or its objects deleted while it was not watched.
     fn list_ends(&self, resource: &DiscoveredResource) {
         if resource.namespaced {
-            let known = self.known.lock().expect("no panic while held");
+            let known = self.known.lock().expect("lock holders do not panic");
             known.iter().for_each(|key| self.queue.add_after(key.clone(), None, SETTLE));
         }
     }
@@ -47,18 +48,18 @@ impl MetadataListener for QuotaTracker {
 
     fn deleted(&self, _resource: &DiscoveredResource, object: &Observed) {
         let Some(namespace) = &object.metadata.namespace else { return };
-        let known = self.known.lock().expect("no panic while held");
+        let known = self.known.lock().expect("lock holders do not panic");
         for key in known.iter().filter(|(within, _)| within == namespace) {
             self.queue.add_after(key.clone(), object.cause, DEBOUNCE);
         }
     }
 }
 
-/// Works until dropped.
+/// Runs until dropped.
 pub(crate) async fn run(client: Client, quotas: Arc<QuotaTracker>, monitor: Arc<Monitor>, counted_as: CountedAs) {
     let watch = watching::each(Api::<ResourceQuota>::all(client.clone()), watcher::Config::default(), |quota, gone| {
         let key = (quota.namespace().unwrap_or_default(), quota.name_any());
-        let mut known = quotas.known.lock().expect("no panic while held");
+        let mut known = quotas.known.lock().expect("lock holders do not panic");
         if gone {
             known.remove(&key);
         } else {
@@ -75,14 +76,14 @@ async fn reconcile(client: Client, (monitor, counted_as): (Arc<Monitor>, Counted
     let Some(mut quota) = read(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();
     let mut used = Map::new();
-    // Scopes select pods: no other object is in one.
+    // Scopes select pods only; no other object matches one.
     let scoped = quota["spec"]["scopes"].as_array().is_some_and(|scopes| !scopes.is_empty()) || quota["spec"]["scopeSelector"].is_object();
     for resource in hard.keys() {
         if let Some(counted) = counted(resource, &monitor.known(), counted_as) {
             let counted = if scoped { 0 } else { count(&client, &namespace, counted).await? };
             used.insert(resource.clone(), json!(counted.to_string()));
         } else if let Some(known) = quota["status"]["used"].get(resource) {
-            // Somebody else's measure.
+            // Not computed by this controller.
             used.insert(resource.clone(), known.clone());
         }
     }
@@ -93,26 +94,26 @@ async fn reconcile(client: Client, (monitor, counted_as): (Arc<Monitor>, Counted
     quota["status"] = status;
     match rest::send(&client, Method::PUT, &format!("{path}/status"), RequestOptions { body: Some(&quota), ..RequestOptions::default() }).await {
         Err(error) if code(&error) == 404 => Ok(Next::Done),
-        // Admission counted meanwhile: count again.
+        // Admission counted concurrently: recount.
         Err(error) if code(&error) == 409 => Ok(Next::After(Duration::from_millis(10))),
         other => other.map(|_| Next::Done),
     }
 }
 
-/// By a list of one: the controller's role lets it list quotas, not get one.
+/// Lists one item: the controller's role allows listing quotas, not getting one.
 async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<Value>, kube::Error> {
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas?fieldSelector=metadata.name%3D{name}");
     let mut list = rest::send(client, Method::GET, &path, RequestOptions::default()).await?;
     Ok(list["items"].get_mut(0).map(Value::take))
 }
 
-/// The resource whose objects a quota's key counts; `None` for keys that measure something else, or what is not served.
+/// The resource that a quota key counts; `None` for other measures, and for resources not served.
 fn counted<'a>(key: &str, discovered: &'a Discovered, counted_as: CountedAs) -> Option<&'a DiscoveredResource> {
     let counts = |found: &&DiscoveredResource| found.namespaced && counted_as(&found.resource.group, &found.resource.plural).iter().any(|name| name == key);
     discovered.resources.iter().find(counts)
 }
 
-/// How many there are, by a page of one item.
+/// Number of objects, from a page of one item.
 async fn count(client: &Client, namespace: &str, resource: &DiscoveredResource) -> Result<u64, kube::Error> {
     let path = format!("{}?limit=1", rest::path(&resource.resource, Some(namespace), ""));
     let list = rest::send(client, Method::GET, &path, RequestOptions { representation: rest::Representation::MetadataList, body: None }).await?;

@@ -1,4 +1,4 @@
-//! Plain requests on resources that are only known by discovery: bodies are JSON values.
+//! Untyped requests on resources known only by discovery. Bodies are JSON values.
 
 use http::{Method, Request};
 use kube::Client;
@@ -7,7 +7,8 @@ use kube::discovery::ApiResource;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
-/// What may not stand in a segment of a path. Names of RBAC kinds may hold nearly anything, and names in owner references are whatever a client wrote.
+/// Characters to escape in a path segment. RBAC names may contain almost anything, and names in
+/// owner references are arbitrary client input.
 const SEGMENT: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -26,7 +27,7 @@ const SEGMENT: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// The path of a collection (`name` empty) or an object.
+/// Path of an object, or of a collection if `name` is empty.
 pub(crate) fn path(resource: &ApiResource, namespace: Option<&str>, name: &str) -> String {
     let root = if resource.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}", resource.api_version) };
     let within = namespace.map(|namespace| format!("/namespaces/{namespace}")).unwrap_or_default();
@@ -34,10 +35,10 @@ pub(crate) fn path(resource: &ApiResource, namespace: Option<&str>, name: &str) 
     format!("{root}{within}/{}{last}", resource.plural)
 }
 
-/// What is shown of objects.
+/// Requested representation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Representation {
-    /// Everything.
+    /// Full objects.
     #[default]
     Whole,
     /// `PartialObjectMetadata`.
@@ -46,22 +47,22 @@ pub(crate) enum Representation {
     MetadataList,
 }
 
-/// What a request asks for besides its path.
+/// Options of a request.
 #[derive(Default)]
 pub(crate) struct RequestOptions<'a> {
-    /// What is shown of objects.
+    /// Requested representation.
     pub(crate) representation: Representation,
-    /// The body; its type is merge patch for PATCH, else JSON.
+    /// Body: a merge patch for PATCH, else JSON.
     pub(crate) body: Option<&'a Value>,
 }
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Sends one request and reads the JSON answer.
+/// Sends a request and parses the JSON response.
 ///
 /// # Errors
-/// What the server answered, or that it could not be reached.
+/// Any failure of the request.
 pub(crate) async fn send(client: &Client, method: Method, path: &str, ask: RequestOptions<'_>) -> Result<Value, kube::Error> {
     let mut request = Request::builder().method(&method).uri(path);
     request = match ask.representation {
@@ -80,10 +81,11 @@ pub(crate) async fn send(client: &Client, method: Method, path: &str, ask: Reque
     client.request(request.body(body).map_err(kube::Error::HttpError)?).await
 }
 
-/// Reads one object; `None` only when the server says that this very object does not exist ([`is_absent`]).
+/// Reads an object; `None` only if the server denies that this object exists ([`is_absent`]).
 ///
 /// # Errors
-/// As [`send`]; a 404 among them says that the resource is not served, and nothing about the object.
+/// See [`send`]. A 404 among them means that the resource is not served; it says nothing about the
+/// object.
 pub(crate) async fn get(
     client: &Client,
     resource: &ApiResource,
@@ -98,8 +100,9 @@ pub(crate) async fn get(
     }
 }
 
-/// Whether a refusal proves that the object does not exist: a 404 that names the object. Every other 404 is about the path: the resource, or its
-/// version, is not served (any more), and the object may well live on in another version.
+/// Whether an error proves that the object does not exist: a 404 that names the object. Any other
+/// 404 concerns the path: the resource or its version is not served (any more), and the object may
+/// live on in another version.
 pub(crate) fn is_absent(error: &kube::Error, resource: &ApiResource, name: &str) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let about_it =
@@ -107,7 +110,7 @@ pub(crate) fn is_absent(error: &kube::Error, resource: &ApiResource, name: &str)
     status.code == 404 && status.details.as_ref().is_some_and(about_it)
 }
 
-/// The HTTP status of a refused request, 0 for everything else.
+/// HTTP status of a refused request; 0 for other errors.
 pub(crate) fn code(error: &kube::Error) -> u16 {
     match error {
         kube::Error::Api(status) => status.code,
@@ -153,7 +156,7 @@ mod tests {
         ] {
             assert!(!is_absent(&about(details.clone()), &gears, "a"), "{details}");
         }
-        // What routers answer for a version that is not served: no Status at all, or one without details.
+        // Responses for a version that is not served: no Status, or one without details.
         assert!(!is_absent(&refusal(&json!({"status": "Failure", "code": 404, "message": "404 page not found"})), &gears, "a"));
         let conflict = json!({"status": "Failure", "code": 409, "details": {"name": "a", "group": "ex.com", "kind": "gears"}});
         assert!(!is_absent(&refusal(&conflict), &gears, "a"));

@@ -1,4 +1,5 @@
-//! Each namespace has a ConfigMap `kube-root-ca.crt` with the CA that verifies the API server.
+//! Publishes the ConfigMap `kube-root-ca.crt`, with the CA that verifies the API server, in each
+//! namespace.
 
 use crate::queue::{Next, WorkQueue};
 use crate::rest::code;
@@ -15,7 +16,8 @@ const NAME: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
 const WORKERS: usize = 2;
 
-/// Works until dropped. `reader` watches and reads, as the manager; `client` writes, with the controller's own identity, which may do nothing else. `ca` is the PEM text.
+/// Runs until dropped. `reader` watches and reads as the manager; `client` writes as the
+/// controller's own identity, which may do nothing else. `ca` is PEM.
 pub(crate) async fn run(reader: Client, client: Client, ca: Arc<str>) {
     let queue: WorkQueue<String> = WorkQueue::default();
     let namespaces = watching::each(Api::<Namespace>::all(reader.clone()), watcher::Config::default(), |namespace, gone| {
@@ -47,7 +49,7 @@ async fn ensure(reader: Api<ConfigMap>, maps: Api<ConfigMap>, ca: Arc<str>) -> R
         }
     };
     match outcome {
-        // The namespace is gone or going.
+        // The namespace is gone or terminating.
         Err(error) if matches!(code(&error), 403 | 404) => Ok(Next::Done),
         other => other.map(|_| Next::Done),
     }

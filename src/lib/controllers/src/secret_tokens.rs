@@ -1,4 +1,5 @@
-//! Secrets of type `kubernetes.io/service-account-token`: they are given a token of their account, and go with it.
+//! Fills secrets of type `kubernetes.io/service-account-token`, and deletes them with their
+//! account.
 
 use crate::queue::{Next, WorkQueue};
 use crate::rest::{self, RequestOptions, code};
@@ -18,44 +19,44 @@ const ACCOUNT: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 const WORKERS: usize = 2;
 
-/// Whose token is to be made, and which secret will hold it.
+/// Subject of a token, and the secret that will hold it.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenSubject<'a> {
-    /// Of both.
+    /// Namespace of both.
     pub namespace: &'a str,
-    /// The service account.
+    /// Service account.
     pub account: &'a str,
-    /// Its uid.
+    /// Uid of the service account.
     pub account_uid: &'a str,
-    /// The secret.
+    /// Secret.
     pub secret: &'a str,
 }
 
-/// Signs a token; `None` when the key cannot be used now (whoever signs has logged why): it is tried again.
+/// Signs a token; `None` if the key is unusable at present (which the signer logs), and the task is
+/// retried.
 pub type Sign = Arc<dyn Fn(&TokenSubject<'_>) -> Option<String> + Send + Sync>;
 
-/// What the making of tokens needs of whoever holds the keys and knows the API's names.
+/// Signing and naming functions, provided by the owner of the keys and of the API's rules.
 #[derive(Clone)]
 pub struct Signer {
-    /// Signs.
+    /// Signs a token.
     pub sign: Sign,
-    /// Whether a service account can have this name. The text of a client must not become part of a path otherwise.
+    /// Whether a service account may have this name. Protects paths from arbitrary client input.
     pub is_account: fn(&str) -> bool,
 }
 
-/// A namespaced name.
 type Name = (String, String);
 
-/// One thing to do.
+/// A queued task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum SecretTask {
-    /// A secret of the type may lack something, or its account.
+    /// Fill in what the secret lacks, or delete it with its account.
     Fill(Name),
-    /// A secret is gone: its account must not refer to it.
+    /// The secret is gone: remove the account's reference.
     Unlink { account: Name, secret: String },
 }
 
-/// Why a task did not end; it is tried again with back-off.
+/// Why a task failed. Retried with back-off.
 #[derive(Debug, thiserror::Error)]
 enum SecretTaskError {
     #[error("the API server refused: {0}")]
@@ -64,16 +65,16 @@ enum SecretTaskError {
     Unsigned,
 }
 
-/// Works until dropped, with the manager's own identity, as upstream. `ca` is the PEM text.
+/// Runs until dropped, with the manager's identity, like upstream. `ca` is PEM.
 pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
     let queue: WorkQueue<SecretTask> = WorkQueue::default();
-    // The secrets of the type, and their accounts.
+    // Token secrets and their accounts.
     let known: Mutex<HashMap<Name, Name>> = Mutex::default();
     let only = watcher::Config::default().fields(&format!("type={TYPE}"));
     let secrets = watching::each(Api::<Secret>::all(client.clone()), only, |secret, gone| {
         let name = (secret.namespace().unwrap_or_default(), secret.name_any());
         let account = (name.0.clone(), annotation(&secret, ACCOUNT).to_owned());
-        let mut known = known.lock().expect("no panic while held");
+        let mut known = known.lock().expect("lock holders do not panic");
         if gone {
             known.remove(&name);
             queue.add(SecretTask::Unlink { account, secret: name.1 }, cause(&secret.metadata));
@@ -86,7 +87,7 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
         if gone {
             let cause = cause(&account.metadata);
             let account = (account.namespace().unwrap_or_default(), account.name_any());
-            let known = known.lock().expect("no panic while held");
+            let known = known.lock().expect("lock holders do not panic");
             known.iter().filter(|(_, of)| **of == account).for_each(|(name, _)| queue.add(SecretTask::Fill(name.clone()), cause));
         }
     });
@@ -97,7 +98,7 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
 async fn work(client: Client, task: SecretTask, (ca, signer): (Arc<str>, Signer)) -> Result<Next, SecretTaskError> {
     match task {
         SecretTask::Fill(name) => fill(client, name, &ca, &signer).await,
-        // No account can have it.
+        // No account can have this name.
         SecretTask::Unlink { account, .. } if !(signer.is_account)(&account.1) => Ok(Next::Done),
         SecretTask::Unlink { account, secret } => unlink(client, account, &secret).await,
     }
@@ -123,13 +124,13 @@ async fn fill(client: Client, (namespace, name): Name, ca: &str, signer: &Signer
         return Ok(Next::Done);
     }
     match secrets.replace(&name, &PostParams::default(), &secret).await {
-        // Changed meanwhile: the watch tells so again. Or gone.
+        // Deleted, or changed: the watch wakes us again.
         Err(error) if matches!(code(&error), 404 | 409) => Ok(Next::Done),
         other => Ok(other.map(|_| Next::Done)?),
     }
 }
 
-/// Gives the secret what it lacks; says whether that was anything.
+/// Fills in what the secret lacks. Returns whether it changed.
 fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Sign) -> Result<bool, SecretTaskError> {
     let data = secret.data.get_or_insert_default();
     let holds = |data: &BTreeMap<String, ByteString>, key: &str| data.get(key).is_some_and(|bytes| !bytes.0.is_empty());
@@ -154,7 +155,7 @@ fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Si
 }
 
 async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, SecretTaskError> {
-    // The version too: an annotation that was mended, or an account made anew, since the secret was read is told by the watch.
+    // Includes the version: a corrected annotation, or a recreated account, arrives by the watch.
     let preconditions = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
     match secrets.delete(&secret.name_any(), &DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }).await {
         Err(error) if matches!(code(&error), 404 | 409) => Ok(Next::Done),
@@ -177,7 +178,7 @@ async fn unlink(client: Client, (namespace, name): Name, secret: &str) -> Result
     }
 }
 
-/// The account; `None` only when an answer proves that it does not exist.
+/// The account; `None` only if the response proves that it does not exist.
 async fn account(client: &Client, namespace: &str, name: &str) -> Result<Option<ServiceAccount>, SecretTaskError> {
     let accounts = ApiResource::erase::<ServiceAccount>(&());
     let found = rest::get(client, &accounts, Some(namespace), name, RequestOptions::default()).await?;

@@ -1,4 +1,4 @@
-//! Each namespace has a service account `default`.
+//! Creates the service account `default` in each namespace.
 
 use crate::queue::{Next, WorkQueue};
 use crate::rest::code;
@@ -12,7 +12,8 @@ use kube::{Api, Client, ResourceExt};
 const NAME: &str = "default";
 const WORKERS: usize = 2;
 
-/// Works until dropped. `reader` watches and reads, as the manager; `client` writes, with the controller's own identity, which may do nothing else.
+/// Runs until dropped. `reader` watches and reads as the manager; `client` writes as the
+/// controller's own identity, which may do nothing else.
 pub(crate) async fn run(reader: Client, client: Client) {
     let queue: WorkQueue<String> = WorkQueue::default();
     let namespaces = watching::each(Api::<Namespace>::all(reader.clone()), watcher::Config::default(), |namespace, gone| {
@@ -37,7 +38,7 @@ async fn ensure(reader: Client, client: Client, namespace: String) -> Result<Nex
     }
     let account = ServiceAccount { metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() }, ..ServiceAccount::default() };
     match accounts.create(&PostParams::default(), &account).await {
-        // Made by somebody else; or the namespace is gone or going.
+        // Created concurrently, or the namespace is gone or terminating.
         Err(error) if matches!(code(&error), 403 | 404 | 409) => Ok(Next::Done),
         other => other.map(|_| Next::Done),
     }

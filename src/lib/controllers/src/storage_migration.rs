@@ -1,7 +1,9 @@
-//! Storage version migration: a resource's objects are written again, so that the server stores them in its present version.
+//! Storage version migration: rewrites the objects of a resource in the server's current storage
+//! version.
 //!
-//! A merge patch that changes nothing is enough: the server writes what it would store differently today, and nothing else. It names the uid and the
-//! revision that were listed, so that an object which changed meanwhile, and with that was written anew, is left alone.
+//! An empty merge patch suffices: the server writes only what it would now store differently. It
+//! carries the listed uid and revision, so that an object written in between, and thereby migrated,
+//! is left alone.
 
 use crate::queue::{Next, WorkQueue};
 use crate::rest::{self, RequestOptions, code, is_absent};
@@ -16,23 +18,22 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The version that it works with.
 pub(crate) const GROUP_VERSION: &str = "storagemigration.k8s.io/v1beta1";
-/// So many objects are listed at once.
+/// Page size of lists.
 const PAGE: usize = 500;
-/// So many of them are written at once.
+/// Concurrent writes.
 const CONCURRENCY: usize = 8;
-/// What ended conditions say of how it went.
+/// Condition reasons.
 const IN_PROGRESS: &str = "StorageVersionMigrationInProgress";
 const SUCCEEDED: &str = "StorageVersionMigrationSucceeded";
 const FAILED: &str = "StorageVersionMigrationFailed";
-/// A resource that cannot be found may still be on its way.
+/// How long to wait for a resource that is not served (yet).
 const UNKNOWN: Duration = Duration::from_secs(60);
 
-/// Whether the server has this API; it is served on request only.
+/// Whether the server serves this optional API.
 ///
 /// # Errors
-/// The server cannot be asked.
+/// Any failure of the request.
 pub(crate) async fn is_served(client: &Client) -> Result<bool, kube::Error> {
     match rest::send(client, Method::GET, &format!("/apis/{GROUP_VERSION}"), RequestOptions::default()).await {
         Err(error) if code(&error) == 404 => Ok(false),
@@ -40,7 +41,7 @@ pub(crate) async fn is_served(client: &Client) -> Result<bool, kube::Error> {
     }
 }
 
-/// Works until dropped.
+/// Runs until dropped.
 pub(crate) async fn run(client: Client) {
     let queue: WorkQueue<String> = WorkQueue::default();
     let watch = watching::each(Api::<StorageVersionMigration>::all(client.clone()), watcher::Config::default(), |migration, gone| {
@@ -48,7 +49,7 @@ pub(crate) async fn run(client: Client) {
             queue.add(name, cause(&migration.metadata));
         }
     });
-    // One at a time: a migration is a flood of writes, and in no hurry.
+    // One at a time: a migration is a flood of writes, without urgency.
     let work = queue.run("storage-migration", 1, move |name, trace| migrate(trace.client(&client), name));
     tokio::join!(watch, work);
 }
@@ -79,10 +80,10 @@ async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
     begin(&client, &migration, &resource).await?;
     match write_all(&client, &resource).await {
         Ok(count) => {
-            tracing::info!(k8s.name = name, resource = plural, count, "objects were migrated");
+            tracing::info!(k8s.name = name, resource = plural, count, "migrated objects");
             finish(&client, &migration, ("Succeeded", SUCCEEDED, "all objects were written")).await
         }
-        // The same write would be refused again: somebody has to look at the object.
+        // Retrying would fail again: an operator has to look at the object.
         Err(error) if is_refusal(&error) => {
             let why = format!("an object cannot be written as it is: the server answers {}", code(&error));
             finish(&client, &migration, ("Failed", FAILED, &why)).await
@@ -91,12 +92,12 @@ async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
     }
 }
 
-/// Whether the server will answer a request so whenever it is asked.
+/// Whether the server would refuse any retry, too.
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(code(error), 400 | 403 | 405 | 413 | 415 | 422)
 }
 
-/// Says that it runs, and at which revision of the resource it began.
+/// Records that the migration runs, and the resource's revision at its start.
 async fn begin(client: &Client, migration: &Value, resource: &DiscoveredResource) -> Result<(), kube::Error> {
     if migration["status"]["resourceVersion"].as_str().unwrap_or_default().is_empty() {
         let page = rest::path(&resource.resource, None, "") + "?limit=1";
@@ -114,14 +115,15 @@ async fn write_status(client: &Client, migration: &Value, body: &Value) -> Resul
         .map(drop)
 }
 
-/// Since the migration was asked for.
+/// Time since the migration was created.
 fn age(migration: &Value) -> Duration {
     let created: Option<jiff::Timestamp> = migration["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok());
     let seconds = created.map_or(0, |created| jiff::Timestamp::now().as_second() - created.as_second());
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// Writes every object once. Begun again from the start after an error: what is done costs no write.
+/// Writes every object once. Restarts from the beginning after an error; migrated objects cost no
+/// write.
 async fn write_all(client: &Client, resource: &DiscoveredResource) -> Result<usize, kube::Error> {
     let collection = rest::path(&resource.resource, None, "");
     let (mut token, mut count) = (String::new(), 0);
@@ -149,7 +151,7 @@ async fn write(client: &Client, resource: &DiscoveredResource, metadata: Value) 
     let path = rest::path(&resource.resource, metadata["namespace"].as_str(), name);
     let body = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}});
     match rest::send(client, Method::PATCH, &path, RequestOptions { representation: rest::Representation::Metadata, body: Some(&body) }).await {
-        // Gone, or written by somebody else since it was listed.
+        // Deleted, or written since it was listed.
         Err(error) if code(&error) == 409 || is_absent(&error, &resource.resource, name) => Ok(()),
         other => other.map(drop),
     }
@@ -165,7 +167,7 @@ async fn finish(client: &Client, migration: &Value, (kind, reason, message): (&s
     Ok(Next::Done)
 }
 
-/// Writes conditions; those that are as they were keep their time.
+/// Writes conditions; unchanged ones keep their transition time.
 async fn report(client: &Client, migration: &Value, changes: &[(&str, &str, &str, &str)]) -> Result<(), kube::Error> {
     if changes.iter().all(|(kind, status, ..)| condition(migration, kind) == Some(*status)) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Bootstrap tokens are deleted when they expire.
+//! Deletes expired bootstrap tokens.
 
 use crate::queue::{Next, WorkQueue};
 use crate::rest::code;
@@ -13,7 +13,7 @@ use std::time::Duration;
 const NAMESPACE: &str = "kube-system";
 const KIND: &str = "bootstrap.kubernetes.io/token";
 
-/// Works until dropped.
+/// Runs until dropped.
 pub(crate) async fn run(client: Client) {
     let queue: WorkQueue<String> = WorkQueue::default();
     let secrets = |client: Client| -> Api<Secret> { Api::namespaced(client, NAMESPACE) };
@@ -40,7 +40,8 @@ async fn clean(secrets: Api<Secret>, name: String) -> Result<Next, kube::Error> 
     }
 }
 
-/// Until the token expires; `None` for one that does not, or whose expiration cannot be read (it then never authenticates either).
+/// Time until the token expires; `None` without a readable expiration (such a token does not
+/// authenticate).
 fn remaining(secret: &Secret) -> Option<Duration> {
     let bytes = secret.data.as_ref()?.get("expiration")?;
     let expires: jiff::Timestamp = std::str::from_utf8(&bytes.0).ok()?.trim().parse().ok()?;

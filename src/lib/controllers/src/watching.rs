@@ -1,4 +1,4 @@
-//! Watches as wake-ups: every event of a resource is handed to a callback; errors back off and go on.
+//! Watches as wake-ups: every event is passed to a callback; errors back off.
 
 use ferrokube_client::Outage;
 use futures::StreamExt;
@@ -8,12 +8,13 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
-/// Whether the watch is more than promised: the answer came, and with it objects or their end.
+/// Whether the watch delivers: it returned objects, or the end of their list.
 pub(crate) fn has_begun<K>(event: &watcher::Result<Event<K>>) -> bool {
     !matches!(event, Ok(Event::Init) | Err(_))
 }
 
-/// Watches all objects that `api` reaches and calls `seen` for each that is there, changes or goes (`gone`). Runs until dropped.
+/// Watches all objects of `api`, and calls `seen` for each that exists, changes or is deleted
+/// (`gone`). Runs until dropped.
 pub(crate) async fn each<K>(api: Api<K>, config: watcher::Config, mut seen: impl FnMut(K, bool))
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,

@@ -171,10 +171,10 @@ pub enum OpenError {
     #[error("{0} is in use by another process")]
     Locked(PathBuf),
     /// [`Config::must_exist`] is set, but the directory holds no journal.
-    #[error("{0} holds no journal, but there was one: restore it")]
+    #[error("{0} contains no journal, but did before: restore it")]
     Missing(PathBuf),
     /// A newer version wrote the directory.
-    #[error("{path} has format {found}, newer than {supported} which this binary writes")]
+    #[error("{path} has format {found}, newer than {supported}, the newest that this version reads")]
     Newer {
         /// Journal directory.
         path: PathBuf,

@@ -99,11 +99,11 @@ pub enum Rejected {
     #[error("the commit queue is full")]
     Busy,
     /// The store failed or is closing: no more writes.
-    #[error("the store takes no more writes: {0}")]
+    #[error("the store accepts no more writes: {0}")]
     Closed(String),
     /// Caller error: no write, two writes to one key, a splice outside of the value, a value over
     /// the limit.
-    #[error("not a transaction: {0}")]
+    #[error("invalid transaction: {0}")]
     Invalid(&'static str),
 }
 

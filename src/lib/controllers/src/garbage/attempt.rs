@@ -1,4 +1,4 @@
-//! What is done about a dependent or a dying owner: live reads, then one guarded write.
+//! Handling of dependents and of dying owners: live reads, then one guarded write.
 
 use super::graph::{Dependent, DyingOwner, FOREGROUND, GarbageTask, ORPHAN, ObjectLocation, OwnerGraph};
 use crate::monitor::{Monitor, is_watched};
@@ -14,29 +14,30 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How many proven absences are remembered; a uid never comes back, so they stay true.
+/// Proven absences remembered. Uids never come back, so they stay valid.
 const MAX_ABSENT: usize = 10_000;
-/// Between looks at a foreground deletion that waits for dependents (their watch events wake it earlier).
+/// Interval of checks on foreground deletions that wait for dependents; watch events wake them
+/// earlier.
 const RECHECK: Duration = Duration::from_secs(30);
 
-/// Until the next look whether all lists have ended.
+/// Interval of checks whether all lists have ended.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Why an attempt did not end; it is tried again with back-off.
+/// Why an attempt failed. Retried with back-off.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AttemptError {
-    /// The API server refused or could not be reached.
+    /// The API server refused, or could not be reached.
     #[error("the API server refused: {0}")]
     Api(#[from] kube::Error),
-    /// A kind is not served now, or not in the version that was asked: nothing can be said about its objects.
-    #[error("the kind {0} is not served, so its objects cannot be looked at")]
+    /// A kind is not served, or not in the requested version: the state of its objects is unknown.
+    #[error("the kind {0} is not served, so the state of its objects is unknown")]
     UnknownKind(String),
     /// The object changed since it was read.
-    #[error("the object changed meanwhile")]
+    #[error("the object changed concurrently")]
     Changed,
 }
 
-/// The workers' common state.
+/// State shared by the workers.
 pub(super) struct GarbageCollector {
     client: Client,
     graph: Arc<OwnerGraph>,
@@ -44,7 +45,7 @@ pub(super) struct GarbageCollector {
     absent: Mutex<HashSet<String>>,
 }
 
-/// One action of a worker: its client carries the action's ids.
+/// One attempt of a worker. Its client carries the trace ids.
 struct Attempt<'a> {
     client: Client,
     trace: &'a ReconcileTrace,
@@ -53,26 +54,26 @@ struct Attempt<'a> {
     absent: &'a Mutex<HashSet<String>>,
 }
 
-/// What became of the owners of a dependent.
+/// A dependent's owners by state.
 #[derive(Default)]
 struct Owners {
     solid: Vec<OwnerReference>,
     dangling: Vec<OwnerReference>,
-    /// Being deleted in the foreground: they wait for this dependent.
+    /// In foreground deletion: waiting for this dependent.
     waiting: Vec<OwnerReference>,
 }
 
-/// What a live read showed of an owner.
+/// Result of a live read of an owner.
 enum OwnerLookup {
-    /// Its metadata.
+    /// Metadata of the owner.
     Present(Value),
     /// Proven: no object of this kind, namespace and name has the uid.
     Absent,
-    /// The reference goes from a cluster-scoped object to a namespaced kind.
+    /// A cluster-scoped object refers to a namespaced kind.
     AcrossScopes,
 }
 
-/// A reference that can never be right: a cluster-scoped object owned by a namespaced kind.
+/// An invalid reference: a cluster-scoped object owned by a namespaced kind.
 struct ScopeMismatch(OwnerReference);
 
 impl GarbageCollector {
@@ -102,7 +103,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// After a start, an owner's dependents may not have been listed yet: to let it go then would be to lose them, or to end its wait early.
+    /// After a start, dependents of an owner may not be listed yet: letting the owner go would lose
+    /// them, or end its wait early.
     fn all_listed(&self) -> bool {
         let known = self.monitor.known();
         self.graph.has_listed(known.resources.iter().filter(|resource| is_watched(resource)))
@@ -110,7 +112,7 @@ impl Attempt<'_> {
 
     async fn dependent(&self, dependent: Dependent) -> Result<Next, AttemptError> {
         if dependent.terminating {
-            // Its own finalizers decide now.
+            // Its own finalizers are in charge.
             return Ok(Next::Done);
         }
         let owners = match self.classify(&dependent).await? {
@@ -121,7 +123,8 @@ impl Attempt<'_> {
             }
         };
         for owner in owners.dangling.iter().filter(|owner| self.graph.lives_elsewhere(&owner.uid, &dependent.location)) {
-            // For people only: that it cannot be told (the namespace is going, say) keeps nothing from happening.
+            // Informational only: a failure to report (in a terminating namespace, say) must not
+            // block collection.
             _ = self.report_mismatch(&dependent, owner).await;
         }
         if owners.dangling.is_empty() && owners.waiting.is_empty() {
@@ -151,7 +154,8 @@ impl Attempt<'_> {
                 Ok(OwnerLookup::Absent) => owners.dangling.push(owner.clone()),
                 Ok(OwnerLookup::Present(metadata)) if waits_for_dependents(&metadata) => owners.waiting.push(owner.clone()),
                 Ok(OwnerLookup::Present(_)) => owners.solid.push(owner.clone()),
-                // The kind went too (its definition was deleted), but that the owner was deleted was seen before.
+                // Its kind is gone, too (the definition was deleted), but the owner's deletion was
+                // seen before.
                 Err(AttemptError::UnknownKind(_)) if self.graph.saw_deletion(&owner.uid, dependent.location.namespace.is_some()) => {
                     owners.dangling.push(owner.clone());
                 }
@@ -170,7 +174,7 @@ impl Attempt<'_> {
         })
     }
 
-    /// The owner by a live read.
+    /// Reads an owner live.
     async fn look_up(&self, owner: &OwnerReference, dependent: &ObjectLocation) -> Result<OwnerLookup, AttemptError> {
         let resource = self.resource_of(owner)?;
         if resource.namespaced && dependent.namespace.is_none() {
@@ -179,14 +183,14 @@ impl Attempt<'_> {
         let namespace = dependent.namespace.as_deref().filter(|_| resource.namespaced);
         let path = rest::path(&resource.resource, namespace, &owner.name);
         let proof = format!("{path}#{}", owner.uid);
-        if self.absent.lock().expect("no panic while held").contains(&proof) {
+        if self.absent.lock().expect("lock holders do not panic").contains(&proof) {
             return Ok(OwnerLookup::Absent);
         }
         let found = self.read(&resource.resource, namespace, &owner.name).await?;
         if let Some(metadata) = found.map(|mut object| object["metadata"].take()).filter(|metadata| metadata["uid"] == owner.uid.as_str()) {
             return Ok(OwnerLookup::Present(metadata));
         }
-        let mut absent = self.absent.lock().expect("no panic while held");
+        let mut absent = self.absent.lock().expect("lock holders do not panic");
         if absent.len() >= MAX_ABSENT {
             absent.clear();
         }
@@ -194,13 +198,14 @@ impl Attempt<'_> {
         Ok(OwnerLookup::Absent)
     }
 
-    /// An object's metadata; `None` when it is proven not to exist.
+    /// Reads an object's metadata; `None` if it is proven absent.
     async fn read(&self, resource: &ApiResource, namespace: Option<&str>, name: &str) -> Result<Option<Value>, AttemptError> {
         let ask = RequestOptions { representation: rest::Representation::Metadata, body: None };
         rest::get(&self.client, resource, namespace, name, ask).await.map_err(|error| self.refused(error, resource))
     }
 
-    /// Why a request about an object failed. A 404 that is not about the object says that what is known of the resource is older than the server.
+    /// Classifies a failed request. A 404 that is not about the object means that discovery is
+    /// outdated.
     fn refused(&self, error: kube::Error, resource: &ApiResource) -> AttemptError {
         if code(&error) != 404 {
             return error.into();
@@ -209,7 +214,8 @@ impl Attempt<'_> {
         AttemptError::UnknownKind(format!("{} {}", resource.api_version, resource.kind))
     }
 
-    /// The resource of an object as it is served now: its version may have changed since the object was seen.
+    /// The object's resource as currently served; its version may have changed since the object was
+    /// seen.
     fn served(&self, location: &ObjectLocation) -> ApiResource {
         let seen = &location.resource.resource;
         let known = self.monitor.known();
@@ -229,25 +235,25 @@ impl Attempt<'_> {
             k8s.namespace = namespace.as_deref().unwrap_or_default(),
             k8s.name = name,
             policy,
-            "a dependent has no owner left and is deleted"
+            "deleting a dependent without owners"
         );
         let outcome =
             rest::send(&self.client, Method::DELETE, &path, RequestOptions { representation: rest::Representation::Metadata, body: Some(&options) }).await;
         match outcome {
             Ok(_) => Ok(Next::Done),
             Err(error) if is_absent(&error, &served, name) => Ok(Next::Done),
-            // It changed, perhaps its owners: the watch event that tells so queues it again; until then back off.
+            // Its owners may have changed: the watch event requeues it; back off until then.
             Err(error) if code(&error) == 409 => Err(AttemptError::Changed),
             Err(error) => Err(self.refused(error, &served)),
         }
     }
 
-    /// Drops the references to owners that are gone or leaving; the others stay.
+    /// Drops references to owners that are gone or leaving.
     async fn retain_owners(&self, dependent: &Dependent, solid: &[OwnerReference]) -> Result<Next, AttemptError> {
         self.patch(&dependent.location, &dependent.uid, &dependent.resource_version, json!({"ownerReferences": solid})).await
     }
 
-    /// A dependent of a waiting owner that is itself waited for must not block it for ever.
+    /// A dependent that blocks its owner and waits for dependents itself must not block forever.
     async fn break_cycle(&self, dependent: &Dependent, owners: &Owners) -> Result<(), AttemptError> {
         let circle = self.graph.owned_by(&dependent.uid).iter().any(|below| self.graph.dying(&below.uid).is_some_and(|dying| dying.foreground));
         let blocks = |owner: &OwnerReference| owner.block_owner_deletion == Some(true);
@@ -257,11 +263,11 @@ impl Attempt<'_> {
         let unblocked: Vec<OwnerReference> =
             dependent.owners.iter().cloned().map(|owner| OwnerReference { block_owner_deletion: Some(false), ..owner }).collect();
         self.patch(&dependent.location, &dependent.uid, &dependent.resource_version, json!({"ownerReferences": unblocked})).await?;
-        // The delete needs the new resourceVersion; the watch brings it.
+        // The delete needs the new resourceVersion, which the watch delivers.
         Err(AttemptError::Changed)
     }
 
-    /// An owner in foreground deletion goes when nothing that blocks it is left.
+    /// Completes an owner's foreground deletion once nothing blocks it.
     async fn foreground(&self, dying: DyingOwner) -> Result<Next, AttemptError> {
         let blocking: Vec<Dependent> = self.graph.owned_by(&dying.uid).into_iter().filter(|dependent| blocks(dependent, &dying.uid)).collect();
         if blocking.is_empty() {
@@ -275,7 +281,7 @@ impl Attempt<'_> {
         Ok(Next::After(RECHECK))
     }
 
-    /// An owner whose dependents are to stay: they lose the reference, then it goes.
+    /// Completes an orphaning deletion: dependents lose the reference, then the owner goes.
     async fn orphan(&self, dying: DyingOwner) -> Result<Next, AttemptError> {
         for dependent in self.graph.owned_by(&dying.uid) {
             let others: Vec<&OwnerReference> = dependent.owners.iter().filter(|owner| owner.uid != *dying.uid).collect();
@@ -296,7 +302,8 @@ impl Attempt<'_> {
         self.patch(&dying.location, &dying.uid, &metadata.resource_version.unwrap_or_default(), json!({"finalizers": left})).await
     }
 
-    /// A merge patch of metadata, guarded by uid and resourceVersion: an object that is gone is done, one that changed is tried again.
+    /// Merge-patches metadata, guarded by uid and resourceVersion. Done if the object is gone;
+    /// retried if it changed.
     async fn patch(&self, location: &ObjectLocation, uid: &str, resource_version: &str, mut metadata: Value) -> Result<Next, AttemptError> {
         metadata["uid"] = json!(uid);
         metadata["resourceVersion"] = json!(resource_version);
@@ -311,7 +318,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// A reference into another namespace, or across scopes, is an event for people; it alone deletes nothing.
+    /// Reports a reference across namespaces or scopes as an event; it never causes a deletion.
     async fn report_mismatch(&self, dependent: &Dependent, owner: &OwnerReference) -> Result<(), AttemptError> {
         let ObjectLocation { resource, namespace, name } = &dependent.location;
         let within = namespace.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who owns whom, as the metadata watches tell it. Compact: objects without owners cost 44 bytes.
+//! The ownership graph, from metadata watches. Objects without owners cost 44 bytes.
 
 use crate::monitor::{MetadataListener, Observed, qualified};
 use crate::queue::WorkQueue;
@@ -9,27 +9,26 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
-/// The finalizer of foreground deletion.
+/// Finalizer of foreground deletion.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer that keeps dependents.
+/// Finalizer of orphaning deletion.
 pub(super) const ORPHAN: &str = "orphan";
 
-/// How many deleted owners are remembered; one that is forgotten is looked at again.
+/// Deleted owners remembered; a forgotten one is read live.
 const MAX_DEPARTED: usize = 10_000;
 
-/// An object's uid.
 pub(super) type Uid = Arc<str>;
 
-/// One thing to do.
+/// A queued task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum GarbageTask {
-    /// Look at a dependent: are its owners there?
+    /// Check whether a dependent's owners exist.
     Dependent(Uid),
-    /// Look at an owner that is being deleted with a finalizer of ours.
+    /// Process an owner in deletion with one of our finalizers.
     Owner(Uid),
 }
 
-/// Where an object is.
+/// Location of an object.
 #[derive(Clone, Debug)]
 pub(super) struct ObjectLocation {
     pub(super) resource: Arc<DiscoveredResource>,
@@ -37,7 +36,7 @@ pub(super) struct ObjectLocation {
     pub(super) name: String,
 }
 
-/// An object that has owners.
+/// An object with owners.
 #[derive(Clone, Debug)]
 pub(super) struct Dependent {
     pub(super) location: ObjectLocation,
@@ -48,7 +47,7 @@ pub(super) struct Dependent {
     pub(super) terminating: bool,
 }
 
-/// An object that is being deleted and waits for us.
+/// An object in deletion that waits for us.
 #[derive(Clone, Debug)]
 pub(super) struct DyingOwner {
     pub(super) location: ObjectLocation,
@@ -56,7 +55,7 @@ pub(super) struct DyingOwner {
     pub(super) foreground: bool,
 }
 
-/// The graph; the monitor writes it, the workers read it.
+/// The graph. Written by the monitor, read by the workers.
 pub(super) struct OwnerGraph {
     state: Mutex<GraphState>,
     queue: WorkQueue<GarbageTask>,
@@ -64,23 +63,23 @@ pub(super) struct OwnerGraph {
 
 #[derive(Default)]
 struct GraphState {
-    /// Every object that was seen: which resource it is of, and in which list it was seen last.
+    /// Every object seen, with its resource and the list in which it was last seen.
     live: HashMap<Uid, LiveObject>,
     dependents: HashMap<Uid, Dependent>,
-    /// By owner's uid.
+    /// Dependents by owner uid.
     owned: HashMap<Uid, HashSet<Uid>>,
     dying: HashMap<Uid, DyingOwner>,
-    /// A slot for each resource that is watched; `LiveObject` names them by number. Slots of forgotten resources are used again.
+    /// Watched resources, referenced by index. Slots of forgotten resources are reused.
     resources: Vec<Option<ResourceSlot>>,
-    /// Their places, by name.
+    /// Slot indexes by resource name.
     indexes: HashMap<String, u16>,
-    /// Owners whose deletion was seen while they had dependents, and whether they lived in a namespace. Uids never come back.
+    /// Owners whose deletion was seen while they had dependents, and whether they were namespaced.
     departed: HashMap<Uid, bool>,
-    /// Resources that were listed to the end at least once.
+    /// Resources listed completely at least once.
     listed: HashSet<String>,
 }
 
-/// A resource in the version in which it is watched now, and the number of its last list.
+/// A resource in its watched version, and the number of its last list.
 struct ResourceSlot {
     resource: Arc<DiscoveredResource>,
     list: u32,
@@ -89,8 +88,8 @@ struct ResourceSlot {
 #[derive(Clone, Copy)]
 struct LiveObject {
     resource: u16,
-    /// Of the namespace and of the name: enough to see that a reference is wrong, without the words for every object. Equal hashes of two words only
-    /// leave a wrong reference alone.
+    /// Hashes of namespace and name: enough to detect a wrong reference without storing the
+    /// strings. A collision only leaves a wrong reference alone.
     namespace: u32,
     name: u32,
     list: u32,
@@ -109,38 +108,40 @@ impl OwnerGraph {
         self.lock().dying.get(uid).cloned()
     }
 
-    /// The objects that refer to an owner.
+    /// The dependents of an owner.
     pub(super) fn owned_by(&self, uid: &str) -> Vec<Dependent> {
         let state = self.lock();
         state.owned.get(uid).into_iter().flatten().filter_map(|dependent| state.dependents.get(dependent)).cloned().collect()
     }
 
-    /// Whether all objects of these resources were seen: only then is it known that an owner has no further dependents.
+    /// Whether all objects of these resources were seen; only then is it known that an owner has no
+    /// more dependents.
     pub(super) fn has_listed<'a>(&self, resources: impl Iterator<Item = &'a DiscoveredResource>) -> bool {
         let state = self.lock();
         let mut resources = resources;
         resources.all(|resource| state.listed.contains(&qualified(resource)))
     }
 
-    /// Whether the deletion of this owner was seen, and a dependent with or without a namespace could refer to it.
+    /// Whether the owner's deletion was seen, and a dependent with or without a namespace could
+    /// refer to it.
     pub(super) fn saw_deletion(&self, owner: &str, dependent_namespaced: bool) -> bool {
         self.lock().departed.get(owner).is_some_and(|namespaced| dependent_namespaced || !namespaced)
     }
 
-    /// Whether an owner lives, but in a namespace where the dependent cannot refer to it.
+    /// Whether an owner lives in a namespace where the dependent cannot refer to it.
     pub(super) fn lives_elsewhere(&self, owner: &str, dependent: &ObjectLocation) -> bool {
         let state = self.lock();
         let Some(seen) = state.live.get(owner) else { return false };
         state.slot(seen.resource).is_some_and(|slot| slot.resource.namespaced) && seen.namespace != hash(dependent.namespace.as_deref())
     }
 
-    /// Queues a task because of an action.
+    /// Queues a task with its cause.
     pub(super) fn queue(&self, task: GarbageTask, cause: Option<TraceContext>) {
         self.queue.add(task, cause);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, GraphState> {
-        self.state.lock().expect("no panic while held")
+        self.state.lock().expect("lock holders do not panic")
     }
 }
 
@@ -161,7 +162,7 @@ impl MetadataListener for OwnerGraph {
         let missed: Vec<Uid> = state.live.iter().filter(|(_, seen)| seen.resource == index && seen.list != list).map(|(uid, _)| uid.clone()).collect();
         let tasks: Vec<GarbageTask> = missed.iter().flat_map(|uid| state.remove(uid)).collect();
         drop(state);
-        // Who deleted what was missed cannot be known.
+        // The cause of missed deletions is unknown.
         tasks.into_iter().for_each(|task| self.queue(task, None));
     }
 
@@ -176,12 +177,13 @@ impl MetadataListener for OwnerGraph {
         state.note_departed(uid, resource.namespaced);
         let tasks = state.remove(uid);
         drop(state);
-        // The last state carries the ids of the deletion: what follows from it belongs to it.
+        // The last state carries the ids of the deletion, to which all that follows belongs.
         tasks.into_iter().for_each(|task| self.queue(task, object.cause));
     }
 
     fn forgotten(&self, resource: &DiscoveredResource) {
-        // Not deletions: dependents elsewhere are judged by live reads, which fail while the kind is unknown.
+        // Not deletions: dependents elsewhere are decided by live reads, which fail while the kind
+        // is unknown.
         let mut state = self.lock();
         let index = state.index(resource);
         state.listed.remove(&qualified(resource));
@@ -201,7 +203,7 @@ fn hash(word: Option<&str>) -> u32 {
 }
 
 impl GraphState {
-    /// The resource's slot, a new one if it has none; it holds the resource as it was seen last: the served version can change.
+    /// The resource's slot, created if needed, updated to the served version.
     fn index(&mut self, resource: &DiscoveredResource) -> u16 {
         let Self { resources, indexes, .. } = self;
         let index = *indexes.entry(qualified(resource)).or_insert_with(|| {
@@ -267,7 +269,7 @@ impl GraphState {
         }
         for owner in &dependent.owners {
             self.owned.entry(Uid::from(owner.uid.as_str())).or_default().insert(uid.clone());
-            // A change of the reference can end a foreground deletion's wait.
+            // A changed reference can end a foreground deletion's wait.
             tasks.extend(self.dying.get(owner.uid.as_str()).map(|dying| GarbageTask::Owner(dying.uid.clone())));
         }
         if dependent.owners.iter().any(|owner| !self.fits(owner, &dependent.location)) {
@@ -277,7 +279,7 @@ impl GraphState {
         tasks
     }
 
-    /// Whether the owner was seen, of the kind and name that the reference says, and is not on its way out.
+    /// Whether the owner is live, with the referenced kind and name, and not being deleted.
     fn fits(&self, owner: &OwnerReference, dependent: &ObjectLocation) -> bool {
         let Some(seen) = self.live.get(owner.uid.as_str()) else { return false };
         let Some(ResourceSlot { resource, .. }) = self.slot(seen.resource) else { return false };
@@ -307,10 +309,10 @@ impl GraphState {
         self.departed.insert(Uid::from(uid), namespaced);
     }
 
-    /// The object is gone: its dependents must be looked at, and its owners may go on.
+    /// Handles a deletion: its dependents must be checked, and its owners may proceed.
     fn remove(&mut self, uid: &str) -> Vec<GarbageTask> {
         let Some((uid, _)) = self.live.remove_entry(uid) else { return Vec::new() };
-        // A table keeps its room: that of a hundred thousand objects that are gone would be held for ever.
+        // Maps keep their capacity: release that of a hundred thousand deleted objects.
         if self.live.capacity() > 8 * self.live.len().max(512) {
             self.live.shrink_to(2 * self.live.len());
         }
@@ -365,7 +367,7 @@ mod tests {
         list(&graph, &gears("v2"), &objects);
         assert_eq!(version().as_deref(), Some("v2"));
         assert_eq!(graph.lock().resources.len(), 1);
-        // Deleted and made again: what was known is not known any more, and nothing grows.
+        // Deleted and recreated: old knowledge is gone, and nothing grows.
         graph.forgotten(&gears("v2"));
         assert_eq!(version(), None);
         assert!(graph.lock().live.is_empty() && graph.lock().owned.is_empty());

@@ -1,8 +1,9 @@
-//! The garbage collector: objects whose owners are gone, foreground deletion, orphaning.
+//! The garbage collector: cascading, foreground and orphaning deletion.
 //!
-//! Nothing is deleted on the word of a cache: an owner is gone only after a live read by kind, namespace and name showed no object with
-//! its uid (or, where its kind is served no longer, after its deletion was seen), and the delete itself is guarded by the dependent's uid and
-//! resourceVersion. A 404 that does not name the object proves nothing: versions of custom resources come and go.
+//! Nothing is deleted based on a cache: an owner counts as gone only after a live read by kind,
+//! namespace and name found no object with its uid (or, if its kind is no longer served, after its
+//! deletion was seen), and the delete is guarded by the dependent's uid and resourceVersion. A 404
+//! that does not name the object proves nothing: versions of custom resources come and go.
 
 mod attempt;
 mod graph;
@@ -14,10 +15,11 @@ use graph::OwnerGraph;
 use kube::Client;
 use std::sync::Arc;
 
-/// Side by side; the API server is asked at most so many things at a time.
+/// Concurrent workers, hence concurrent requests to the API server.
 const WORKERS: usize = 16;
 
-/// The collector's ears and hands: the graph goes to the monitor as a sink, then [`GarbageController::run`] works.
+/// The garbage collector: register its listener with the monitor, then call
+/// [`GarbageController::run`].
 pub(crate) struct GarbageController {
     graph: Arc<OwnerGraph>,
     queue: WorkQueue<graph::GarbageTask>,
@@ -29,12 +31,12 @@ impl GarbageController {
         Self { graph: Arc::new(OwnerGraph::new(queue.clone())), queue }
     }
 
-    /// What the monitor feeds.
+    /// Listener for the monitor.
     pub(crate) fn listener(&self) -> Arc<dyn crate::monitor::MetadataListener> {
         self.graph.clone()
     }
 
-    /// Works until dropped.
+    /// Runs until dropped.
     pub(crate) async fn run(self, client: Client, monitor: Arc<Monitor>) {
         let collector = Arc::new(GarbageCollector::new(client, self.graph, monitor));
         self.queue

@@ -1,5 +1,6 @@
-//! What collectors want to know of an object. Every write in the cluster passes here, and of its metadata most is labels, annotations and managedFields:
-//! they are passed over, not made into maps (half of what a metadata watch costs).
+//! Metadata that the controllers need. Every write in the cluster passes through here; labels,
+//! annotations and managedFields make up most of it and are skipped instead of collected into maps
+//! (half the cost of a metadata watch).
 
 use ferrokube_trace::TraceContext;
 use ferrokube_trace::annotation::Found;
@@ -12,12 +13,12 @@ use serde::{Deserialize, de};
 use std::borrow::Cow;
 use std::fmt;
 
-/// An object, as far as metadata watches tell of it.
+/// An object as seen by a metadata watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
-    /// Names, uid, resourceVersion, owners, finalizers and deletion; nothing else.
+    /// Names, uid, resourceVersion, owners, finalizers and deletion only.
     pub(crate) metadata: ObjectMeta,
-    /// Who wrote it last; of one that is gone, who deleted it.
+    /// Trace context of the last write; for a deleted object, of the deletion.
     pub(crate) cause: Option<TraceContext>,
 }
 
@@ -27,7 +28,7 @@ impl From<ObjectMeta> for Observed {
     }
 }
 
-/// A resource that discovery named, of which only metadata is asked for.
+/// A resource from discovery, requested as metadata only.
 impl Resource for Observed {
     type DynamicType = ApiResource;
     type Scope = <DynamicObject as Resource>::Scope;
@@ -127,7 +128,7 @@ impl<'de> Visitor<'de> for TraceAnnotationsVisitor {
     }
 }
 
-/// A text, borrowed where it has no escapes.
+/// A string, borrowed unless it has escapes.
 struct BorrowedText<'a>(Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for BorrowedText<'de> {

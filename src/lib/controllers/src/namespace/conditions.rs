@@ -1,4 +1,4 @@
-//! The five conditions that tell why a namespace is not gone yet.
+//! The five conditions that explain why a namespace still exists.
 
 use super::content::Findings;
 use crate::rest::{self, RequestOptions, code};
@@ -7,10 +7,10 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Writes the five conditions, only when one of them changes.
+/// Writes the conditions if any of them changed.
 ///
 /// # Errors
-/// What the server answered, or that it could not be reached.
+/// Any failure of the request.
 pub(super) async fn write(client: &Client, path: &str, mut namespace: Value, findings: &Findings) -> Result<(), kube::Error> {
     let old = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

@@ -1,4 +1,4 @@
-//! What is in a namespace: counting it and deleting it, resource by resource.
+//! Counts and deletes a namespace's content, resource by resource.
 
 use crate::monitor::qualified;
 use crate::rest::{self, RequestOptions, code, is_absent};
@@ -11,15 +11,16 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Objects in one page of a count.
+/// Page size of counts.
 const PAGE: usize = 500;
-/// How many names are kept for deletions one by one; what is beyond waits for the next pass.
+/// Names kept for individual deletions; the rest waits for the next pass.
 const MAX_NAMES: usize = 10_000;
 
-/// The namespace that is emptied: this one, and none that is made under its name after it is gone.
+/// The namespace being emptied, and no later one of the same name.
 ///
-/// A manager that lost its leadership while it was paused goes on where it was. So only what was seen is deleted, each object as it was seen, and only after the
-/// namespace was found to be the same still: then all that was seen was in it.
+/// A manager that lost leadership while paused resumes where it was. So only objects that were seen
+/// are deleted, each as it was seen, and only after checking that the namespace still exists with
+/// the same uid: then all that was seen was in it.
 #[derive(Clone, Copy)]
 pub(super) struct TerminatingNamespace<'a> {
     pub(super) name: &'a str,
@@ -34,35 +35,36 @@ impl TerminatingNamespace<'_> {
     }
 }
 
-/// What one pass found.
+/// Findings of one pass.
 #[derive(Default)]
 pub(super) struct Findings {
-    /// Why it is not known what is served.
+    /// Why discovery is incomplete.
     pub(super) discovery: Option<String>,
     /// What could not be counted or deleted, and why.
     pub(super) deletion: Vec<String>,
-    /// Resources that were not found, and the answer: gone with their definition, or served in another version now, with their objects.
+    /// Resources not found, with the response: gone with their definition, or now served in another
+    /// version.
     pub(super) missing: Vec<(DiscoveredResource, String)>,
-    /// Objects that are left, by resource.
+    /// Remaining objects by resource.
     pub(super) remaining: BTreeMap<String, u64>,
-    /// Objects that are left, by the finalizer that holds them.
+    /// Remaining objects by finalizer.
     pub(super) finalizers: BTreeMap<String, u64>,
-    /// The resources that have objects left.
+    /// Resources with remaining objects.
     pub(super) held: Vec<DiscoveredResource>,
 }
 
 impl Findings {
-    /// Whether everything was looked at and nothing is left.
+    /// Whether everything was checked and nothing remains.
     pub(super) fn is_empty(&self) -> bool {
         self.remaining.is_empty() && !self.failed()
     }
 
-    /// Whether something could not be looked at or deleted.
+    /// Whether anything could not be checked or deleted.
     pub(super) fn failed(&self) -> bool {
         self.discovery.is_some() || !self.deletion.is_empty() || !self.missing.is_empty()
     }
 
-    /// What was not found though it is served is a failure to tell; the rest is only a reason to look again.
+    /// A missing resource that is served counts as a failure; others merely require another pass.
     pub(super) fn classify_missing(&mut self, is_served: impl Fn(&DiscoveredResource) -> bool) {
         let told = self.missing.iter().filter(|(resource, _)| is_served(resource)).map(|(_, why)| why.clone());
         self.deletion.extend(told);
@@ -84,12 +86,13 @@ impl Findings {
     }
 }
 
-/// Whether a namespace's objects of the resource can be found and deleted.
+/// Whether namespaced objects of the resource can be listed and deleted.
 pub(super) fn is_content(resource: &DiscoveredResource) -> bool {
     resource.namespaced && resource.has_verbs(&["list", "delete"])
 }
 
-/// Deletes what the namespace has of these resources, pods first (so that policies outlive what they protect: KEP-5080), and counts what stays.
+/// Deletes the content of these resources, pods first (so that policies outlive what they protect:
+/// KEP-5080), and counts the rest.
 pub(super) async fn clear(client: &Client, namespace: TerminatingNamespace<'_>, resources: &[DiscoveredResource], findings: &mut Findings) {
     let is_pods = |found: &&DiscoveredResource| found.resource.plural == "pods" && found.resource.group.is_empty();
     let (pods, others): (Vec<_>, Vec<_>) = resources.iter().filter(|found| is_content(found)).partition(is_pods);
@@ -104,15 +107,15 @@ pub(super) async fn clear(client: &Client, namespace: TerminatingNamespace<'_>, 
     }
 }
 
-/// Deletes the objects of one resource that are not being deleted yet, and counts what is left.
+/// Deletes the objects of one resource that are not being deleted yet, and counts the rest.
 async fn empty(client: &Client, namespace: TerminatingNamespace<'_>, resource: &DiscoveredResource) -> Result<ContentCount, Error> {
     let path = rest::path(&resource.resource, Some(namespace.name), "");
     let census = ContentCount::take(client, &path).await?;
-    // What is left of a namespace that is gone is for the next pass, which finds that it is.
+    // If the namespace is gone, the next pass finds out.
     if census.untouched.is_empty() || !namespace.is_there(client).await? {
         return Ok(census);
     }
-    // A collection's deletion touches every object, so it is for the first time only.
+    // A collection delete touches every object: use it on the first pass only.
     let first = census.untouched.len() as u64 == census.left.min(MAX_NAMES as u64);
     let together = first && resource.has_verbs(&["deletecollection"]) && delete_all(client, &path, &census.revision).await?;
     if !together {
@@ -121,10 +124,10 @@ async fn empty(client: &Client, namespace: TerminatingNamespace<'_>, resource: &
     ContentCount::take(client, &path).await
 }
 
-/// Deletes a collection as it was at a revision; false when the server does not.
+/// Deletes a collection at a revision. Returns false if the server does not support it.
 async fn delete_all(client: &Client, path: &str, revision: &str) -> Result<bool, Error> {
     let path = format!("{path}?resourceVersion={revision}&resourceVersionMatch=Exact");
-    // With a body: without one the version would be a precondition of every object.
+    // In the body: without one the version would be a precondition on every object.
     let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
     match rest::send(client, Method::DELETE, &path, RequestOptions { representation: rest::Representation::MetadataList, body: Some(&options) }).await {
         Err(error) if code(&error) == 405 => Ok(false),
@@ -132,14 +135,14 @@ async fn delete_all(client: &Client, path: &str, revision: &str) -> Result<bool,
     }
 }
 
-/// One that is refused does not save the others; the first refusal is told.
+/// A refused delete does not stop the others; the first refusal is returned.
 async fn delete_each(client: &Client, namespace: &str, resource: &DiscoveredResource, seen: &[(String, String)]) -> Result<(), Error> {
     let mut refused = Ok(());
     for (name, uid) in seen {
         let path = rest::path(&resource.resource, Some(namespace), name);
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
         match rest::send(client, Method::DELETE, &path, RequestOptions { representation: rest::Representation::Metadata, body: Some(&options) }).await {
-            // Another has the name by now.
+            // The name belongs to another object by now.
             Err(error) if code(&error) == 409 => {}
             Err(error) if !is_absent(&error, &resource.resource, name) && refused.is_ok() => refused = Err(error),
             _ => {}
@@ -148,20 +151,20 @@ async fn delete_each(client: &Client, namespace: &str, resource: &DiscoveredReso
     refused
 }
 
-/// How many objects of a resource a namespace has.
+/// Number of a resource's objects in a namespace.
 #[derive(Default)]
 struct ContentCount {
     left: u64,
     /// By finalizer.
     finalizers: BTreeMap<String, u64>,
-    /// Names and uids of those that are not being deleted, up to [`MAX_NAMES`].
+    /// Names and uids of objects not being deleted, up to [`MAX_NAMES`].
     untouched: Vec<(String, String)>,
-    /// What it was counted at.
+    /// Revision of the count.
     revision: String,
 }
 
 impl ContentCount {
-    /// Counts page by page: a namespace can be large.
+    /// Counts page by page.
     async fn take(client: &Client, path: &str) -> Result<Self, Error> {
         let mut census = Self::default();
         let mut page = format!("{path}?limit={PAGE}");
@@ -190,13 +193,13 @@ impl ContentCount {
     }
 }
 
-/// A query value.
+/// Percent-encodes a query value.
 fn escaped(token: &str) -> String {
     token.bytes().fold(String::with_capacity(token.len()), |mut text, byte| {
         match byte {
             b'-' | b'_' | b'.' | b'~' => text.push(char::from(byte)),
             _ if byte.is_ascii_alphanumeric() => text.push(char::from(byte)),
-            _ => write!(text, "%{byte:02X}").expect("a String takes everything"),
+            _ => write!(text, "%{byte:02X}").expect("writing to a String does not fail"),
         }
         text
     })
@@ -215,7 +218,8 @@ mod tests {
         DiscoveredResource { resource, namespaced: true, verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect() }
     }
 
-    /// What is sent to a server that has one gear in a namespace with this uid: methods, paths and bodies.
+    /// Requests sent to a server with one gear in a namespace with this uid: methods, paths and
+    /// bodies.
     async fn sent(verbs: &[&str], uid: &'static str) -> Vec<String> {
         let sent: Arc<Mutex<Vec<String>>> = Arc::default();
         let seen = sent.clone();
@@ -247,7 +251,7 @@ mod tests {
         assert_eq!(sent(&["list", "delete", "deletecollection"], "u-n").await, [want]);
         let want = format!(r#"DELETE {path}/a {options},"preconditions":{{"uid":"u-a"}}}}"#);
         assert_eq!(sent(&["list", "delete"], "u-n").await, [want]);
-        // It was made anew since this pass began: what is in it belongs to the new one.
+        // Recreated since the pass began: the content belongs to the new namespace.
         assert!(sent(&["list", "delete", "deletecollection"], "another").await.is_empty());
     }
 
@@ -262,7 +266,7 @@ mod tests {
             let mut findings = Findings::default();
             findings.add(&gears, Err(Error::Api(Box::new(status))));
             assert!(!findings.is_empty() && findings.failed(), "{code}");
-            // Nobody is told of what went with its definition meanwhile.
+            // What went with its definition is not reported.
             findings.classify_missing(|_| false);
             assert_eq!(findings.deletion.is_empty(), code == 404, "{code}");
             findings.classify_missing(|_| true);

@@ -1,10 +1,12 @@
-//! Namespace lifecycle: a namespace that is being deleted loses its content, then its finalizer.
+//! Namespace lifecycle: empties a terminating namespace, then removes its finalizer.
 //!
-//! A pass looks at every resource that is served, and only a pass that found nothing of any of them, with the same resources and versions served
-//! before and after it, ends in the finalizer's removal. While something is left (for finalizers or grace), only that is looked at, less and less
-//! often; the monitor's word that an object of the namespace is gone brings the next look at once.
+//! The finalizer is removed only after a pass over every served resource that found nothing, with
+//! the same resources and versions served before and after it. While objects remain (finalizers,
+//! grace periods), only their resources are checked, with back-off; deletions seen by the monitor
+//! trigger the next check.
 //!
-//! A group that cannot be described now (its aggregated server is away) holds the namespace, as upstream: what it stores cannot be known.
+//! A group that cannot be described (its aggregated server is unavailable) blocks the namespace,
+//! like upstream: its objects are unknown.
 
 mod conditions;
 mod content;
@@ -26,39 +28,39 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 const WORKERS: usize = 5;
-/// Until the second look at a namespace whose content waits for finalizers or grace; each further one waits twice as long.
+/// Delay of the second check of a namespace with remaining objects; doubles with each further one.
 const RECHECK: Duration = Duration::from_secs(1);
-/// The longest wait between two looks.
+/// Maximum delay.
 const MAX_RECHECK: Duration = Duration::from_secs(15);
-/// Objects go in bursts: after one of them the next look waits this long.
+/// Delay after a deletion, as deletions come in bursts.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// The finalizer that this controller owns, in `spec.finalizers`.
+/// The finalizer in `spec.finalizers` that this controller owns.
 const FINALIZER: &str = "kubernetes";
 
-/// The controller's ears and memory: told of deletions by the monitor, if that runs.
+/// Terminating namespaces, woken by deletions that the monitor sees, if it runs.
 #[derive(Default)]
 pub(crate) struct NamespaceTracker {
     queue: WorkQueue<String>,
-    /// The namespaces that are being deleted, by name.
+    /// Terminating namespaces by name.
     terminating: Mutex<HashMap<String, PassProgress>>,
 }
 
-/// Between the passes over one namespace.
+/// State between passes over a namespace.
 #[derive(Clone, Default)]
 struct PassProgress {
     uid: String,
-    /// What the last pass left; empty when everything must be looked at.
+    /// Resources with objects remaining after the last pass; empty for a full pass.
     held: Vec<DiscoveredResource>,
-    /// How long the last wait was.
+    /// Last delay.
     delay: Duration,
-    /// Nothing is done until the next look: an object that goes brings it forward.
+    /// Waiting for the next pass; a deletion brings it forward.
     waiting: bool,
-    /// An object went during the pass, perhaps after it was counted.
+    /// An object was deleted during the pass, perhaps after it was counted.
     stirred: bool,
 }
 
 impl PassProgress {
-    /// How long to wait after a pass that left something.
+    /// Delay after a pass that left objects.
     fn wait(&mut self) -> Duration {
         self.waiting = true;
         if self.stirred {
@@ -82,10 +84,10 @@ impl MetadataListener for NamespaceTracker {
     }
 }
 
-/// Works until dropped.
+/// Runs until dropped.
 pub(crate) async fn run(client: Client, namespaces: Arc<NamespaceTracker>) {
     let watch = watching::each(Api::<Namespace>::all(client.clone()), watcher::Config::default(), |namespace, gone| {
-        // The passes' own writes of conditions wake nobody.
+        // Ignore the conditions that passes write.
         let known = namespaces.terminating().get(&namespace.name_any()).is_some_and(|progress| Some(&progress.uid) == namespace.metadata.uid.as_ref());
         if !gone && !known && namespace.metadata.deletion_timestamp.is_some() {
             namespaces.queue.add(namespace.name_any(), cause(&namespace.metadata));
@@ -100,7 +102,7 @@ pub(crate) async fn run(client: Client, namespaces: Arc<NamespaceTracker>) {
 
 impl NamespaceTracker {
     fn terminating(&self) -> MutexGuard<'_, HashMap<String, PassProgress>> {
-        self.terminating.lock().expect("no panic while held")
+        self.terminating.lock().expect("lock holders do not panic")
     }
 
     async fn reconcile(&self, client: &Client, name: &str) -> Result<Next, kube::Error> {
@@ -124,7 +126,7 @@ impl NamespaceTracker {
             }
             content::clear(client, doomed, &discovered.resources, &mut findings).await;
             if findings.is_empty() {
-                // What is served in another version than was asked, or only now, was not looked at.
+                // Resources that appeared or changed version during the pass were not checked.
                 let unchanged = contents(&discovered) == contents(&Discovered::query(client).await?);
                 return if unchanged { self.finalize(client, name, namespace).await } else { Ok(Next::After(DEBOUNCE)) };
             }
@@ -139,7 +141,7 @@ impl NamespaceTracker {
         Ok(Next::After(self.end(name, findings)))
     }
 
-    /// What the last pass left of this namespace.
+    /// Resources to check in the next pass.
     fn begin(&self, name: &str, uid: &str) -> Vec<DiscoveredResource> {
         let mut terminating = self.terminating();
         let progress = terminating.entry(name.to_owned()).or_default();
@@ -150,7 +152,7 @@ impl NamespaceTracker {
         std::mem::take(&mut progress.held)
     }
 
-    /// How long to wait after a pass that left something or could not see everything.
+    /// Delay after an incomplete pass.
     fn end(&self, name: &str, findings: Findings) -> Duration {
         let mut terminating = self.terminating();
         let progress = terminating.entry(name.to_owned()).or_default();
@@ -165,7 +167,7 @@ impl NamespaceTracker {
         namespace["spec"]["finalizers"] = json!(kept);
         let path = format!("/api/v1/namespaces/{name}/finalize");
         match rest::send(client, Method::PUT, &path, RequestOptions { body: Some(&namespace), ..RequestOptions::default() }).await {
-            // Changed meanwhile, or gone: look again at once.
+            // Changed, or gone: check again at once.
             Err(error) if matches!(code(&error), 404 | 409) => return Ok(Next::After(Duration::ZERO)),
             other => other?,
         };
@@ -178,12 +180,13 @@ fn finalizers(namespace: &Value) -> impl Iterator<Item = &Value> {
     namespace["spec"]["finalizers"].as_array().into_iter().flatten()
 }
 
-/// Whether the namespace is being deleted and waits for this controller.
+/// Whether the namespace is being deleted and has our finalizer.
 fn is_ours(namespace: &Value) -> bool {
     !namespace["metadata"]["deletionTimestamp"].is_null() && finalizers(namespace).any(|finalizer| finalizer == FINALIZER)
 }
 
-/// What a namespace can have: `group/version` and plural of every resource, and what is not known.
+/// Everything a namespace can contain: `group/version` and plural of every resource, and the
+/// unknown groups.
 fn contents(discovered: &Discovered) -> (BTreeSet<(&str, &str)>, &[String]) {
     let resources = discovered.resources.iter().filter(|found| content::is_content(found));
     (resources.map(|found| (found.resource.api_version.as_str(), found.resource.plural.as_str())).collect(), &discovered.unavailable)
@@ -223,13 +226,13 @@ mod tests {
         assert_eq!(pass(true), (0, 50), "an object went during the pass");
         let waits: Vec<(usize, u128)> = (0..6).map(|_| pass(false)).collect();
         assert_eq!(waits, [(1, 1000), (1, 2000), (1, 4000), (1, 8000), (1, 15000), (1, 15000)]);
-        // An object that goes while nothing is done brings the next look; one elsewhere does not.
+        // A deletion while waiting triggers the next check; one elsewhere does not.
         let went = |namespace: &str| Observed::from(ObjectMeta { namespace: Some(namespace.into()), ..ObjectMeta::default() });
         namespaces.deleted(&gears("v1"), &went("elsewhere"));
         assert!(namespaces.queue.is_empty());
         namespaces.deleted(&gears("v1"), &went("stuck"));
         assert_eq!(namespaces.queue.len(), 1);
-        // Another namespace of that name begins anew.
+        // A recreated namespace starts over.
         assert!(namespaces.begin("stuck", "another").is_empty());
     }
 

@@ -103,7 +103,7 @@ enum ScanError {
     #[error("{0}")]
     Gone(String),
     /// Out of file descriptors.
-    #[error("no descriptor is left")]
+    #[error("out of file descriptors")]
     Scarce,
     /// A file could not be read.
     #[error("{0}")]
