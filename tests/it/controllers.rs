@@ -93,7 +93,7 @@ async fn a_manager_says_once_that_its_server_is_away_and_once_that_it_is_back() 
     line("INFO", "controllers started").await;
     way.abort();
     let warned = line("WARN", "").await;
-    assert!(warned.contains("cannot ") && warned.contains("see that the API server runs"), "what was tried, and what to do: {warned}");
+    assert!(warned.contains("cannot ") && warned.contains("check that the API server runs"), "what was tried, and what to do: {warned}");
     let way = tokio::spawn(relay(TcpListener::bind(address).await.unwrap(), to));
     line("INFO", " again").await;
     assert_eq!(told(&manager, "WARN", "").len(), 1, "all watches and questions share one outage: {}", manager.log());
@@ -135,7 +135,7 @@ impl Manager {
 
     /// It says so once, and ends when it does not lead any more.
     fn leads(&mut self) -> bool {
-        self.process.try_wait().unwrap().is_none() && self.log().contains("became the leading controller manager")
+        self.process.try_wait().unwrap().is_none() && self.log().contains("became leader")
     }
 
     fn log(&self) -> String {

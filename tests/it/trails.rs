@@ -193,7 +193,7 @@ impl Fleets {
         let controller = Process::start(controller, &fleets.log("fleet"));
         fleets._processes = vec![manager, controller];
         // Whose deletion a cascade follows is known of what the collector saw; it looks for new kinds every second or so.
-        let all_known = |line: &str| line.contains("all objects are known") && line.contains("resource=fleets.example.com");
+        let all_known = |line: &str| line.contains("listed all objects") && line.contains("resource=fleets.example.com");
         wait_until("the collector knows fleets", BOUND, async || {
             let log = fs::read_to_string(fleets.log("controller-manager")).unwrap();
             if log.lines().any(all_known) { Ok(()) } else { Err(log) }
