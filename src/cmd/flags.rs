@@ -4,7 +4,7 @@ use super::auth_flags::{self, AuthFlags};
 use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use clap::{Args, ValueEnum};
-use ferrokube_features::{Gates, LOG_TRACKING, Settings, Version};
+use ferrokube_features::{GateSettings, Gates, KubernetesVersion, LOG_TRACKING};
 use ferrokube_trace::log::{self, LogFile, Rotation};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -62,17 +62,17 @@ impl LogFlags {
 pub(crate) struct FeatureFlags {
     /// Feature gates: Name=true,... (also AllAlpha and AllBeta); unknown names are warned about and ignored
     #[arg(long = "feature-gates", value_name = "A=true,...")]
-    feature_gates: Vec<Settings>,
+    feature_gates: Vec<GateSettings>,
 }
 
 impl FeatureFlags {
     /// The gates' values, and what to warn about.
-    pub(crate) fn gates(&self) -> anyhow::Result<(Gates, Vec<ferrokube_features::Warning>)> {
-        let mut settings = Settings::default();
+    pub(crate) fn gates(&self) -> anyhow::Result<(Gates, Vec<ferrokube_features::GateWarning>)> {
+        let mut settings = GateSettings::default();
         for given in &self.feature_gates {
             settings.merge(given.clone());
         }
-        Ok(Gates::new(Version::CURRENT, &settings)?)
+        Ok(Gates::new(KubernetesVersion::CURRENT, &settings)?)
     }
 }
 

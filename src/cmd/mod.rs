@@ -79,7 +79,9 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(Role::ControllerManager(flags)) => controller_manager::run(*flags),
         Ok(Role::Trace(flags)) => Ok(trace::run(&flags)),
         Ok(Role::TraceWebhook(flags)) => trace_webhook::run(&flags),
-        Ok(Role::Version) => print(format!("ferrokube {} (Kubernetes {})\n", env!("CARGO_PKG_VERSION"), ferrokube_features::Version::CURRENT).as_bytes()),
+        Ok(Role::Version) => {
+            print(format!("ferrokube {} (Kubernetes {})\n", env!("CARGO_PKG_VERSION"), ferrokube_features::KubernetesVersion::CURRENT).as_bytes())
+        }
         Ok(Role::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "ferrokube", &mut script);

@@ -1,7 +1,7 @@
 //! What every role needs of its process: logs, panics, file handles, the runtime, signals.
 
 use anyhow::{Context, ensure};
-use ferrokube_features::{Gates, LOG_TRACKING_INTEROP, Warning};
+use ferrokube_features::{GateWarning, Gates, LOG_TRACKING_INTEROP};
 use ferrokube_trace::export::{self, Finish};
 use ferrokube_trace::log::{self, LastLines};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -19,7 +19,7 @@ pub(crate) struct Telemetry {
 }
 
 /// Starts logging and, when asked, the export of spans; takes all file handles there are, and makes panics one log line.
-pub(crate) fn set_up(log: &log::Config, gates: &Gates, warnings: &[Warning], spans: Option<&export::Config>) -> anyhow::Result<Telemetry> {
+pub(crate) fn set_up(log: &log::Config, gates: &Gates, warnings: &[GateWarning], spans: Option<&export::Config>) -> anyhow::Result<Telemetry> {
     if gates.enabled(&LOG_TRACKING_INTEROP) {
         ferrokube_trace::interop::turn_on();
     }

@@ -1,11 +1,11 @@
 //! `--runtime-config`: which API versions are served that upstream serves only on request.
 
 use anyhow::bail;
-use ferrokube_resource::native::Row;
+use ferrokube_resource::native::NativeKind;
 
 /// The rows that the settings turn on: `group/version=true`, `api/beta=true`, `api/all=true`; a later setting of one version wins over an earlier one, and a
 /// version of its own over `api/...`.
-pub(crate) fn on_request(settings: &[String]) -> anyhow::Result<Vec<&'static Row>> {
+pub(crate) fn on_request(settings: &[String]) -> anyhow::Result<Vec<&'static NativeKind>> {
     let rows = ferrokube_resources::on_request();
     let mut chosen: Vec<(&str, bool)> = Vec::new();
     for setting in settings {
@@ -25,12 +25,12 @@ pub(crate) fn on_request(settings: &[String]) -> anyhow::Result<Vec<&'static Row
         chosen.push((name, value));
     }
     let last = |name: &str| chosen.iter().rev().find(|(chosen, _)| *chosen == name).map(|(_, value)| *value);
-    let stage = |row: &Row| if row.version.contains("beta") { "api/beta" } else { "api/alpha" };
-    let is_on = |row: &&Row| last(&version(row)).or_else(|| last(stage(row))).or_else(|| last("api/all")).unwrap_or(false);
+    let stage = |row: &NativeKind| if row.version.contains("beta") { "api/beta" } else { "api/alpha" };
+    let is_on = |row: &&NativeKind| last(&version(row)).or_else(|| last(stage(row))).or_else(|| last("api/all")).unwrap_or(false);
     Ok(rows.iter().filter(is_on).collect())
 }
 
-fn version(row: &Row) -> String {
+fn version(row: &NativeKind) -> String {
     format!("{}/{}", row.group, row.version)
 }
 

@@ -4,7 +4,7 @@ use super::data_dir::DataDir;
 use anyhow::{Context, bail};
 use clap::Args;
 use ferrokube_client::{Connection, Discovered};
-use ferrokube_timeline::{Object, Query, Story, last_life, render, search};
+use ferrokube_timeline::{ObjectName, SearchQuery, Story, last_life, render, search};
 use ferrokube_trace::TraceId;
 use std::io::Write;
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ fn run_or_fail(flags: &Flags) -> anyhow::Result<ExitCode> {
         }
         None => vec![flags.what.clone()],
     };
-    let story = search(&Query { ids, logs })?;
+    let story = search(&SearchQuery { ids, logs })?;
     show(&mut std::io::stdout().lock(), &story, flags.json);
     Ok(ExitCode::from(if story.is_empty() { NOTHING } else { 0 }))
 }
@@ -110,7 +110,7 @@ async fn ids_of(asked: &Asked<'_>, kubeconfig: PathBuf, logs: &[PathBuf]) -> any
         } else {
             ""
         };
-        let ids = last_life(&Object { resource, namespace: namespace.to_owned(), name: (*name).to_owned() }, logs)?;
+        let ids = last_life(&ObjectName { resource, namespace: namespace.to_owned(), name: (*name).to_owned() }, logs)?;
         if ids.is_empty() {
             let place = if found.namespaced { format!(" in namespace {namespace}") } else { String::new() };
             bail!("there is no {kind}/{name}{place}, and no audit log among the files tells of one");

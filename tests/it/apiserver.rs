@@ -66,7 +66,7 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
         }
         client.send(request.body(body.to_string())).await.unwrap()
     };
-    let of = |answer: &ferrokube_testkit::Answer| answer.body["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
+    let of = |answer: &ferrokube_testkit::ApiResponse| answer.body["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
     assert_eq!(of(&whoami(&client(Some("alice")), &[]).await), "alice");
     // Only the front proxy speaks for others.
     let remote = [("x-remote-user", "bob"), ("x-remote-group", "system:masters")];

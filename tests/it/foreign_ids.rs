@@ -3,7 +3,7 @@
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
 use crate::trails::{Process, audited, id};
-use ferrokube_testkit::{Answer, BOUND, Client, Cluster, Launch, wait_until};
+use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, Launch, wait_until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::fs;
@@ -16,7 +16,7 @@ const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const INITIAL: &str = "0af7651916cd43dd8448eb211c80319c";
 const IDS: [&str; 3] = ["trace-id", "span-id", "initial-trace-id"];
 
-async fn send(client: &Client, (method, path): (Method, &str), headers: &[(&str, &str)], body: &Value) -> Answer {
+async fn send(client: &Client, (method, path): (Method, &str), headers: &[(&str, &str)], body: &Value) -> ApiResponse {
     let request = client.request(method, path).header("content-type", "application/json");
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     client.send(request.body(body.to_string())).await.unwrap()

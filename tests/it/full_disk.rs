@@ -1,7 +1,7 @@
 //! Fault 7 on a real file system: filled until refusal and then by others to the last byte, everything can be deleted, and writes go on when there is space.
 
 use crate::FERROKUBE;
-use ferrokube_testkit::{Answer, BOUND, Client, Launch, wait_until};
+use ferrokube_testkit::{ApiResponse, BOUND, Client, Launch, wait_until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
@@ -90,7 +90,7 @@ fn path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/configmaps/{name}")
 }
 
-async fn create(admin: &Client, namespace: &str, object: &Value) -> Answer {
+async fn create(admin: &Client, namespace: &str, object: &Value) -> ApiResponse {
     admin.post(&format!("/api/v1/namespaces/{namespace}/configmaps"), object).await.unwrap()
 }
 

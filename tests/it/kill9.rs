@@ -4,7 +4,7 @@
 use crate::FERROKUBE;
 use anyhow::Context;
 use ferrokube_storage::testing::{Dice, Failpoint};
-use ferrokube_testkit::{Answer, BOUND, Client, Cluster, Launch, Lines};
+use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, Launch, WatchLines};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -99,7 +99,7 @@ impl Writer {
     }
 
     /// The answer, if there was one.
-    async fn send(&self, before: Held, next: Held) -> Option<Answer> {
+    async fn send(&self, before: Held, next: Held) -> Option<ApiResponse> {
         let path = format!("{PATH}/{}", self.name);
         let object = |number: u64, finalizers: &[&str]| {
             let metadata = json!({"name": self.name, "finalizers": finalizers});
@@ -165,7 +165,7 @@ impl Watcher {
     }
 
     /// Goes on where it was until it has seen what a list shows.
-    async fn catch_up(&mut self, client: &Client, list: &List) -> anyhow::Result<Lines> {
+    async fn catch_up(&mut self, client: &Client, list: &List) -> anyhow::Result<WatchLines> {
         let mut lines = client.watch(&format!("{PATH}?watch=true&allowWatchBookmarks=true&resourceVersion={}", self.last)).await?;
         self.resumed += 1;
         while self.state != list.state {
@@ -179,7 +179,7 @@ impl Watcher {
     }
 
     /// Until the server is gone.
-    async fn follow(mut self, mut lines: Lines) -> Self {
+    async fn follow(mut self, mut lines: WatchLines) -> Self {
         while let Ok(Some(event)) = lines.next().await {
             self.see(&event);
         }
@@ -264,7 +264,7 @@ impl Lives {
     }
 
     /// Compares what is there with what was acknowledged and with what the watcher saw.
-    async fn compare(&mut self, client: &Client) -> anyhow::Result<Lines> {
+    async fn compare(&mut self, client: &Client) -> anyhow::Result<WatchLines> {
         let list = check(client, &self.all, self.highest).await?;
         self.highest = list.revision;
         self.watcher.catch_up(client, &list).await

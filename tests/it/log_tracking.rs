@@ -1,7 +1,7 @@
 //! The rules that keep log tracking harmless (decisions D1 to D5), and its gate on, off and on again, with the real process.
 
 use crate::FERROKUBE;
-use ferrokube_testkit::{Answer, BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
+use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::fs;
@@ -26,7 +26,7 @@ fn metric(metrics: &str, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-async fn apply(client: &Client, object: &Value, query: &str) -> Answer {
+async fn apply(client: &Client, object: &Value, query: &str) -> ApiResponse {
     let path = format!("{CONFIGMAPS}/{}?{query}", object["metadata"]["name"].as_str().unwrap());
     let request = client.request(Method::PATCH, &path).header("content-type", "application/apply-patch+yaml").body(object.to_string());
     client.send(request).await.unwrap()

@@ -2,7 +2,7 @@
 
 use crate::FERROKUBE;
 use crate::apiserver::openssl;
-use ferrokube_testkit::{Answer, BOUND, Client, Cluster, wait_until};
+use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, wait_until};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -46,7 +46,7 @@ async fn gone(admin: &Client, path: &str) {
     .await;
 }
 
-async fn who(cluster: &Cluster, token: &str) -> Answer {
+async fn who(cluster: &Cluster, token: &str) -> ApiResponse {
     cluster.with_token(token).unwrap().post(WHO_AM_I, &json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"})).await.unwrap()
 }
 

@@ -3,7 +3,7 @@
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
 use base64::Engine;
-use ferrokube_testkit::{Answer, BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
+use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -82,7 +82,7 @@ async fn an_event_is_shown_only_to_who_may_get_its_object() {
         let reader = reader.clone();
         async move { reader.get(&format!("{PAGE}{rest}")).await.unwrap() }
     };
-    let visible: Answer = wait_until("the bindings are seen", BOUND, async || match open(shown.clone()).await {
+    let visible: ApiResponse = wait_until("the bindings are seen", BOUND, async || match open(shown.clone()).await {
         answer if answer.status == 200 => Ok(answer),
         answer => Err(format!("{} {}", answer.status, answer.text)),
     })

@@ -8,9 +8,9 @@ use crate::cmd::flags::{NamesakeFlags, ServerFlags};
 use crate::cmd::{process, runtime_config};
 use anyhow::{Context, anyhow};
 use ferrokube_auth::audit::Policy;
-use ferrokube_features::{Gates, Warning};
+use ferrokube_features::{Gates, GateWarning};
 use ferrokube_pki::files;
-use ferrokube_resource::native::Row;
+use ferrokube_resource::native::NativeKind;
 use ferrokube_trace::export;
 use std::path::Path;
 
@@ -18,10 +18,10 @@ use std::path::Path;
 pub(crate) struct Inputs {
     pub(crate) gates: Gates,
     /// About gates, for the log.
-    pub(super) warnings: Vec<Warning>,
+    pub(super) warnings: Vec<GateWarning>,
     pub(super) spans: Option<export::Config>,
     /// API versions that are served on request.
-    pub(super) on_request: Vec<&'static Row>,
+    pub(super) on_request: Vec<&'static NativeKind>,
     pub(super) audit_policy: Policy,
     pub(super) static_tokens: Option<StaticTokens>,
 }

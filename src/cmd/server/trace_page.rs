@@ -5,8 +5,8 @@ use ferrokube_auth::{Access, Authorizer, ResourceAccess};
 use ferrokube_controlplane::{Answer, Observer, Route, RouteRequest, Seen};
 use ferrokube_registry::UserInfo;
 use ferrokube_serve::{Response, full};
-use ferrokube_timeline::line::Request;
-use ferrokube_timeline::{CONTENT_SECURITY_POLICY, ObjectRef, Page, Pages, Ring};
+use ferrokube_timeline::line::LoggedRequest;
+use ferrokube_timeline::{CONTENT_SECURITY_POLICY, ObjectRef, Page, Ring, TracePages};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY as POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method};
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ pub(super) const PATH: &str = "/ui/trace/";
 
 /// The pages and who decides what is shown.
 pub(super) struct TracePage {
-    pub(super) pages: Pages,
+    pub(super) pages: TracePages,
     pub(super) authorizer: Arc<dyn Authorizer>,
 }
 
@@ -85,9 +85,9 @@ fn response(page: Page) -> Response {
 }
 
 /// Tells the ring of requests.
-pub(super) struct Memory(pub(super) Arc<Ring>);
+pub(super) struct RingObserver(pub(super) Arc<Ring>);
 
-impl Observer for Memory {
+impl Observer for RingObserver {
     fn seen(&self, seen: &Seen<'_>) {
         let ResourceAccess { group, version, resource, namespace, name, .. } = seen.resource;
         let object = ObjectRef { group: group.into(), version: version.into(), resource: resource.into(), namespace: namespace.into(), name: name.into() };
@@ -95,7 +95,7 @@ impl Observer for Memory {
         let is_named = name.is_empty() || seen.verb != "create" || !seen.resource.subresource.is_empty();
         let uri = if is_named { seen.path.to_owned() } else { format!("{}/{name}", seen.path) };
         let received = seen.received.try_into().ok();
-        let request = Request { verb: seen.verb.into(), uri, user: seen.user.into(), code: seen.code.into(), audit_id: seen.audit_id.into(), received };
+        let request = LoggedRequest { verb: seen.verb.into(), uri, user: seen.user.into(), code: seen.code.into(), audit_id: seen.audit_id.into(), received };
         let ended = seen.received.checked_add(seen.took).and_then(|time| time.try_into().ok());
         self.0.request(seen.trace, object, request, ended);
     }

@@ -4,7 +4,7 @@ use super::Plan;
 use super::authentication_info::AuthenticationInfo;
 use super::rights::Rights;
 use super::token_keys::{KeyFiles, Pem};
-use super::trace_page::{self, Memory, TracePage};
+use super::trace_page::{self, RingObserver, TracePage};
 use crate::cmd::flags::Storage;
 use anyhow::{Context, anyhow};
 use ferrokube_admission::Chain;
@@ -19,7 +19,7 @@ use ferrokube_pki::Pki;
 use ferrokube_registry::{Catalog, Registry, RequestContext, Target, Virtual};
 use ferrokube_schema::Schema;
 use ferrokube_storage::Store;
-use ferrokube_timeline::Pages;
+use ferrokube_timeline::TracePages;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -111,11 +111,11 @@ pub(super) fn build(plan: &Plan<'_>, pki: &Pki, store: &Store) -> anyhow::Result
 }
 
 fn with_trace_page(plan: &Plan<'_>, builder: Builder, authorizer: Arc<dyn Authorizer>) -> Builder {
-    let pages = Pages { ring: plan.ring.clone(), backend: plan.flags.trace_ui.backend.clone() };
+    let pages = TracePages { ring: plan.ring.clone(), backend: plan.flags.trace_ui.backend.clone() };
     let page: Arc<dyn Route> = Arc::new(TracePage { pages, authorizer });
     let builder = builder.route(trace_page::PATH.trim_end_matches('/'), false, Arc::clone(&page)).route(trace_page::PATH, false, page);
     match &plan.ring {
-        Some(ring) => builder.observer(Arc::new(Memory(Arc::clone(ring)))),
+        Some(ring) => builder.observer(Arc::new(RingObserver(Arc::clone(ring)))),
         None => builder,
     }
 }

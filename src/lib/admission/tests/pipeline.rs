@@ -4,7 +4,7 @@
 
 use ferrokube_admission::{Chain, Permits, Question};
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_features::{Gates, Settings, Version};
+use ferrokube_features::{GateSettings, Gates, KubernetesVersion};
 use ferrokube_registry::{Catalog, DeleteOptions, Local, Registry, RequestContext, Target, UserInfo, WriteOptions};
 use ferrokube_storage::{Config, Prefix, Store};
 use ferrokube_trace::TraceContext;
@@ -29,8 +29,8 @@ impl Server {
         let store = Store::open(Config::memory()).unwrap();
         let catalog = Arc::new(Catalog::default());
         ferrokube_resources::definitions(ferrokube_resources::tables()).into_iter().for_each(|definition| catalog.put(definition));
-        let settings: Settings = gates.parse().unwrap();
-        let gates = Gates::new(Version::new(1, 36), &settings).unwrap().0;
+        let settings: GateSettings = gates.parse().unwrap();
+        let gates = Gates::new(KubernetesVersion::new(1, 36), &settings).unwrap().0;
         let chain = Chain::new(&store, gates, Arc::new(Anybody));
         Self { registry: Registry::new(store, catalog, Arc::new(chain)) }
     }

@@ -5,9 +5,9 @@
 use ferrokube_admission::{Chain, Permits, Question};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
-use ferrokube_features::{Gates, Settings, Version as Release};
+use ferrokube_features::{GateSettings, Gates, KubernetesVersion};
 use ferrokube_registry::{Admission, Attributes, Effects, Operation, RequestContext, RequestOptions, Served, Target, UserInfo, WriteOptions};
-use ferrokube_resource::{Defaulted, Definition, Scope, Verbs, Version};
+use ferrokube_resource::{DefaultHooks, Definition, DefinitionVersion, Scope, Verbs};
 use ferrokube_schema::Schema;
 use ferrokube_storage::{Config, Key, Prefix, Put, Sidecar, Store, Txn, Write};
 use ferrokube_trace::TraceContext;
@@ -40,8 +40,8 @@ fn store() -> Store {
 }
 
 fn gates(setting: &str) -> Gates {
-    let settings: Settings = setting.parse().expect("a setting");
-    Gates::new(Release::new(1, 36), &settings).expect("known gates").0
+    let settings: GateSettings = setting.parse().expect("a setting");
+    Gates::new(KubernetesVersion::new(1, 36), &settings).expect("known gates").0
 }
 
 fn chain(store: &Store) -> Chain {
@@ -50,7 +50,7 @@ fn chain(store: &Store) -> Chain {
 
 /// A definition without a schema: the steps look at names only.
 fn definition(group: &str, plural: &str, scope: Scope) -> Arc<Definition> {
-    let version = Version {
+    let version = DefinitionVersion {
         name: "v1".to_owned(),
         served: true,
         deprecation: None,
@@ -77,7 +77,7 @@ fn definition(group: &str, plural: &str, scope: Scope) -> Arc<Definition> {
         custom: false,
         epoch: 1,
         since: 0,
-        hooks: Arc::new(Defaulted),
+        hooks: Arc::new(DefaultHooks),
     })
 }
 

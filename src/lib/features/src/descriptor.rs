@@ -18,12 +18,12 @@ pub struct Descriptor {
     /// Metrics that tell that it is in use or in trouble.
     pub metrics: &'static [&'static str],
     /// The production readiness questionnaire (requirements P01-P25), as far as it is answered.
-    pub answers: &'static [Answer],
+    pub answers: &'static [PrrAnswer],
 }
 
 /// One answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer {
+pub struct PrrAnswer {
     /// The requirement: `P01` ...
     pub id: &'static str,
     /// The answer.

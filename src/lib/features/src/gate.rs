@@ -1,7 +1,7 @@
 //! A gate, its versions, and the values of all gates in one component.
 
 use crate::known;
-use crate::settings::{SettingError, Settings, Warning};
+use crate::settings::{GateSettingError, GateSettings, GateWarning};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A Kubernetes minor version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
+pub struct KubernetesVersion {
     /// 1.
     pub major: u16,
     /// The minor.
     pub minor: u16,
 }
 
-impl Version {
+impl KubernetesVersion {
     /// The version that this code has the behavior of.
     pub const CURRENT: Self = Self::new(1, 36);
 
@@ -26,7 +26,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for KubernetesVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
@@ -35,14 +35,14 @@ impl fmt::Display for Version {
 /// A text that is not `major.minor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a version of the form 1.36")]
-pub struct VersionError;
+pub struct KubernetesVersionError;
 
-impl FromStr for Version {
-    type Err = VersionError;
+impl FromStr for KubernetesVersion {
+    type Err = KubernetesVersionError;
 
-    fn from_str(text: &str) -> Result<Self, VersionError> {
-        let (major, minor) = text.split_once('.').ok_or(VersionError)?;
-        let number = |text: &str| text.parse().map_err(|_| VersionError);
+    fn from_str(text: &str) -> Result<Self, KubernetesVersionError> {
+        let (major, minor) = text.split_once('.').ok_or(KubernetesVersionError)?;
+        let number = |text: &str| text.parse().map_err(|_| KubernetesVersionError);
         Ok(Self::new(number(major)?, number(minor)?))
     }
 }
@@ -74,9 +74,9 @@ impl Stage {
 
 /// What a gate is from one version on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct GateSpec {
     /// The first version with these values.
-    pub since: Version,
+    pub since: KubernetesVersion,
     /// The stage.
     pub stage: Stage,
     /// The value without a setting.
@@ -91,12 +91,12 @@ pub struct Gate {
     /// In upper camel case, unique.
     pub name: &'static str,
     /// By rising version, at least one.
-    pub specs: &'static [Spec],
+    pub specs: &'static [GateSpec],
 }
 
 impl Gate {
     /// What the gate is at a version; `None` before its first.
-    pub fn at(&self, version: Version) -> Option<&'static Spec> {
+    pub fn at(&self, version: KubernetesVersion) -> Option<&'static GateSpec> {
         self.specs.iter().rev().find(|spec| spec.since <= version)
     }
 }
@@ -105,12 +105,12 @@ impl Gate {
 ///
 /// A value, not a global: several components of one process have their own (decision D15).
 #[derive(Clone, Debug)]
-pub struct Gates(Arc<[Value]>);
+pub struct Gates(Arc<[GateValue]>);
 
 #[derive(Debug)]
-struct Value {
+struct GateValue {
     gate: &'static Gate,
-    spec: &'static Spec,
+    spec: &'static GateSpec,
     enabled: bool,
     set: bool,
     asked: AtomicBool,
@@ -118,11 +118,11 @@ struct Value {
 
 /// One gate of [`Gates::all`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct GateState {
     /// The gate.
     pub gate: &'static Gate,
     /// What it is at this version.
-    pub spec: &'static Spec,
+    pub spec: &'static GateSpec,
     /// Its value.
     pub enabled: bool,
     /// Whether the command line gave the value.
@@ -134,7 +134,7 @@ pub struct State {
 impl Default for Gates {
     /// The defaults of the current version.
     fn default() -> Self {
-        let (gates, _) = Self::new(Version::CURRENT, &Settings::default()).expect("no setting can be wrong");
+        let (gates, _) = Self::new(KubernetesVersion::CURRENT, &GateSettings::default()).expect("no setting can be wrong");
         gates
     }
 }
@@ -143,26 +143,26 @@ impl Gates {
     /// The values at a version with settings; warnings for settings of unknown gates, which are otherwise ignored (decision D14).
     ///
     /// # Errors
-    /// [`SettingError::Locked`].
-    pub fn new(version: Version, settings: &Settings) -> Result<(Self, Vec<Warning>), SettingError> {
+    /// [`GateSettingError::Locked`].
+    pub fn new(version: KubernetesVersion, settings: &GateSettings) -> Result<(Self, Vec<GateWarning>), GateSettingError> {
         Self::of(&known::ALL.map(|descriptor| descriptor.gate), version, settings)
     }
 
-    fn of(gates: &[&'static Gate], version: Version, settings: &Settings) -> Result<(Self, Vec<Warning>), SettingError> {
+    fn of(gates: &[&'static Gate], version: KubernetesVersion, settings: &GateSettings) -> Result<(Self, Vec<GateWarning>), GateSettingError> {
         let known: Vec<_> = gates.iter().filter_map(|gate| Some((*gate, gate.at(version)?))).collect();
-        let mut warnings: Vec<_> = settings.names().filter(|name| !known.iter().any(|(gate, _)| gate.name == *name)).map(Warning::Unknown).collect();
+        let mut warnings: Vec<_> = settings.names().filter(|name| !known.iter().any(|(gate, _)| gate.name == *name)).map(GateWarning::Unknown).collect();
         let mut values = Vec::with_capacity(known.len());
         for (gate, spec) in known {
             let set = settings.of(gate, spec);
             if let Some(value) = set {
                 if spec.locked && value != spec.default {
-                    return Err(SettingError::Locked { name: gate.name, value: spec.default });
+                    return Err(GateSettingError::Locked { name: gate.name, value: spec.default });
                 }
                 if matches!(spec.stage, Stage::Ga | Stage::Deprecated) {
-                    warnings.push(Warning::GoingAway(gate.name));
+                    warnings.push(GateWarning::GoingAway(gate.name));
                 }
             }
-            values.push(Value { gate, spec, enabled: set.unwrap_or(spec.default), set: set.is_some(), asked: AtomicBool::new(false) });
+            values.push(GateValue { gate, spec, enabled: set.unwrap_or(spec.default), set: set.is_some(), asked: AtomicBool::new(false) });
         }
         Ok((Self(values.into()), warnings))
     }
@@ -175,8 +175,8 @@ impl Gates {
     }
 
     /// All gates of this version, by name.
-    pub fn all(&self) -> impl Iterator<Item = State> + '_ {
-        self.0.iter().map(|value| State {
+    pub fn all(&self) -> impl Iterator<Item = GateState> + '_ {
+        self.0.iter().map(|value| GateState {
             gate: value.gate,
             spec: value.spec,
             enabled: value.enabled,
@@ -193,14 +193,14 @@ mod tests {
     static GROWING: Gate = Gate {
         name: "Growing",
         specs: &[
-            Spec { since: Version::new(1, 30), stage: Stage::Alpha, default: false, locked: false },
-            Spec { since: Version::new(1, 33), stage: Stage::Beta, default: true, locked: false },
-            Spec { since: Version::new(1, 35), stage: Stage::Ga, default: true, locked: true },
+            GateSpec { since: KubernetesVersion::new(1, 30), stage: Stage::Alpha, default: false, locked: false },
+            GateSpec { since: KubernetesVersion::new(1, 33), stage: Stage::Beta, default: true, locked: false },
+            GateSpec { since: KubernetesVersion::new(1, 35), stage: Stage::Ga, default: true, locked: true },
         ],
     };
 
-    fn gates(minor: u16, settings: &str) -> Result<(Gates, Vec<Warning>), SettingError> {
-        Gates::of(&[&GROWING], Version::new(1, minor), &settings.parse().unwrap())
+    fn gates(minor: u16, settings: &str) -> Result<(Gates, Vec<GateWarning>), GateSettingError> {
+        Gates::of(&[&GROWING], KubernetesVersion::new(1, minor), &settings.parse().unwrap())
     }
 
     fn value(minor: u16, settings: &str) -> bool {
@@ -215,7 +215,7 @@ mod tests {
         assert!(value(34, ""));
         assert!(!value(34, "Growing=false"));
         assert!(value(36, "Growing=true"));
-        assert!(matches!(gates(36, "Growing=false"), Err(SettingError::Locked { name: "Growing", value: true })));
+        assert!(matches!(gates(36, "Growing=false"), Err(GateSettingError::Locked { name: "Growing", value: true })));
     }
 
     #[test]
@@ -230,9 +230,9 @@ mod tests {
     #[test]
     fn d14_an_unknown_gate_is_a_warning() {
         let (_, warnings) = gates(36, "Nothing=true").unwrap();
-        assert_eq!(warnings, [Warning::Unknown("Nothing".into())]);
+        assert_eq!(warnings, [GateWarning::Unknown("Nothing".into())]);
         let (_, warnings) = gates(29, "Growing=true").unwrap();
-        assert_eq!(warnings, [Warning::Unknown("Growing".into())]);
+        assert_eq!(warnings, [GateWarning::Unknown("Growing".into())]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod log_tracking;
 pub mod page;
 mod settings;
 
-pub use descriptor::{Answer, Descriptor};
-pub use gate::{Gate, Gates, Spec, Stage, Version};
+pub use descriptor::{Descriptor, PrrAnswer};
+pub use gate::{Gate, GateSpec, Gates, KubernetesVersion, Stage};
 pub use log_tracking::{LOG_TRACKING, LOG_TRACKING_INTEROP};
-pub use settings::{SettingError, Settings, Warning};
+pub use settings::{GateSettingError, GateSettings, GateWarning};

@@ -1,17 +1,18 @@
 //! Log tracking (KEP-1668): its gates, and the answers to the production readiness questionnaire.
 
-use crate::descriptor::{Answer, Descriptor};
-use crate::gate::{Gate, Spec, Stage, Version};
+use crate::descriptor::{Descriptor, PrrAnswer};
+use crate::gate::{Gate, GateSpec, KubernetesVersion, Stage};
 
 /// The three ids on objects and log lines (KEP-1668).
-pub static LOG_TRACKING: Gate = Gate { name: "LogTracking", specs: &[Spec { since: Version::new(1, 36), stage: Stage::Beta, default: true, locked: false }] };
+pub static LOG_TRACKING: Gate =
+    Gate { name: "LogTracking", specs: &[GateSpec { since: KubernetesVersion::new(1, 36), stage: Stage::Beta, default: true, locked: false }] };
 
 /// The initial id in W3C baggage, and KEP-5915's annotation.
 pub static LOG_TRACKING_INTEROP: Gate =
-    Gate { name: "LogTrackingInterop", specs: &[Spec { since: Version::new(1, 36), stage: Stage::Alpha, default: false, locked: false }] };
+    Gate { name: "LogTrackingInterop", specs: &[GateSpec { since: KubernetesVersion::new(1, 36), stage: Stage::Alpha, default: false, locked: false }] };
 
-const fn answer(id: &'static str, text: &'static str) -> Answer {
-    Answer { id, text }
+const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
+    PrrAnswer { id, text }
 }
 
 pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {

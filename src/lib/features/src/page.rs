@@ -96,7 +96,7 @@ fn text(descriptor: &Descriptor, id: &str) -> Option<&'static str> {
 }
 
 fn stages(gate: &Gate) -> String {
-    let stage = |spec: &crate::Spec| {
+    let stage = |spec: &crate::GateSpec| {
         let name = if spec.stage.as_str().is_empty() { "GA" } else { spec.stage.as_str() };
         format!("{name} since {}, {} by default", spec.since, if spec.default { "on" } else { "off" })
     };

@@ -1,17 +1,17 @@
 //! `--feature-gates A=true,B=false`.
 
-use crate::gate::{Gate, Spec, Stage};
+use crate::gate::{Gate, GateSpec, Stage};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 /// Settings as given; later ones win over earlier ones. Whether the gates exist is seen when [`Gates`](crate::Gates) are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings(BTreeMap<String, bool>);
+pub struct GateSettings(BTreeMap<String, bool>);
 
 /// Settings that cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SettingError {
+pub enum GateSettingError {
     /// Not `Name=true` or `Name=false`.
     #[error("{text:?} is not of the form Name=true or Name=false")]
     Malformed {
@@ -30,14 +30,14 @@ pub enum SettingError {
 
 /// A setting that was not followed, or will not be for long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Warning {
+pub enum GateWarning {
     /// No such gate: ignored.
     Unknown(String),
     /// The gate will go away.
     GoingAway(&'static str),
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for GateWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(name) => write!(f, "unknown feature gate {name:?} is ignored"),
@@ -49,7 +49,7 @@ impl fmt::Display for Warning {
 /// Sets every alpha gate, or every beta gate.
 const GROUPS: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)];
 
-impl Settings {
+impl GateSettings {
     /// Adds settings that win over these.
     pub fn merge(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -61,19 +61,19 @@ impl Settings {
     }
 
     /// The value given to a gate, by itself or by its stage's group.
-    pub(crate) fn of(&self, gate: &Gate, spec: &Spec) -> Option<bool> {
+    pub(crate) fn of(&self, gate: &Gate, spec: &GateSpec) -> Option<bool> {
         let group = || GROUPS.iter().find(|(_, stage)| *stage == spec.stage).and_then(|(group, _)| self.0.get(*group));
         self.0.get(gate.name).or_else(group).copied()
     }
 }
 
-impl FromStr for Settings {
-    type Err = SettingError;
+impl FromStr for GateSettings {
+    type Err = GateSettingError;
 
-    fn from_str(text: &str) -> Result<Self, SettingError> {
+    fn from_str(text: &str) -> Result<Self, GateSettingError> {
         let mut settings = BTreeMap::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let malformed = || SettingError::Malformed { text: part.to_owned() };
+            let malformed = || GateSettingError::Malformed { text: part.to_owned() };
             let (name, value) = part.split_once('=').ok_or_else(malformed)?;
             let value = match value.trim() {
                 "true" | "True" | "TRUE" | "t" | "T" | "1" => true,
@@ -96,10 +96,10 @@ mod tests {
 
     #[test]
     fn parses_as_the_namesake_flag() {
-        let settings: Settings = " A=true, B=false ,A=F,".parse().unwrap();
+        let settings: GateSettings = " A=true, B=false ,A=F,".parse().unwrap();
         assert_eq!(settings.0, BTreeMap::from([("A".into(), false), ("B".into(), false)]));
         for text in ["A", "=true", "A=yes", "A=", "A=true=false"] {
-            assert!(text.parse::<Settings>().is_err(), "{text}");
+            assert!(text.parse::<GateSettings>().is_err(), "{text}");
         }
     }
 }

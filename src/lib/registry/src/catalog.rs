@@ -4,7 +4,7 @@ use crate::context::{RequestContext, Target};
 use arc_swap::ArcSwap;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_resource::{Definition, Version};
+use ferrokube_resource::{Definition, DefinitionVersion};
 use ferrokube_schema::Schema;
 use ferrokube_schema::apply::Replicas;
 use ferrokube_storage::Entry;
@@ -25,7 +25,7 @@ pub struct Served {
 
 impl Served {
     /// The version.
-    pub fn version(&self) -> &Version {
+    pub fn version(&self) -> &DefinitionVersion {
         &self.definition.versions[self.version]
     }
 

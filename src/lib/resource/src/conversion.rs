@@ -17,10 +17,10 @@ pub struct Conversion {
 }
 
 /// The converted objects.
-pub type Converted<'a> = Pin<Box<dyn Future<Output = Result<Conversion, Failure>> + Send + 'a>>;
+pub type ConversionFuture<'a> = Pin<Box<dyn Future<Output = Result<Conversion, Failure>> + Send + 'a>>;
 
 /// The end of a wait.
-pub type Waited<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
+pub type WaitFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
 /// Converts objects of one resource. Slow, and may fail: it is never called in a key's turn.
 ///
@@ -31,13 +31,13 @@ pub trait Converter: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// 500: the other side cannot be reached, fails, or answers what is no conversion of the objects. 429: too many wait for it.
-    fn convert(&self, api_version: String, objects: Vec<Bytes>) -> Converted<'_>;
+    fn convert(&self, api_version: String, objects: Vec<Bytes>) -> ConversionFuture<'_>;
 
     /// Waits for a conversion that another request has begun; the caller lets go of what others could use meanwhile.
     ///
     /// # Errors
     /// 429: too many wait for it.
-    fn wait<'a>(&'a self, other: Pin<Box<dyn Future<Output = ()> + Send + 'a>>) -> Waited<'a> {
+    fn wait<'a>(&'a self, other: Pin<Box<dyn Future<Output = ()> + Send + 'a>>) -> WaitFuture<'a> {
         Box::pin(async move {
             other.await;
             Ok(())

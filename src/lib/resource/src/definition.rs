@@ -101,7 +101,7 @@ pub struct Column {
 
 /// One version of a resource.
 #[derive(Clone, Debug)]
-pub struct Version {
+pub struct DefinitionVersion {
     /// `v1`, ...
     pub name: String,
     /// Whether it is served.
@@ -145,7 +145,7 @@ pub struct Definition {
     /// What can be done with the resource itself.
     pub verbs: Verbs,
     /// In discovery's order of preference.
-    pub versions: Vec<Version>,
+    pub versions: Vec<DefinitionVersion>,
     /// Index into `versions`.
     pub storage_version: usize,
     /// `configmaps`, or `<group>/<plural>`; `None`: nothing is stored (reviews).

@@ -1,7 +1,7 @@
 //! Behaviour of a resource that data cannot say. Every method has a default; hooks are pure and must not block.
 
 use crate::conversion::Converter;
-use crate::print::{Printable, Row, since};
+use crate::print::{Printable, TableRow, since};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use std::collections::BTreeMap;
@@ -188,8 +188,8 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     }
 
     /// Writes the same cells from an object's bytes. The default parses them, and its rows cannot be used again: kinds of which there are many override
-    /// this one instead, look for what they print, and leave ages to [`Row::since`].
-    fn print(&self, object: &Printable<'_>, row: &mut Row) {
+    /// this one instead, look for what they print, and leave ages to [`TableRow::since`].
+    fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         let now = row.dated();
         self.cells(&object.document(), now).iter().for_each(|cell| row.value(cell));
     }
@@ -197,6 +197,6 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
 
 /// Hooks that leave everything at its default.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Defaulted;
+pub struct DefaultHooks;
 
-impl Hooks for Defaulted {}
+impl Hooks for DefaultHooks {}

@@ -10,6 +10,6 @@ pub mod hooks;
 pub mod native;
 pub mod print;
 
-pub use definition::{Column, Definition, Scope, Subresource, Verbs, Version};
-pub use hooks::{Change, Defaulted, Hooks};
-pub use print::{Cell, Printable, Row};
+pub use definition::{Column, Definition, DefinitionVersion, Scope, Subresource, Verbs};
+pub use hooks::{Change, DefaultHooks, Hooks};
+pub use print::{Cell, Printable, TableRow};

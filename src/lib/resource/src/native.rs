@@ -1,7 +1,7 @@
 //! Native kinds: a row says what discovery says, a body in the kind's own file says the rest; together with the schema tables they make a [`Definition`].
 
-use crate::definition::{Column, Definition, Scope, Subresource, Verbs, Version};
-use crate::hooks::{Defaulted, Hooks};
+use crate::definition::{Column, Definition, DefinitionVersion, Scope, Subresource, Verbs};
+use crate::hooks::{DefaultHooks, Hooks};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::tables::Tables;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A native kind as discovery lists it.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct NativeKind {
     /// The API group; empty for the core group.
     pub group: &'static str,
     /// The version.
@@ -27,20 +27,20 @@ pub struct Row {
     /// What can be done with it.
     pub verbs: Verbs,
     /// Everything else, from the kind's file.
-    pub body: fn() -> Body,
+    pub body: fn() -> KindBody,
 }
 
 /// Everything about a kind but its discovery row.
 #[derive(Debug)]
-pub struct Body {
+pub struct KindBody {
     /// `all`, ...
     pub categories: &'static [&'static str],
     /// Subresources, in discovery's order.
-    pub subresources: &'static [Part],
+    pub subresources: &'static [NativeSubresource],
     /// Fields that a write to the object itself does not change or own.
     pub reset: &'static [&'static str],
     /// Printer columns.
-    pub columns: &'static [Printed],
+    pub columns: &'static [NativeColumn],
     /// Selectable fields beyond name and namespace.
     pub selectable: &'static [&'static str],
     /// The storage prefix; `None`: nothing is stored.
@@ -53,7 +53,7 @@ pub struct Body {
 
 /// A subresource of a native kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct NativeSubresource {
     /// `status`, ...
     pub name: &'static str,
     /// Group, version and kind when it is not the resource's own.
@@ -66,7 +66,7 @@ pub struct Part {
 
 /// A printer column of a native kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Printed {
+pub struct NativeColumn {
     /// The heading.
     pub name: &'static str,
     /// `string`, `date`, ...
@@ -84,7 +84,7 @@ pub const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is r
 /// The same of columns made of the time of creation.
 pub const CREATION_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-impl Printed {
+impl NativeColumn {
     /// A text column that is always shown.
     pub const fn text(name: &'static str, description: &'static str) -> Self {
         Self { name, kind: "string", format: "", description, priority: 0 }
@@ -103,22 +103,22 @@ impl Printed {
     pub const CREATED_AT: Self = Self { name: "Created At", kind: "date", format: "", description: CREATION_DESCRIPTION, priority: 0 };
 }
 
-impl Default for Body {
+impl Default for KindBody {
     fn default() -> Self {
         Self {
             categories: &[],
             subresources: &[],
             reset: &[],
-            columns: &[Printed::NAME, Printed::AGE],
+            columns: &[NativeColumn::NAME, NativeColumn::AGE],
             selectable: &[],
             storage: None,
-            hooks: Arc::new(Defaulted),
+            hooks: Arc::new(DefaultHooks),
             stored_as: None,
         }
     }
 }
 
-impl Row {
+impl NativeKind {
     /// The OpenAPI definition, such as `io.k8s.api.core.v1.ConfigMap`.
     pub fn schema_name(&self) -> String {
         let group = match self.group {
@@ -165,8 +165,8 @@ impl Row {
         })
     }
 
-    fn version(tables: &Tables, name: &str, definition: &str) -> Result<Version, String> {
-        Ok(Version {
+    fn version(tables: &Tables, name: &str, definition: &str) -> Result<DefinitionVersion, String> {
+        Ok(DefinitionVersion {
             name: name.to_owned(),
             served: true,
             deprecation: None,
@@ -179,7 +179,7 @@ impl Row {
         })
     }
 
-    fn served(&self, body: &Body, tables: &Tables) -> Result<Version, String> {
+    fn served(&self, body: &KindBody, tables: &Tables) -> Result<DefinitionVersion, String> {
         let mut version = Self::version(tables, self.version, &self.schema_name())?;
         version.reset = reset(body.reset);
         version.selectable = body.selectable.iter().map(|path| (*path).to_owned()).collect();
@@ -188,7 +188,7 @@ impl Row {
         Ok(version)
     }
 
-    fn subresource(&self, part: &Part) -> Subresource {
+    fn subresource(&self, part: &NativeSubresource) -> Subresource {
         let (group, version, kind) = part.kind.unwrap_or((self.group, self.version, self.kind));
         Subresource { name: part.name, kind: GroupVersionKind::new(group, version, kind), verbs: part.verbs, reset: reset(part.reset), columns: None }
     }
@@ -198,8 +198,8 @@ fn reset(paths: &[&str]) -> ResetFields {
     ResetFields { paths: paths.iter().map(|path| (*path).to_owned()).collect() }
 }
 
-impl From<&Printed> for Column {
-    fn from(printed: &Printed) -> Self {
+impl From<&NativeColumn> for Column {
+    fn from(printed: &NativeColumn) -> Self {
         Self {
             name: printed.name.into(),
             kind: printed.kind.into(),

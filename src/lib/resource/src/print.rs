@@ -62,16 +62,16 @@ impl<'a> Printable<'a> {
 
 /// The cells of one row: JSON texts one behind the other, and times whose ages are shown.
 #[derive(Debug)]
-pub struct Row {
+pub struct TableRow {
     now: SystemTime,
     texts: Vec<u8>,
-    cells: Vec<Place>,
+    cells: Vec<CellEnd>,
     is_dated: bool,
 }
 
 /// Where a cell ends in the texts, and whose age it is.
 #[derive(Debug)]
-struct Place {
+struct CellEnd {
     end: usize,
     since: Option<SystemTime>,
 }
@@ -85,7 +85,7 @@ pub enum Cell<'a> {
     Since(SystemTime),
 }
 
-impl Row {
+impl TableRow {
     /// No cells yet, at a time.
     pub fn at(now: SystemTime) -> Self {
         Self { now, texts: Vec::new(), cells: Vec::new(), is_dated: false }
@@ -142,7 +142,7 @@ impl Row {
     }
 
     fn end(&mut self, since: Option<SystemTime>) {
-        self.cells.push(Place { end: self.texts.len(), since });
+        self.cells.push(CellEnd { end: self.texts.len(), since });
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn cells_are_json_texts() {
         let (then, later) = ("2024-01-02T02:59:05Z", time::parse_rfc3339("2024-01-02T03:04:05Z").unwrap());
-        let mut row = Row::at(later);
+        let mut row = TableRow::at(later);
         row.text("old");
         row.dated();
         row.clear();

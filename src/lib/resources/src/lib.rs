@@ -9,7 +9,7 @@ mod table;
 
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_resource::Definition;
-use ferrokube_resource::native::Row;
+use ferrokube_resource::native::NativeKind;
 use ferrokube_schema::tables::Tables;
 use std::sync::{Arc, LazyLock};
 
@@ -33,12 +33,12 @@ pub fn messages() -> Arc<Messages> {
 }
 
 /// The rows of the generic profile, in discovery's order.
-pub fn generic() -> &'static [Row] {
+pub fn generic() -> &'static [NativeKind] {
     table::GENERIC
 }
 
 /// The rows of kinds that are served only when their version is asked for.
-pub fn on_request() -> &'static [Row] {
+pub fn on_request() -> &'static [NativeKind] {
     table::ON_REQUEST
 }
 

@@ -6,7 +6,7 @@ use crate::kinds::{
 };
 use ferrokube_resource::Verbs;
 use ferrokube_resource::definition::Scope::{self, Cluster, Namespaced};
-use ferrokube_resource::native::{Body, Row};
+use ferrokube_resource::native::{KindBody, NativeKind};
 
 const EACH: Verbs = Verbs::ALL.without(Verbs::DELETE_COLLECTION);
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -15,7 +15,7 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 
 /// Rows of the generic profile.
 #[rustfmt::skip]
-pub(crate) const GENERIC: &[Row] = &[
+pub(crate) const GENERIC: &[NativeKind] = &[
     row("", ["configmaps", "configmap", "ConfigMap"], Namespaced, &["cm"], Verbs::ALL, configmap::body),
     row("", ["events", "event", "Event"], Namespaced, &["ev"], Verbs::ALL, event::core),
     row("", ["namespaces", "namespace", "Namespace"], Cluster, &["ns"], EACH, namespace::body),
@@ -40,14 +40,21 @@ pub(crate) const GENERIC: &[Row] = &[
 
 /// Rows of kinds that are served only when their version is asked for, because upstream does not serve it by default.
 #[rustfmt::skip]
-pub(crate) const ON_REQUEST: &[Row] = &[
-    Row { version: "v1beta1", ..row("coordination.k8s.io", ["leasecandidates", "leasecandidate", "LeaseCandidate"], Namespaced, &[], Verbs::ALL, leasecandidate::body) },
-    Row { version: "v1beta1", ..row("storagemigration.k8s.io", ["storageversionmigrations", "storageversionmigration", "StorageVersionMigration"], Cluster, &[], Verbs::ALL, storageversionmigration::body) },
-    Row { version: "v1alpha1", ..row("internal.apiserver.k8s.io", ["storageversions", "storageversion", "StorageVersion"], Cluster, &[], Verbs::ALL, storageversion::body) },
+pub(crate) const ON_REQUEST: &[NativeKind] = &[
+    NativeKind { version: "v1beta1", ..row("coordination.k8s.io", ["leasecandidates", "leasecandidate", "LeaseCandidate"], Namespaced, &[], Verbs::ALL, leasecandidate::body) },
+    NativeKind { version: "v1beta1", ..row("storagemigration.k8s.io", ["storageversionmigrations", "storageversionmigration", "StorageVersionMigration"], Cluster, &[], Verbs::ALL, storageversionmigration::body) },
+    NativeKind { version: "v1alpha1", ..row("internal.apiserver.k8s.io", ["storageversions", "storageversion", "StorageVersion"], Cluster, &[], Verbs::ALL, storageversion::body) },
 ];
 
 /// A row; `names` are plural, singular and kind. Version v1.
 #[allow(clippy::too_many_arguments, reason = "a row of a table")]
-const fn row(group: &'static str, names: [&'static str; 3], scope: Scope, short_names: &'static [&'static str], verbs: Verbs, body: fn() -> Body) -> Row {
-    Row { group, version: "v1", plural: names[0], singular: names[1], kind: names[2], scope, short_names, verbs, body }
+const fn row(
+    group: &'static str,
+    names: [&'static str; 3],
+    scope: Scope,
+    short_names: &'static [&'static str],
+    verbs: Verbs,
+    body: fn() -> KindBody,
+) -> NativeKind {
+    NativeKind { group, version: "v1", plural: names[0], singular: names[1], kind: names[2], scope, short_names, verbs, body }
 }

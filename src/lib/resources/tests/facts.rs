@@ -77,7 +77,7 @@ fn columns_equal_the_facts_and_cells_fill_them() {
         }
         assert!(version.columns.iter().all(|column| !column.description.is_empty()), "{}", definition.group_resource());
         let (bytes, layout) = ferrokube_apimachinery::json::write(&ferrokube_apimachinery::document::Document::new());
-        let mut row = ferrokube_resource::Row::at(std::time::UNIX_EPOCH);
+        let mut row = ferrokube_resource::TableRow::at(std::time::UNIX_EPOCH);
         definition.hooks.print(&ferrokube_resource::Printable::new(&bytes, &layout, 0), &mut row);
         assert_eq!(row.cells().count(), columns.len(), "{}", definition.group_resource());
     }

@@ -115,7 +115,7 @@ impl Write {
 fn cells(group: &str, plural: &str, mut object: Value) -> Vec<Value> {
     object["metadata"]["creationTimestamp"] = json!("2024-01-02T02:59:05Z");
     let (bytes, layout) = ferrokube_apimachinery::json::write(&document(object));
-    let mut row = ferrokube_resource::Row::at(now());
+    let mut row = ferrokube_resource::TableRow::at(now());
     definition(group, plural).hooks.print(&ferrokube_resource::Printable::new(&bytes, &layout, 0), &mut row);
     let shown = |cell| match cell {
         Cell::Json(text) => ferrokube_apimachinery::json::read_value(text).expect("a cell is JSON"),

@@ -19,7 +19,7 @@ pub struct Client {
 
 /// An answer; `body` is null unless it is JSON.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ApiResponse {
     /// The HTTP status.
     pub status: u16,
     /// Its headers.
@@ -83,18 +83,18 @@ impl Client {
     ///
     /// # Errors
     /// There was no whole answer.
-    pub async fn send(&self, request: RequestBuilder) -> anyhow::Result<Answer> {
+    pub async fn send(&self, request: RequestBuilder) -> anyhow::Result<ApiResponse> {
         let response = request.timeout(Duration::from_secs(60)).send().await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await?;
-        Ok(Answer { status, headers, body: serde_json::from_str(&text).unwrap_or_default(), text })
+        Ok(ApiResponse { status, headers, body: serde_json::from_str(&text).unwrap_or_default(), text })
     }
 
     /// GET.
     ///
     /// # Errors
     /// As [`Self::send`].
-    pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
+    pub async fn get(&self, path: &str) -> anyhow::Result<ApiResponse> {
         self.send(self.request(Method::GET, path)).await
     }
 
@@ -102,7 +102,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::send`].
-    pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+    pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<ApiResponse> {
         self.send(self.request(Method::POST, path).header(CONTENT_TYPE, "application/json").body(body.to_string())).await
     }
 
@@ -110,7 +110,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::send`].
-    pub async fn put(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+    pub async fn put(&self, path: &str, body: &Value) -> anyhow::Result<ApiResponse> {
         self.send(self.request(Method::PUT, path).header(CONTENT_TYPE, "application/json").body(body.to_string())).await
     }
 
@@ -118,7 +118,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::send`].
-    pub async fn merge(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+    pub async fn merge(&self, path: &str, body: &Value) -> anyhow::Result<ApiResponse> {
         self.send(self.request(Method::PATCH, path).header(CONTENT_TYPE, "application/merge-patch+json").body(body.to_string())).await
     }
 
@@ -126,7 +126,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::send`].
-    pub async fn delete(&self, path: &str) -> anyhow::Result<Answer> {
+    pub async fn delete(&self, path: &str) -> anyhow::Result<ApiResponse> {
         self.send(self.request(Method::DELETE, path)).await
     }
 
@@ -134,21 +134,21 @@ impl Client {
     ///
     /// # Errors
     /// It was refused.
-    pub async fn watch(&self, path: &str) -> anyhow::Result<Lines> {
+    pub async fn watch(&self, path: &str) -> anyhow::Result<WatchLines> {
         let response = self.request(Method::GET, path).send().await?.error_for_status()?;
-        Ok(Lines { response, rest: Vec::new(), lines: VecDeque::new() })
+        Ok(WatchLines { response, rest: Vec::new(), lines: VecDeque::new() })
     }
 }
 
 /// The events of a watch.
 #[derive(Debug)]
-pub struct Lines {
+pub struct WatchLines {
     response: Response,
     rest: Vec<u8>,
     lines: VecDeque<Value>,
 }
 
-impl Lines {
+impl WatchLines {
     /// The next event; `None` at the end of the stream.
     ///
     /// # Errors

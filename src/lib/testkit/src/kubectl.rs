@@ -17,7 +17,7 @@ pub struct Kubectl {
 
 /// What it printed, and whether it liked it.
 #[derive(Clone, Debug)]
-pub struct Ran {
+pub struct KubectlOutput {
     /// Exit code 0.
     pub ok: bool,
     /// Standard output.
@@ -62,9 +62,9 @@ impl Kubectl {
     ///
     /// # Panics
     /// When it cannot be run at all.
-    pub fn run<S: AsRef<OsStr>>(&self, kubeconfig: &Path, arguments: &[S]) -> Ran {
+    pub fn run<S: AsRef<OsStr>>(&self, kubeconfig: &Path, arguments: &[S]) -> KubectlOutput {
         let output = self.command(kubeconfig).args(arguments).output().expect("kubectl can be run");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ran { ok: output.status.success(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+        KubectlOutput { ok: output.status.success(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }
 }

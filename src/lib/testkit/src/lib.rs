@@ -8,9 +8,9 @@ pub mod kubectl;
 pub mod raw;
 pub mod wait;
 
-pub use client::{Answer, Client, Lines};
+pub use client::{ApiResponse, Client, WatchLines};
 pub use cluster::{Cluster, Launch};
-pub use kubectl::{Kubectl, Ran, kubectls, newest_kubectl};
+pub use kubectl::{Kubectl, KubectlOutput, kubectls, newest_kubectl};
 pub use raw::{RawStream, raw};
 pub use wait::{BOUND, wait_until};
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Plain files are searched in pieces of this size.
-pub(crate) const PIECE: u64 = 16 << 20;
+pub(crate) const RANGE_BYTES: u64 = 16 << 20;
 
 /// The files below a path: itself, or every regular file in the directory (links are not followed), one level of folders deep.
 ///
@@ -43,7 +43,7 @@ pub(crate) fn is_journal(path: &Path) -> bool {
 
 /// A part of a file: the lines that begin at `begin` or later and before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct FileRange {
     /// Index of the file.
     pub(crate) file: usize,
     /// Bytes from its start.
@@ -53,13 +53,17 @@ pub(crate) struct Piece {
 }
 
 /// What is searched by one worker at a time. Compressed files cannot be cut; nor can what has no length (pipes).
-pub(crate) fn pieces(files: &[PathBuf]) -> Vec<Piece> {
+pub(crate) fn ranges(files: &[PathBuf]) -> Vec<FileRange> {
     let mut out = Vec::new();
     for (file, path) in files.iter().enumerate() {
         let length = std::fs::metadata(path).map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 });
-        let count = if is_gzip(path) { 1 } else { length.div_ceil(PIECE).max(1) };
+        let count = if is_gzip(path) { 1 } else { length.div_ceil(RANGE_BYTES).max(1) };
         // The last one has no end: a log that is written to meanwhile is read to its end.
-        out.extend((0..count).map(|index| Piece { file, begin: index * PIECE, end: if index + 1 == count { u64::MAX } else { (index + 1) * PIECE } }));
+        out.extend((0..count).map(|index| FileRange {
+            file,
+            begin: index * RANGE_BYTES,
+            end: if index + 1 == count { u64::MAX } else { (index + 1) * RANGE_BYTES },
+        }));
     }
     out
 }
@@ -70,12 +74,12 @@ pub(crate) fn is_gzip(path: &Path) -> bool {
 }
 
 /// Reads a file from a place on, without moving anybody else's.
-pub(crate) struct From<'a> {
+pub(crate) struct ReadAt<'a> {
     pub(crate) file: &'a File,
     pub(crate) at: u64,
 }
 
-impl Read for From<'_> {
+impl Read for ReadAt<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(buffer, self.at)?;
         self.at += read as u64;
@@ -90,12 +94,12 @@ mod tests {
     #[test]
     fn large_files_are_cut_and_compressed_ones_are_not() {
         let directory = tempfile::tempdir().unwrap();
-        for (name, length) in [("a.log", 0), ("b.log", 2 * PIECE + 1), ("c.log.gz", 2 * PIECE)] {
+        for (name, length) in [("a.log", 0), ("b.log", 2 * RANGE_BYTES + 1), ("c.log.gz", 2 * RANGE_BYTES)] {
             File::create(directory.path().join(name)).unwrap().set_len(length).unwrap();
         }
-        let found = pieces(&files(directory.path()).unwrap());
-        let whole = |file| Piece { file, begin: 0, end: u64::MAX };
-        let of_b = [(0, PIECE), (PIECE, 2 * PIECE), (2 * PIECE, u64::MAX)].map(|(begin, end)| Piece { file: 1, begin, end });
+        let found = ranges(&files(directory.path()).unwrap());
+        let whole = |file| FileRange { file, begin: 0, end: u64::MAX };
+        let of_b = [(0, RANGE_BYTES), (RANGE_BYTES, 2 * RANGE_BYTES), (2 * RANGE_BYTES, u64::MAX)].map(|(begin, end)| FileRange { file: 1, begin, end });
         assert_eq!(found, [&[whole(0)][..], &of_b, &[whole(2)]].concat());
     }
 }

@@ -16,14 +16,14 @@ const BITS: usize = 1 << 16;
 
 /// What lines are looked for.
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum Needle {
     /// Those with one of the ids.
     Ids(Finder),
     /// Those with a text.
     Text(Box<memmem::Finder<'static>>),
 }
 
-impl Wanted {
+impl Needle {
     pub(crate) fn ids(ids: &[String]) -> Self {
         Self::Ids(Finder::new(ids))
     }

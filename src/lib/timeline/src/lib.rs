@@ -15,7 +15,7 @@ pub mod scan;
 pub mod search;
 pub mod story;
 
-pub use page::{CONTENT_SECURITY_POLICY, Page, Pages};
+pub use page::{CONTENT_SECURITY_POLICY, Page, TracePages};
 pub use ring::{ObjectRef, Ring};
-pub use search::{Object, Query, SearchError, last_life, search};
-pub use story::{Action, Story, Trace};
+pub use search::{ObjectName, SearchError, SearchQuery, last_life, search};
+pub use story::{Story, TraceAction, TraceStory};

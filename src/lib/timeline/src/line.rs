@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What a line says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Line {
+pub struct LogLine {
     /// When it was written; `None` when the line does not say.
     pub time: Option<Timestamp>,
     /// `ERROR`, `WARN`, `INFO`, ...; empty when unknown.
@@ -24,12 +24,12 @@ pub struct Line {
     /// The object's family.
     pub initial_trace_id: String,
     /// Set for an audit event: the request itself.
-    pub request: Option<Request>,
+    pub request: Option<LoggedRequest>,
 }
 
 /// What an audit event says about its request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Request {
+pub struct LoggedRequest {
     /// `create`, ...
     pub verb: String,
     /// The request's path and query.
@@ -45,7 +45,7 @@ pub struct Request {
 }
 
 /// Reads a line of any known form; `None` when it is of none (it is then counted as skipped).
-pub fn parse(text: &str) -> Option<Line> {
+pub fn parse(text: &str) -> Option<LogLine> {
     let text = text.trim_end();
     if text.starts_with('{') {
         let Ok(Value::Object(object)) = serde_json::from_str(text) else { return None };
@@ -65,7 +65,7 @@ fn str_at<'a>(object: &'a Map<String, Value>, names: &[&str]) -> &'a str {
     names.iter().find_map(|name| object.get(*name).and_then(Value::as_str)).unwrap_or_default()
 }
 
-fn audit(event: &Map<String, Value>) -> Line {
+fn audit(event: &Map<String, Value>) -> LogLine {
     let at = |path: &[&str]| {
         path.iter().try_fold(None::<&Value>, |value, name| Some(Some(value.map_or_else(|| event.get(*name), |value| value.get(*name))?))).flatten()
     };
@@ -73,7 +73,7 @@ fn audit(event: &Map<String, Value>) -> Line {
     let time = |name: &str| event.get(name).and_then(Value::as_str).and_then(|text| text.parse().ok());
     let code = at(&["responseStatus", "code"]).and_then(Value::as_u64).unwrap_or(0);
     let id = |name: &str| text(&["annotations", name]);
-    let request = Request {
+    let request = LoggedRequest {
         verb: text(&["verb"]),
         uri: text(&["requestURI"]),
         user: text(&["user", "username"]),
@@ -81,7 +81,7 @@ fn audit(event: &Map<String, Value>) -> Line {
         audit_id: text(&["auditID"]),
         received: time("requestReceivedTimestamp"),
     };
-    Line {
+    LogLine {
         time: time("stageTimestamp").or(request.received),
         level: if code >= 500 { "ERROR".to_owned() } else { String::new() },
         message: format!("{} {} by {} -> {}", request.verb, request.uri, request.user, code),
@@ -108,19 +108,19 @@ fn bounded(mut text: String) -> String {
     text
 }
 
-impl Line {
+impl LogLine {
     /// A field's value; empty when it has none.
     pub fn field(&self, name: &str) -> &str {
         self.fields.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
     }
 
     /// The request that an API server's access line tells of.
-    pub fn access(&self) -> Option<Request> {
+    pub fn access(&self) -> Option<LoggedRequest> {
         let [audit_id, verb, uri] = ["audit_id", "verb", "path"].map(|name| self.field(name));
         if audit_id.is_empty() || verb.is_empty() || uri.is_empty() {
             return None;
         }
-        Some(Request {
+        Some(LoggedRequest {
             verb: verb.to_owned(),
             uri: uri.to_owned(),
             user: self.field("user").to_owned(),
@@ -151,11 +151,11 @@ impl Line {
 }
 
 /// An entry of the systemd journal: what the program wrote, which unit it is of, and when if the program does not say.
-fn journal(entry: &Map<String, Value>, message: &str) -> Line {
+fn journal(entry: &Map<String, Value>, message: &str) -> LogLine {
     // A program's own line is never an entry again, so this does not go deeper.
     let nested = message.contains("\"MESSAGE\"");
     let parsed = if nested { None } else { parse(message) };
-    let mut line = parsed.unwrap_or_else(|| Line { message: bounded(message.to_owned()), ..Line::default() });
+    let mut line = parsed.unwrap_or_else(|| LogLine { message: bounded(message.to_owned()), ..LogLine::default() });
     if line.time.is_none() {
         let micros = str_at(entry, &["__REALTIME_TIMESTAMP"]).parse().ok();
         line.time = micros.and_then(|micros| Timestamp::from_microsecond(micros).ok());
@@ -179,13 +179,13 @@ const INITIAL: &[&str] = &["initial_trace_id", "initialTraceID", "initial-trace-
 /// Objects of fields: `span` is the one that stock `tracing` writes its lines in (ids may be in it), `fields` the line's own.
 const NESTED: [&str; 2] = ["span", "fields"];
 
-fn json(object: Map<String, Value>) -> Line {
+fn json(object: Map<String, Value>) -> LogLine {
     let time = TIME.iter().find_map(|name| match object.get(*name)? {
         Value::String(text) => text.parse().ok(),
         Value::Number(number) => seconds(number.as_f64()?),
         _ => None,
     });
-    let mut line = Line { time, level: bounded(str_at(&object, LEVEL).to_uppercase()), ..Line::default() };
+    let mut line = LogLine { time, level: bounded(str_at(&object, LEVEL).to_uppercase()), ..LogLine::default() };
     let nested = NESTED.iter().filter_map(|name| object.get(*name)?.as_object()).flatten();
     let own = object.iter().filter(|(name, value)| !(TIME.contains(&name.as_str()) || LEVEL.contains(&name.as_str()) || is_nested(name, value)));
     for (name, value) in nested.chain(own) {
@@ -209,8 +209,8 @@ fn seconds(number: f64) -> Option<Timestamp> {
 }
 
 /// `TIME LEVEL target: message key=value ...`, or klog's `I0102 15:04:05.000000 pid file:line] "message" key=value`.
-fn plain(text: &str) -> Option<Line> {
-    let mut line = Line::default();
+fn plain(text: &str) -> Option<LogLine> {
+    let mut line = LogLine::default();
     let rest = match text.split_once(' ') {
         Some((first, rest)) if first.parse::<Timestamp>().is_ok() => {
             line.time = first.parse().ok();
@@ -231,7 +231,7 @@ fn plain(text: &str) -> Option<Line> {
 }
 
 /// Stock `tracing` puts the spans first: `seam{a=1 trace_id=...}: other{...}: target: message`.
-fn without_spans<'a>(text: &'a str, line: &mut Line) -> &'a str {
+fn without_spans<'a>(text: &'a str, line: &mut LogLine) -> &'a str {
     let mut rest = text.trim_start();
     while let Some((name, after)) = rest.split_once('{') {
         if name.is_empty() || !name.bytes().all(is_name) {
@@ -260,7 +260,7 @@ fn split_unquoted(text: &str) -> Option<(&str, &str)> {
 }
 
 /// `crate::module: message`.
-fn without_target<'a>(text: &'a str, line: &mut Line) -> &'a str {
+fn without_target<'a>(text: &'a str, line: &mut LogLine) -> &'a str {
     match text.split_once(": ") {
         Some((target, message)) if !target.is_empty() && target.bytes().all(|byte| is_name(byte) || byte == b':') => {
             line.put("target", target.to_owned());
@@ -271,7 +271,7 @@ fn without_target<'a>(text: &'a str, line: &mut Line) -> &'a str {
 }
 
 /// klog says no year and no zone: taken as this year, UTC.
-fn klog<'a>(text: &'a str, line: &mut Line) -> Option<&'a str> {
+fn klog<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
     let level = match text.as_bytes().first()? {
         b'I' => "INFO",
         b'W' => "WARN",

@@ -1,7 +1,7 @@
 //! A story for people (a timeline in text) and for programs (JSON).
 
-use crate::line::Line;
-use crate::story::{Action, Story, Trace};
+use crate::line::LogLine;
+use crate::story::{Story, TraceAction, TraceStory};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -24,8 +24,8 @@ pub fn text(story: &Story) -> String {
     out
 }
 
-fn trace_text(out: &mut String, trace: &Trace) {
-    let begin = trace.actions.first().and_then(Action::begins);
+fn trace_text(out: &mut String, trace: &TraceStory) {
+    let begin = trace.actions.first().and_then(TraceAction::begins);
     let when = begin.map(|time| time.to_string()).unwrap_or_default();
     let initial = if trace.initial_trace_id.is_empty() { String::new() } else { format!("  initial {}", safe(&trace.initial_trace_id)) };
     let _ = writeln!(out, "trace {}{initial}  {when}", safe(&trace.trace_id));
@@ -38,7 +38,7 @@ fn trace_text(out: &mut String, trace: &Trace) {
     out.push('\n');
 }
 
-fn action_text(out: &mut String, action: &Action, begin: Option<Timestamp>) {
+fn action_text(out: &mut String, action: &TraceAction, begin: Option<Timestamp>) {
     let what = action.request.as_ref().map_or_else(String::new, |request| format!("{} {} by {} -> {}", request.verb, request.uri, request.user, request.code));
     let what = if what.is_empty() { what } else { format!("  {what}") };
     let _ = writeln!(
@@ -82,11 +82,11 @@ pub fn json(story: &Story) -> Value {
     json!({"ids": story.ids, "traces": traces, "skipped": story.skipped, "failed": failed, "bytes": story.bytes})
 }
 
-fn behind(trace: &Trace) -> serde_json::Map<String, Value> {
+fn behind(trace: &TraceStory) -> serde_json::Map<String, Value> {
     trace.behind.iter().map(|(component, behind)| (component.clone(), json!(behind.as_secs_f64() * 1e3))).collect()
 }
 
-fn action_json(action: &Action) -> Value {
+fn action_json(action: &TraceAction) -> Value {
     let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
     let request = action
         .request
@@ -96,7 +96,7 @@ fn action_json(action: &Action) -> Value {
     json!({"component": action.component, "span_id": action.span_id, "begins": time(action.begins()), "ends": time(action.ends()), "milliseconds": action.millis(), "request": request, "lines": lines})
 }
 
-fn line_json(line: &Line) -> Value {
+fn line_json(line: &LogLine) -> Value {
     let fields: serde_json::Map<String, Value> = line.fields.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     json!({"time": line.time.map(|time| time.to_string()), "level": line.level, "message": line.message, "fields": fields})
 }

@@ -2,9 +2,9 @@
 //!
 //! Everything is bounded: events of a family, bytes of all families together. The family that was touched longest ago goes first.
 
-use crate::line::{self, Line, Request};
+use crate::line::{self, LogLine, LoggedRequest};
 use crate::search::component;
-use crate::story::{Entry, Story};
+use crate::story::{Story, StoryEntry};
 use ferrokube_trace::log::Tap;
 use ferrokube_trace::{InitialTraceId, TraceContext};
 use jiff::Timestamp;
@@ -37,23 +37,23 @@ pub struct ObjectRef {
 }
 
 /// Whether an event may be seen; `None` is one that tells of no object.
-pub type May<'a> = dyn Fn(Option<&ObjectRef>) -> bool + 'a;
+pub type AccessCheck<'a> = dyn Fn(Option<&ObjectRef>) -> bool + 'a;
 
 #[derive(Clone, Debug)]
-struct Event {
+struct RingEvent {
     object: Option<ObjectRef>,
-    line: Line,
+    line: LogLine,
     bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Family {
-    events: VecDeque<Event>,
+    events: VecDeque<RingEvent>,
     touched: u64,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RingState {
     families: HashMap<InitialTraceId, Family>,
     /// By when they were touched.
     order: BTreeMap<u64, InitialTraceId>,
@@ -64,12 +64,12 @@ struct State {
 /// The ring. Shared by the request chain, the log and the page.
 #[derive(Debug, Default)]
 pub struct Ring {
-    state: Mutex<State>,
+    state: Mutex<RingState>,
 }
 
 /// A family for the list of recent ones.
 #[derive(Clone, Debug)]
-pub struct Recent {
+pub struct RecentFamily {
     /// Its id.
     pub initial: InitialTraceId,
     /// The object of its first event that may be seen.
@@ -84,13 +84,13 @@ pub struct Recent {
 
 impl Ring {
     /// Remembers a request of a family.
-    pub fn request(&self, context: &TraceContext, object: ObjectRef, request: Request, time: Option<Timestamp>) {
-        let mut line = Line { time, message: format!("{} by {}: {}", request.verb, request.user, request.code), ..Line::default() };
+    pub fn request(&self, context: &TraceContext, object: ObjectRef, request: LoggedRequest, time: Option<Timestamp>) {
+        let mut line = LogLine { time, message: format!("{} by {}: {}", request.verb, request.user, request.code), ..LogLine::default() };
         line.request = Some(request);
         self.push(context, Some(object), line);
     }
 
-    fn push(&self, context: &TraceContext, object: Option<ObjectRef>, mut line: Line) {
+    fn push(&self, context: &TraceContext, object: Option<ObjectRef>, mut line: LogLine) {
         line.trace_id = context.trace_id.to_string();
         line.span_id = context.span_id.to_string();
         line.initial_trace_id = context.initial.map(|initial| initial.to_string()).unwrap_or_default();
@@ -100,22 +100,22 @@ impl Ring {
         let mut state = self.lock();
         // A line of a request that brought no initial id: it began the family, or is of none.
         let Some(initial) = context.initial.or_else(|| state.families.contains_key(&context.trace_id).then_some(context.trace_id)) else { return };
-        state.push(initial, Event { object, line, bytes });
+        state.push(initial, RingEvent { object, line, bytes });
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything that may be seen about an id: of a family its traces, of a trace or span the trace; always with all that happened in it.
-    pub fn story(&self, id: &str, may: &May<'_>) -> Story {
+    pub fn story(&self, id: &str, may: &AccessCheck<'_>) -> Story {
         let seen = self.about(id).into_iter().filter(|event| may(event.object.as_ref()));
-        let entries = seen.map(|event| Entry { component: component(Path::new("apiserver"), &event.line), line: event.line }).collect();
+        let entries = seen.map(|event| StoryEntry { component: component(Path::new("apiserver"), &event.line), line: event.line }).collect();
         Story::new(vec![id.to_owned()], entries, 0, Vec::new(), 0)
     }
 
     /// Copies, so that nobody is kept waiting while rights are looked up.
-    fn about(&self, id: &str) -> Vec<Event> {
+    fn about(&self, id: &str) -> Vec<RingEvent> {
         let state = self.lock();
         let family = id.parse().ok().and_then(|initial: InitialTraceId| state.families.get(&initial));
         // What a request to this family caused may be of others: a deletion goes on to what the object owned.
@@ -126,21 +126,21 @@ impl Ring {
     }
 
     /// The families that were touched last, newest first, with what may be seen of them.
-    pub fn recent(&self, count: usize, may: &May<'_>) -> Vec<Recent> {
+    pub fn recent(&self, count: usize, may: &AccessCheck<'_>) -> Vec<RecentFamily> {
         let ids: Vec<InitialTraceId> = self.lock().order.values().rev().copied().collect();
         ids.into_iter().filter_map(|initial| self.summary(initial, may)).take(count).collect()
     }
 
-    fn summary(&self, initial: InitialTraceId, may: &May<'_>) -> Option<Recent> {
-        let events: Vec<Event> = self.lock().families.get(&initial)?.events.iter().cloned().collect();
-        let seen: Vec<&Event> = events.iter().filter(|event| may(event.object.as_ref())).collect();
+    fn summary(&self, initial: InitialTraceId, may: &AccessCheck<'_>) -> Option<RecentFamily> {
+        let events: Vec<RingEvent> = self.lock().families.get(&initial)?.events.iter().cloned().collect();
+        let seen: Vec<&RingEvent> = events.iter().filter(|event| may(event.object.as_ref())).collect();
         let object = seen.iter().find_map(|event| event.object.clone())?;
         let request = seen.iter().rfind(|event| event.line.request.is_some()).or(seen.last())?;
-        Some(Recent { initial, object, last: seen.last()?.line.time, message: request.line.message.clone(), events: seen.len() })
+        Some(RecentFamily { initial, object, last: seen.last()?.line.time, message: request.line.message.clone(), events: seen.len() })
     }
 
     /// The families of an object of this name, newest first; the resource by plural, with or without its group, or by the plural without its last letter.
-    pub fn families_of(&self, resource: &str, namespace: &str, name: &str, may: &May<'_>) -> Vec<InitialTraceId> {
+    pub fn families_of(&self, resource: &str, namespace: &str, name: &str, may: &AccessCheck<'_>) -> Vec<InitialTraceId> {
         let (plural, group) = resource.split_once('.').map_or((resource, None), |(plural, group)| (plural, Some(group)));
         let fits = |object: &ObjectRef| {
             let named = object.resource == plural || object.resource.strip_suffix('s') == Some(plural);
@@ -159,8 +159,8 @@ impl Ring {
     }
 }
 
-impl State {
-    fn push(&mut self, initial: InitialTraceId, event: Event) {
+impl RingState {
+    fn push(&mut self, initial: InitialTraceId, event: RingEvent) {
         self.clock += 1;
         self.bytes += event.bytes;
         let family = self.families.entry(initial).or_default();
@@ -202,7 +202,12 @@ mod tests {
     }
 
     fn request(ring: &Ring, context: &TraceContext, name: &str, uri: &str) {
-        ring.request(context, object(name), Request { verb: "create".into(), uri: uri.into(), user: "alice".into(), code: 201, ..Request::default() }, None);
+        ring.request(
+            context,
+            object(name),
+            LoggedRequest { verb: "create".into(), uri: uri.into(), user: "alice".into(), code: 201, ..LoggedRequest::default() },
+            None,
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Files as streams of lines: fast search for ids, on all cores, gzip read on the way, memory bounded.
 
-use crate::files::{From, Piece, is_gzip, is_journal, pieces};
-use crate::finder::Wanted;
-use crate::line::{self, Line};
+use crate::files::{FileRange, ReadAt, is_gzip, is_journal, ranges};
+use crate::finder::Needle;
+use crate::line::{self, LogLine};
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memrchr};
 use std::fs::File;
@@ -23,18 +23,18 @@ pub const MAX_FOUND_BYTES: usize = 16 << 20;
 
 /// A line that holds one of the ids.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct MatchedLine {
     /// Index of the file.
     pub file: usize,
     /// What it says.
-    pub line: Line,
+    pub line: LogLine,
 }
 
 /// What a scan gave.
 #[derive(Debug, Default)]
-pub struct Scanned {
+pub struct ScanResult {
     /// Matching lines, in no order.
-    pub found: Vec<Found>,
+    pub found: Vec<MatchedLine>,
     /// Matching lines of no known form, matching lines beyond [`MAX_FOUND`] or [`MAX_FOUND_BYTES`], and all lines longer than [`MAX_LINE`].
     pub dropped: usize,
     /// Files that could not be read, with why.
@@ -44,26 +44,26 @@ pub struct Scanned {
 }
 
 /// Finds all lines that hold one of the ids (lower-case hexadecimal digits, whole words), over all files, on all cores.
-pub fn scan(files: &[PathBuf], ids: &[String]) -> Scanned {
-    scan_for(files, &Wanted::ids(ids))
+pub fn scan(files: &[PathBuf], ids: &[String]) -> ScanResult {
+    scan_for(files, &Needle::ids(ids))
 }
 
 /// Finds all lines that hold a text.
-pub(crate) fn scan_text(files: &[PathBuf], text: &str) -> Scanned {
-    scan_for(files, &Wanted::text(text))
+pub(crate) fn scan_text(files: &[PathBuf], text: &str) -> ScanResult {
+    scan_for(files, &Needle::text(text))
 }
 
-fn scan_for(files: &[PathBuf], wanted: &Wanted) -> Scanned {
-    let (pieces, next, kept) = (pieces(files), AtomicUsize::new(0), Kept::default());
-    let all = Mutex::new(Scanned::default());
-    let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8).min(pieces.len().max(1));
+fn scan_for(files: &[PathBuf], wanted: &Needle) -> ScanResult {
+    let (ranges, next, kept) = (ranges(files), AtomicUsize::new(0), MatchBudget::default());
+    let all = Mutex::new(ScanResult::default());
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8).min(ranges.len().max(1));
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                let mut search = Search { wanted, kept: &kept, out: Scanned::default(), buffer: Vec::new() };
-                while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(error) = search.piece(&files[piece.file], *piece) {
-                        search.out.failed.push((files[piece.file].clone(), error));
+                let mut search = ScanWorker { wanted, kept: &kept, out: ScanResult::default(), buffer: Vec::new() };
+                while let Some(range) = ranges.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(error) = search.range(&files[range.file], *range) {
+                        search.out.failed.push((files[range.file].clone(), error));
                     }
                 }
                 let one = search.out;
@@ -80,12 +80,12 @@ fn scan_for(files: &[PathBuf], wanted: &Wanted) -> Scanned {
 
 /// What all workers have kept.
 #[derive(Default)]
-struct Kept {
+struct MatchBudget {
     lines: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-impl Kept {
+impl MatchBudget {
     /// Whether there is room for one more line.
     fn take(&self, bytes: usize) -> bool {
         self.lines.fetch_add(1, Ordering::Relaxed) < MAX_FOUND && self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= MAX_FOUND_BYTES
@@ -93,36 +93,36 @@ impl Kept {
 }
 
 /// One worker.
-struct Search<'a> {
-    wanted: &'a Wanted,
-    kept: &'a Kept,
-    out: Scanned,
+struct ScanWorker<'a> {
+    wanted: &'a Needle,
+    kept: &'a MatchBudget,
+    out: ScanResult,
     buffer: Vec<u8>,
 }
 
-impl Search<'_> {
-    fn piece(&mut self, path: &PathBuf, piece: Piece) -> io::Result<()> {
+impl ScanWorker<'_> {
+    fn range(&mut self, path: &PathBuf, range: FileRange) -> io::Result<()> {
         if is_journal(path) {
-            return self.journal(piece);
+            return self.journal(range);
         }
         let mut file = File::open(path)?;
         if is_gzip(path) {
-            return self.stream(&mut MultiGzDecoder::new(file), piece);
+            return self.stream(&mut MultiGzDecoder::new(file), range);
         }
-        if piece.end == u64::MAX && piece.begin == 0 {
+        if range.end == u64::MAX && range.begin == 0 {
             // Also what cannot be read from any place, such as a pipe.
-            return self.stream(&mut file, piece);
+            return self.stream(&mut file, range);
         }
         // One byte earlier: a line begins here only if that one ends a line.
-        self.stream(&mut From { file: &file, at: piece.begin.saturating_sub(1) }, piece)
+        self.stream(&mut ReadAt { file: &file, at: range.begin.saturating_sub(1) }, range)
     }
 
     /// Everything that the system's journal holds, as one stream of JSON lines.
-    fn journal(&mut self, piece: Piece) -> io::Result<()> {
+    fn journal(&mut self, range: FileRange) -> io::Result<()> {
         let mut command = Command::new("journalctl");
         let mut child = command.args(["--no-pager", "--quiet", "--output=json"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let result = match child.stdout.take() {
-            Some(mut output) => self.stream(&mut output, piece),
+            Some(mut output) => self.stream(&mut output, range),
             None => Ok(()),
         };
         // Its output is closed by now, so that it ends.
@@ -130,19 +130,19 @@ impl Search<'_> {
         result.and_then(|()| if status.success() { Ok(()) } else { Err(io::Error::other(format!("journalctl: {status}"))) })
     }
 
-    fn stream(&mut self, source: &mut dyn Read, piece: Piece) -> io::Result<()> {
+    fn stream(&mut self, source: &mut dyn Read, range: FileRange) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(CHUNK + MAX_LINE, 0);
-        let result = self.lines(source, piece, &mut buffer);
+        let result = self.lines(source, range, &mut buffer);
         self.buffer = buffer;
         result
     }
 
     /// `kept` bytes of an unfinished line are at the buffer's front, which is at `at` in the file.
-    fn lines(&mut self, source: &mut dyn Read, piece: Piece, buffer: &mut [u8]) -> io::Result<()> {
-        let mut at = piece.begin.saturating_sub(1);
+    fn lines(&mut self, source: &mut dyn Read, range: FileRange, buffer: &mut [u8]) -> io::Result<()> {
+        let mut at = range.begin.saturating_sub(1);
         // The rest of somebody else's line, or of one that was too long.
-        let (mut kept, mut skipping) = (0, piece.begin > 0);
+        let (mut kept, mut skipping) = (0, range.begin > 0);
         loop {
             let read = source.read(&mut buffer[kept..][..CHUNK])?;
             self.out.bytes += read as u64;
@@ -151,10 +151,10 @@ impl Search<'_> {
             if complete > 0 {
                 let begin = if skipping { memchr(b'\n', &buffer[..complete]).map_or(complete, |at| at + 1) } else { 0 };
                 skipping = false;
-                self.collect(&buffer[begin..complete], at + begin as u64, piece);
+                self.collect(&buffer[begin..complete], at + begin as u64, range);
             }
             at += complete as u64;
-            if read == 0 || at >= piece.end {
+            if read == 0 || at >= range.end {
                 return Ok(());
             }
             buffer.copy_within(complete..filled, 0);
@@ -168,15 +168,15 @@ impl Search<'_> {
     }
 
     /// Whole lines only; those that begin beyond the piece are another worker's.
-    fn collect(&mut self, block: &[u8], at: u64, piece: Piece) {
+    fn collect(&mut self, block: &[u8], at: u64, range: FileRange) {
         let mut from = 0;
         while let Some(hit) = self.wanted.find(block, from) {
             let begin = memrchr(b'\n', &block[..hit.start]).map_or(0, |at| at + 1);
             let end = memchr(b'\n', &block[hit.end..]).map_or(block.len(), |length| hit.end + length);
-            if at + begin as u64 >= piece.end {
+            if at + begin as u64 >= range.end {
                 return;
             }
-            self.keep(&block[begin..end], piece.file);
+            self.keep(&block[begin..end], range.file);
             from = end;
         }
     }
@@ -184,7 +184,7 @@ impl Search<'_> {
     fn keep(&mut self, line: &[u8], file: usize) {
         let parsed = if self.kept.take(line.len()) { line::parse(&String::from_utf8_lossy(line)) } else { None };
         match parsed {
-            Some(line) => self.out.found.push(Found { file, line }),
+            Some(line) => self.out.found.push(MatchedLine { file, line }),
             None => self.out.dropped += 1,
         }
     }
@@ -193,12 +193,12 @@ impl Search<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{PIECE, files};
+    use crate::files::{RANGE_BYTES, files};
     use std::io::Write;
 
     const ID: &str = "b7ad6b7169203331";
 
-    fn scanned(directory: &tempfile::TempDir) -> Scanned {
+    fn scanned(directory: &tempfile::TempDir) -> ScanResult {
         scan(&files(directory.path()).unwrap(), &[ID.to_owned()])
     }
 
@@ -234,8 +234,8 @@ mod tests {
         let marked = line("edge");
         for shift in [0, 1, 2, marked.len() - 1, marked.len(), marked.len() + 1] {
             // Short lines up to a place near the edge, so that the marked line begins before, at or after it.
-            let mut text = "f\n".repeat(PIECE as usize / 2 + 40).into_bytes();
-            text.truncate(PIECE as usize + 1 - shift);
+            let mut text = "f\n".repeat(RANGE_BYTES as usize / 2 + 40).into_bytes();
+            text.truncate(RANGE_BYTES as usize + 1 - shift);
             *text.last_mut().unwrap() = b'\n';
             text.extend(marked.as_bytes());
             text.extend(marked.as_bytes());
@@ -244,7 +244,7 @@ mod tests {
             assert_eq!(scanned(&directory).found.len(), 2, "shifted by {shift}");
         }
         // A line that no piece can read whole: counted once, and what follows is found.
-        let mut text = vec![b'x'; 2 * PIECE as usize + 10];
+        let mut text = vec![b'x'; 2 * RANGE_BYTES as usize + 10];
         text.push(b'\n');
         text.extend(marked.as_bytes());
         std::fs::write(directory.path().join("a.log"), &text).unwrap();

@@ -2,16 +2,16 @@
 
 use crate::files;
 use crate::finder;
-use crate::line::Line;
-use crate::scan::{self, Scanned};
-use crate::story::{Entry, Story};
+use crate::line::LogLine;
+use crate::scan::{self, ScanResult};
+use crate::story::{Story, StoryEntry};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
 /// What to look for, and where.
 #[derive(Clone, Debug)]
-pub struct Query {
+pub struct SearchQuery {
     /// Trace ids or initial trace ids (32 hexadecimal digits), or span ids (16).
     pub ids: Vec<String>,
     /// Log and audit files, or directories of them; `journald` is the systemd journal.
@@ -41,7 +41,7 @@ const MAX_TRACES: usize = 1000;
 ///
 /// # Errors
 /// [`SearchError`]. Files that fail half-way are reported in the story, never fatal.
-pub fn search(query: &Query) -> Result<Story, SearchError> {
+pub fn search(query: &SearchQuery) -> Result<Story, SearchError> {
     let ids: Vec<String> = query.ids.iter().map(|id| checked(id)).collect::<Result<_, _>>()?;
     let files = all_files(&query.logs)?;
     let first = scan::scan(&files, &ids);
@@ -59,7 +59,7 @@ pub fn search(query: &Query) -> Result<Story, SearchError> {
 
 /// An object that may be gone, as an audit event names it.
 #[derive(Clone, Debug)]
-pub struct Object {
+pub struct ObjectName {
     /// The plural.
     pub resource: String,
     /// Empty for cluster scope.
@@ -68,7 +68,7 @@ pub struct Object {
     pub name: String,
 }
 
-impl Object {
+impl ObjectName {
     /// How its references begin, as every API server writes them.
     fn reference(&self) -> String {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
@@ -81,7 +81,7 @@ impl Object {
 ///
 /// # Errors
 /// [`SearchError::Unreadable`].
-pub fn last_life(object: &Object, logs: &[PathBuf]) -> Result<Vec<String>, SearchError> {
+pub fn last_life(object: &ObjectName, logs: &[PathBuf]) -> Result<Vec<String>, SearchError> {
     let found = scan::scan_text(&all_files(logs)?, &object.reference()).found.into_iter().map(|found| found.line);
     let written = found.filter(|line| line.request.as_ref().is_some_and(|request| (200..300).contains(&request.code)));
     let last = written.filter(|line| finder::is_id(&line.trace_id)).max_by_key(|line| line.time);
@@ -113,15 +113,15 @@ fn checked(id: &str) -> Result<String, SearchError> {
     if finder::is_id(&lower) { Ok(lower) } else { Err(SearchError::NotAnId(id.to_owned())) }
 }
 
-fn story(ids: Vec<String>, files: &[PathBuf], scanned: Scanned) -> Story {
-    let entries = scanned.found.into_iter().map(|found| Entry { component: component(&files[found.file], &found.line), line: found.line }).collect();
+fn story(ids: Vec<String>, files: &[PathBuf], scanned: ScanResult) -> Story {
+    let entries = scanned.found.into_iter().map(|found| StoryEntry { component: component(&files[found.file], &found.line), line: found.line }).collect();
     let failed = scanned.failed.into_iter().map(|(path, error)| (path, error.to_string())).collect();
     Story::new(ids, entries, scanned.dropped, failed, scanned.bytes)
 }
 
 /// Who wrote a line: its `component` or `controller` field, our own crates' targets, or else the file's name up to the first dot; audit events are the API
 /// server's.
-pub(crate) fn component(path: &std::path::Path, line: &Line) -> String {
+pub(crate) fn component(path: &std::path::Path, line: &LogLine) -> String {
     let named = ["component", "controller"].map(|name| line.field(name)).into_iter().find(|value| !value.is_empty()).map(str::to_owned);
     let target = line.field("target");
     let own = OWN.iter().find(|(begins, _)| target.starts_with(begins)).map(|(_, component)| (*component).to_owned());
@@ -145,7 +145,7 @@ mod tests {
                 r#"{{"kind":"Event","auditID":"a","verb":"create","requestURI":"/api/v1/pods","user":{{"username":"alice"}},"responseStatus":{{"code":201}},"requestReceivedTimestamp":"2026-11-21T03:00:00Z","stageTimestamp":"2026-11-21T03:00:00Z","annotations":{{"trace.kubernetes.io/trace-id":"{trace}","trace.kubernetes.io/span-id":"1111111111111111"}}}}"#
             ) + "\n",
         );
-        let story = search(&Query { ids: vec![span.to_owned()], logs: vec![directory.path().to_owned()] }).unwrap();
+        let story = search(&SearchQuery { ids: vec![span.to_owned()], logs: vec![directory.path().to_owned()] }).unwrap();
         assert_eq!(story.traces.len(), 1);
         assert_eq!(story.traces[0].actions.len(), 2);
         assert!(story.traces[0].actions[0].request.as_ref().is_some_and(|request| request.user == "alice"), "the request comes first: {story:?}");
@@ -163,7 +163,7 @@ mod tests {
         let text =
             event("2", "alpha", 200, &last) + &event("1", "alpha", 200, &first) + &event("3", "alpha", 404, &first) + &event("4", "alpha-2", 200, &first);
         std::fs::write(directory.path().join("audit.log"), text).unwrap();
-        let object = |name: &str| Object { resource: "fleets".into(), namespace: "default".into(), name: name.into() };
+        let object = |name: &str| ObjectName { resource: "fleets".into(), namespace: "default".into(), name: name.into() };
         let logs = [directory.path().to_owned()];
         assert_eq!(last_life(&object("alpha"), &logs).unwrap(), [last]);
         assert!(last_life(&object("al"), &logs).unwrap().is_empty());
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn what_is_no_id_is_refused() {
         for id in ["", "xyz", "0af7651916cd43dd8448eb211c80319", "g".repeat(32).as_str()] {
-            assert!(matches!(search(&Query { ids: vec![id.to_owned()], logs: Vec::new() }), Err(SearchError::NotAnId(_))));
+            assert!(matches!(search(&SearchQuery { ids: vec![id.to_owned()], logs: Vec::new() }), Err(SearchError::NotAnId(_))));
         }
     }
 }

@@ -1,17 +1,17 @@
 //! What the lines tell: traces (a user's request and all it caused), in them actions (spans), in them lines.
 
-use crate::line::{Line, Request};
+use crate::line::{LogLine, LoggedRequest};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A line with who wrote it.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct StoryEntry {
     /// The component.
     pub component: String,
     /// The line.
-    pub line: Line,
+    pub line: LogLine,
 }
 
 /// Everything about some ids.
@@ -20,7 +20,7 @@ pub struct Story {
     /// What was asked for.
     pub ids: Vec<String>,
     /// By time.
-    pub traces: Vec<Trace>,
+    pub traces: Vec<TraceStory>,
     /// Lines that could not be read.
     pub skipped: usize,
     /// Files that could not be read to the end, with why.
@@ -31,26 +31,26 @@ pub struct Story {
 
 /// One user's request and all it caused.
 #[derive(Debug, Default)]
-pub struct Trace {
+pub struct TraceStory {
     /// Its id; empty for lines that carry only an initial id.
     pub trace_id: String,
     /// The object family, when a line says so.
     pub initial_trace_id: String,
     /// By time, on the clock of the request that began it.
-    pub actions: Vec<Action>,
+    pub actions: Vec<TraceAction>,
     /// Components whose clocks must be behind that one, since they wrote about the request before it was there; and by how much at least.
     pub behind: Vec<(String, SignedDuration)>,
 }
 
 /// One action of one component.
 #[derive(Debug, Default)]
-pub struct Action {
+pub struct TraceAction {
     /// The component.
     pub component: String,
     /// Its id.
     pub span_id: String,
     /// The request, when an audit event tells of it.
-    pub request: Option<Request>,
+    pub request: Option<LoggedRequest>,
     /// When it began, as far as the lines say.
     pub begins: Option<Timestamp>,
     /// When it ended, as far as the lines say.
@@ -58,16 +58,16 @@ pub struct Action {
     /// The time of its first line.
     shown: Option<Timestamp>,
     /// Its lines, by time.
-    pub lines: Vec<Line>,
+    pub lines: Vec<LogLine>,
     /// What its component's clock is behind; to be added to its times.
     pub behind: SignedDuration,
 }
 
 impl Story {
-    pub(crate) fn new(ids: Vec<String>, entries: Vec<Entry>, skipped: usize, failed: Vec<(PathBuf, String)>, bytes: u64) -> Self {
-        let mut traces: BTreeMap<String, BTreeMap<(String, String), Action>> = BTreeMap::new();
+    pub(crate) fn new(ids: Vec<String>, entries: Vec<StoryEntry>, skipped: usize, failed: Vec<(PathBuf, String)>, bytes: u64) -> Self {
+        let mut traces: BTreeMap<String, BTreeMap<(String, String), TraceAction>> = BTreeMap::new();
         let mut initials: BTreeMap<String, String> = BTreeMap::new();
-        for Entry { component, line } in entries {
+        for StoryEntry { component, line } in entries {
             if !line.initial_trace_id.is_empty() {
                 initials.insert(line.trace_id.clone(), line.initial_trace_id.clone());
             }
@@ -75,16 +75,16 @@ impl Story {
             (action.component, action.span_id) = (component, line.span_id.clone());
             action.add(line);
         }
-        let mut traces: Vec<Trace> = traces
+        let mut traces: Vec<TraceStory> = traces
             .into_iter()
             .map(|(trace_id, actions)| {
-                let mut actions: Vec<Action> = actions.into_values().map(Action::sorted).collect();
+                let mut actions: Vec<TraceAction> = actions.into_values().map(TraceAction::sorted).collect();
                 let behind = if trace_id.is_empty() { Vec::new() } else { adjust_clocks(&mut actions) };
                 actions.sort_by_key(|action| (action.begins(), action.request.is_none()));
-                Trace { initial_trace_id: initials.get(&trace_id).cloned().unwrap_or_default(), trace_id, actions, behind }
+                TraceStory { initial_trace_id: initials.get(&trace_id).cloned().unwrap_or_default(), trace_id, actions, behind }
             })
             .collect();
-        traces.sort_by_key(|trace| trace.actions.first().and_then(Action::begins));
+        traces.sort_by_key(|trace| trace.actions.first().and_then(TraceAction::begins));
         Self { ids, traces, skipped, failed, bytes }
     }
 
@@ -96,7 +96,7 @@ impl Story {
 
 /// Nothing of a trace is told before the request that began it: components that do so have clocks that are behind, and are moved so that they begin with it.
 /// How long something took, as a line has it, is no reason to.
-fn adjust_clocks(actions: &mut [Action]) -> Vec<(String, SignedDuration)> {
+fn adjust_clocks(actions: &mut [TraceAction]) -> Vec<(String, SignedDuration)> {
     let requests = actions.iter().filter(|action| action.request.is_some());
     let Some((start, server)) = requests.filter_map(|action| Some((action.begins?, action.component.clone()))).min() else { return Vec::new() };
     let mut behind: BTreeMap<String, SignedDuration> = BTreeMap::new();
@@ -112,7 +112,7 @@ fn adjust_clocks(actions: &mut [Action]) -> Vec<(String, SignedDuration)> {
     behind.into_iter().collect()
 }
 
-impl Action {
+impl TraceAction {
     /// When it began, on the clock of the trace's request.
     pub fn begins(&self) -> Option<Timestamp> {
         self.begins.and_then(|begins| begins.checked_add(self.behind).ok())
@@ -123,7 +123,7 @@ impl Action {
         self.ends.and_then(|ends| ends.checked_add(self.behind).ok())
     }
 
-    fn add(&mut self, line: Line) {
+    fn add(&mut self, line: LogLine) {
         if let Some(request) = &line.request {
             self.note(request.received);
             self.request = Some(request.clone());
@@ -167,8 +167,8 @@ mod tests {
 
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-    fn entry(component: &str, text: &str) -> Entry {
-        Entry { component: component.to_owned(), line: parse(text).unwrap_or_else(|| panic!("{text}")) }
+    fn entry(component: &str, text: &str) -> StoryEntry {
+        StoryEntry { component: component.to_owned(), line: parse(text).unwrap_or_else(|| panic!("{text}")) }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_registry::Catalog;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
-use ferrokube_resource::{Column, Definition, Scope, Subresource, Verbs, Version};
+use ferrokube_resource::{Column, Definition, DefinitionVersion, Scope, Subresource, Verbs};
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{Loading, from_json_schema};
 use ferrokube_schema::{Kind, Schema};
@@ -65,7 +65,7 @@ pub(super) fn for_removal(object: &Document, metadata: Option<Arc<Schema>>, sinc
 }
 
 impl Making<'_> {
-    fn definition(&self, versions: Vec<Version>, since: u64) -> Result<Definition, Vec<FieldError>> {
+    fn definition(&self, versions: Vec<DefinitionVersion>, since: u64) -> Result<Definition, Vec<FieldError>> {
         let object = self.object;
         let is_stored = |version: &Value| version.get("storage").and_then(Value::as_bool).unwrap_or(false);
         let storage_version = object.list(&["spec", "versions"]).iter().position(is_stored);
@@ -98,7 +98,7 @@ impl Making<'_> {
         listed.filter_map(|version| Some((text(version, "name").to_owned(), Paths::of(version)?))).collect()
     }
 
-    fn version(&self, index: usize, version: &Value) -> Result<Version, Vec<FieldError>> {
+    fn version(&self, index: usize, version: &Value) -> Result<DefinitionVersion, Vec<FieldError>> {
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
         let name: Arc<str> = self.openapi_name(text(version, "name")).into();
         let schema = version.get("schema").and_then(|schema| schema.get("openAPIV3Schema")).unwrap_or(&Value::Null);
@@ -109,9 +109,9 @@ impl Making<'_> {
     }
 
     /// A version without subresources.
-    fn bare(&self, version: &Value, schema: Arc<Schema>) -> Version {
+    fn bare(&self, version: &Value, schema: Arc<Schema>) -> DefinitionVersion {
         let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
-        Version {
+        DefinitionVersion {
             name: text(version, "name").to_owned(),
             served: version.get("served").and_then(Value::as_bool).unwrap_or(false),
             deprecation: self.deprecation(version),
@@ -139,7 +139,7 @@ impl Making<'_> {
         Some(given.unwrap_or_else(|| format!("{}/{} {} is deprecated", group(self.object), text(version, "name"), self.names.kind)))
     }
 
-    fn add_subresources(&self, version: &Value, made: &mut Version) {
+    fn add_subresources(&self, version: &Value, made: &mut DefinitionVersion) {
         let has = |name: &str| version.get("subresources").and_then(|subresources| subresources.get(name)).is_some_and(|given| !given.is_null());
         if has("status") {
             let kind = GroupVersionKind::new(group(self.object), made.name.as_str(), self.names.kind.as_str());

@@ -6,7 +6,7 @@ use super::webhook::Webhook;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::conversion::Converter;
-use ferrokube_resource::{Change, Hooks, Printable, Row};
+use ferrokube_resource::{Change, Hooks, Printable, TableRow};
 
 /// Behaviour of a custom resource.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Hooks for CustomHooks {
         self.webhook.as_ref().map(|webhook| webhook as &dyn Converter)
     }
 
-    fn print(&self, object: &Printable<'_>, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         row.text(&object.name());
     }
 }

@@ -3,7 +3,7 @@
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_cel::{Rules, Verdict};
-use ferrokube_resource::Version;
+use ferrokube_resource::DefinitionVersion;
 use ferrokube_schema::Schema;
 use std::sync::{Arc, OnceLock};
 
@@ -19,7 +19,7 @@ struct OfVersion {
 }
 
 impl VersionRules {
-    pub(super) fn of(versions: &[Version]) -> Self {
+    pub(super) fn of(versions: &[DefinitionVersion]) -> Self {
         let with_rules = versions.iter().filter(|version| Rules::are_in(&version.schema));
         let each = with_rules.map(|version| OfVersion { version: version.name.clone(), schema: Arc::clone(&version.schema), compiled: OnceLock::new() });
         Self(each.collect())

@@ -12,7 +12,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{heap, json};
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
-use ferrokube_resource::conversion::{Conversion, Converted, Converter, Waited};
+use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter, WaitFuture};
 use ferrokube_trace::{Kind, Span, SpanInfo, TraceContext, inject};
 use http::header::CONTENT_TYPE;
 use reqwest::{Certificate, Client};
@@ -199,11 +199,11 @@ async fn unless_called_back<T>(away: &mut Away, work: impl Future<Output = T>) -
 }
 
 impl Converter for Webhook {
-    fn convert(&self, api_version: String, objects: Vec<Bytes>) -> Converted<'_> {
+    fn convert(&self, api_version: String, objects: Vec<Bytes>) -> ConversionFuture<'_> {
         Box::pin(async move { self.convert_all(&api_version, &objects).await })
     }
 
-    fn wait<'a>(&'a self, other: Pin<Box<dyn Future<Output = ()> + Send + 'a>>) -> Waited<'a> {
+    fn wait<'a>(&'a self, other: Pin<Box<dyn Future<Output = ()> + Send + 'a>>) -> WaitFuture<'a> {
         Box::pin(self.wait_for(other))
     }
 }

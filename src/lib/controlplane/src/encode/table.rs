@@ -15,7 +15,7 @@ use ferrokube_apimachinery::jsonpath::JsonPath;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time, yaml};
 use ferrokube_registry::{Object, Served};
-use ferrokube_resource::{Cell, Column, Printable, Row};
+use ferrokube_resource::{Cell, Column, Printable, TableRow};
 use ferrokube_serve::{Chunk, Response, WRITE_BYTES};
 use ferrokube_storage::Entry;
 use http_body_util::BodyExt;
@@ -101,7 +101,7 @@ pub(crate) struct Table {
     /// One for each column.
     cells: Vec<Cells>,
     /// What the hooks wrote for the present row.
-    row: Row,
+    row: TableRow,
     /// The present rows.
     draft: Draft,
 }
@@ -120,7 +120,7 @@ impl Table {
 
     fn with(served: &Served, columns: &Arc<[Column]>, (version, include): (&'static str, Include), now: SystemTime) -> Self {
         let cells = columns.iter().map(Cells::of).collect();
-        Self { served: served.clone(), version, include, now, columns: Arc::clone(columns), cells, row: Row::at(now), draft: Draft::default() }
+        Self { served: served.clone(), version, include, now, columns: Arc::clone(columns), cells, row: TableRow::at(now), draft: Draft::default() }
     }
 
     /// The whole Table as JSON, with a newline. `list_meta` is JSON; without columns their definitions are null (later events of a watch).

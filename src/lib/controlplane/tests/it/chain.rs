@@ -4,7 +4,7 @@ use crate::support::{CONFIGMAPS, Server};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::json;
 use ferrokube_controlplane::Limits;
-use ferrokube_features::{Gates, Version};
+use ferrokube_features::{Gates, KubernetesVersion};
 use ferrokube_trace::TraceContext;
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ async fn d2_baggage_brings_the_initial_id_where_the_gate_is_on() {
         ("LogTrackingInterop=false", None, None),
         ("", None, None),
     ] {
-        let gates = Gates::new(Version::CURRENT, &setting.parse().unwrap()).unwrap().0;
+        let gates = Gates::new(KubernetesVersion::CURRENT, &setting.parse().unwrap()).unwrap().0;
         let server = Server::with(|builder| builder.gates(gates)).await;
         let mut headers = vec![("baggage", baggage.as_str())];
         headers.extend(header.map(|id| ("initial-trace-id", id)));

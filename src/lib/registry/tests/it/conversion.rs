@@ -6,8 +6,8 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::selector::LabelSelector;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Body, DeleteOptions, ListOptions, Object, Patch, Target, Watch, WatchItem, WatchOptions, WriteOptions};
-use ferrokube_resource::conversion::{Conversion, Converted, Converter};
-use ferrokube_resource::{Definition, Hooks, Scope, Verbs, Version};
+use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter};
+use ferrokube_resource::{Definition, DefinitionVersion, Hooks, Scope, Verbs};
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{Loading, from_json_schema};
 use ferrokube_storage::Entry;
@@ -88,7 +88,7 @@ impl Hooks for Converting {
 }
 
 impl Converter for Converting {
-    fn convert(&self, api_version: String, objects: Vec<Bytes>) -> Converted<'_> {
+    fn convert(&self, api_version: String, objects: Vec<Bytes>) -> ConversionFuture<'_> {
         Box::pin(async move {
             self.0.begun.fetch_add(1, Ordering::SeqCst);
             let _permit = self.0.gate.acquire().await.unwrap();
@@ -107,10 +107,10 @@ impl Converter for Converting {
     }
 }
 
-fn version(name: &str, field: &str) -> Version {
+fn version(name: &str, field: &str) -> DefinitionVersion {
     let schema =
         json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {(field): {"type": "integer"}, "text": {"type": "string"}}}}});
-    Version {
+    DefinitionVersion {
         name: name.to_owned(),
         served: true,
         deprecation: None,

@@ -4,25 +4,25 @@ use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, entries, is_true};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
-use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks, Printable, Row};
+use ferrokube_resource::native::{KindBody, NativeColumn};
+use ferrokube_resource::{Change, Hooks, Printable, TableRow};
 use std::sync::Arc;
 
-pub(crate) fn body() -> Body {
-    Body {
+pub(crate) fn body() -> KindBody {
+    KindBody {
         columns: const {
             &[
-                Printed::NAME,
-                Printed::text(
+                NativeColumn::NAME,
+                NativeColumn::text(
                     "Data",
                     "Data contains the configuration data. Each key must consist of alphanumeric characters, '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the BinaryData field. The keys stored in Data must not overlap with the keys in the BinaryData field, this is enforced during validation process.",
                 ),
-                Printed::AGE,
+                NativeColumn::AGE,
             ]
         },
         storage: Some("configmaps"),
         hooks: Arc::new(ConfigMap),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 
@@ -52,7 +52,7 @@ impl Hooks for ConfigMap {
         errors
     }
 
-    fn print(&self, object: &Printable<'_>, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         row.text(&object.name());
         row.value(&object.count(&["data", "binaryData"]).into());
         row.age(object);

@@ -9,7 +9,7 @@ mod versions;
 use crate::checks::{keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_resource::native::{Body, Part, Printed};
+use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{Change, Hooks, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,15 +17,15 @@ use std::time::SystemTime;
 /// Holds a definition until its objects are gone.
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-pub(crate) fn body() -> Body {
-    Body {
+pub(crate) fn body() -> KindBody {
+    KindBody {
         categories: &["api-extensions"],
-        subresources: &[Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
+        subresources: &[NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
         reset: &["status"],
-        columns: const { &[Printed::NAME, Printed::CREATED_AT] },
+        columns: const { &[NativeColumn::NAME, NativeColumn::CREATED_AT] },
         storage: Some("customresourcedefinitions"),
         hooks: Arc::new(CustomResourceDefinition),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 

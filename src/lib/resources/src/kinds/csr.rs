@@ -8,7 +8,7 @@ use crate::checks::keep_stored;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, quote};
 use ferrokube_apimachinery::{name, time};
-use ferrokube_resource::native::{Body, Part, Printed};
+use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{Change, Hooks, Verbs};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,33 +42,33 @@ const USAGES: &[&str] = &[
     "timestamping",
 ];
 
-pub(crate) fn body() -> Body {
-    Body {
+pub(crate) fn body() -> KindBody {
+    KindBody {
         subresources: &[
-            Part { name: "approval", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec", "status.certificate"] },
-            Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
+            NativeSubresource { name: "approval", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec", "status.certificate"] },
+            NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
         ],
         reset: &["spec", "status"],
         columns: const {
             &[
-                Printed::NAME,
-                Printed::AGE,
-                Printed::text(
+                NativeColumn::NAME,
+                NativeColumn::AGE,
+                NativeColumn::text(
                     "SignerName",
                     "Requested signer for the request. It is a qualified name in the form: `scope-hostname.io/name`. If empty, it will be defaulted:\n 1. If it's a kubelet client certificate, it is assigned\n    \"kubernetes.io/kube-apiserver-client-kubelet\".\n 2. If it's a kubelet serving certificate, it is assigned\n    \"kubernetes.io/kubelet-serving\".\n 3. Otherwise, it is assigned \"kubernetes.io/legacy-unknown\".\nDistribution of trust for signers happens out of band. You can select on this field using `spec.signerName`.",
                 ),
-                Printed::text("Requestor", "Base64-encoded PKCS#10 CSR data"),
-                Printed::text(
+                NativeColumn::text("Requestor", "Base64-encoded PKCS#10 CSR data"),
+                NativeColumn::text(
                     "RequestedDuration",
                     "expirationSeconds is the requested duration of validity of the issued certificate. The certificate signer may issue a certificate with a different validity duration so a client must check the delta between the notBefore and and notAfter fields in the issued certificate to determine the actual duration.\n\nThe v1.22+ in-tree implementations of the well-known Kubernetes signers will honor this field as long as the requested duration is not greater than the maximum duration they will honor per the --cluster-signing-duration CLI flag to the Kubernetes controller manager.\n\nCertificate signers may not honor this field for various reasons:\n\n  1. Old signer that is unaware of the field (such as the in-tree\n     implementations prior to v1.22)\n  2. Signer whose configured maximum is shorter than the requested duration\n  3. Signer whose configured minimum is longer than the requested duration\n\nThe minimum valid value for expirationSeconds is 600, i.e. 10 minutes.",
                 ),
-                Printed::text("Condition", "Conditions applied to the request, such as approval or denial."),
+                NativeColumn::text("Condition", "Conditions applied to the request, such as approval or denial."),
             ]
         },
         selectable: &["spec.signerName"],
         storage: Some("certificatesigningrequests"),
         hooks: Arc::new(SigningRequest),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
-use ferrokube_resource::native::{Body, NAME_DESCRIPTION, Printed};
+use ferrokube_resource::native::{KindBody, NAME_DESCRIPTION, NativeColumn};
 use ferrokube_resource::{Change, Hooks};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,20 +16,23 @@ use std::time::{Duration, SystemTime};
 /// How long an event is kept, counted from its last write.
 pub const TTL: Duration = Duration::from_secs(3600);
 
-const COLUMNS: &[Printed] = &[
-    Printed::text("Last Seen", "The time at which the most recent occurrence of this event was recorded."),
-    Printed::text("Type", "Type of this event (Normal, Warning), new types could be added in the future"),
-    Printed::text("Reason", "This should be a short, machine understandable string that gives the reason for the transition into the object's current status."),
-    Printed::text("Object", "The object that this event is about."),
-    Printed::wide(
+const COLUMNS: &[NativeColumn] = &[
+    NativeColumn::text("Last Seen", "The time at which the most recent occurrence of this event was recorded."),
+    NativeColumn::text("Type", "Type of this event (Normal, Warning), new types could be added in the future"),
+    NativeColumn::text(
+        "Reason",
+        "This should be a short, machine understandable string that gives the reason for the transition into the object's current status.",
+    ),
+    NativeColumn::text("Object", "The object that this event is about."),
+    NativeColumn::wide(
         "Subobject",
         "If referring to a piece of an object instead of an entire object, this string should contain a valid JSON/Go field access statement, such as desiredState.manifest.containers[2]. For example, if the object reference is to a container within a pod, this would take on a value like: \"spec.containers{name}\" (where \"name\" refers to the name of the container that triggered the event) or if no container name is specified \"spec.containers[2]\" (container with index 2 in this pod). This syntax is chosen only to have some well-defined way of referencing a part of an object.",
     ),
-    Printed::wide("Source", "The component reporting this event. Should be a short machine understandable string."),
-    Printed::text("Message", "A human-readable description of the status of this operation."),
-    Printed::wide("First Seen", "The time at which the event was first recorded. (Time of server receipt is in TypeMeta.)"),
-    Printed::wide("Count", "The number of times this event has occurred."),
-    Printed { name: "Name", kind: "string", format: "name", description: NAME_DESCRIPTION, priority: 1 },
+    NativeColumn::wide("Source", "The component reporting this event. Should be a short machine understandable string."),
+    NativeColumn::text("Message", "A human-readable description of the status of this operation."),
+    NativeColumn::wide("First Seen", "The time at which the event was first recorded. (Time of server receipt is in TypeMeta.)"),
+    NativeColumn::wide("Count", "The number of times this event has occurred."),
+    NativeColumn { name: "Name", kind: "string", format: "name", description: NAME_DESCRIPTION, priority: 1 },
 ];
 /// The fields of an event by its form.
 #[derive(Debug)]
@@ -69,8 +72,8 @@ impl Form {
     }
 }
 
-pub(crate) fn core() -> Body {
-    Body {
+pub(crate) fn core() -> KindBody {
+    KindBody {
         columns: COLUMNS,
         // Positions mean the same in both groups, since both write and read the one store; what only the core group has comes last.
         selectable: &[
@@ -88,12 +91,12 @@ pub(crate) fn core() -> Body {
         ],
         storage: Some("events"),
         hooks: Arc::new(Event { form: &CORE }),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 
-pub(crate) fn events() -> Body {
-    Body {
+pub(crate) fn events() -> KindBody {
+    KindBody {
         columns: COLUMNS,
         selectable: &[
             "regarding.kind",
@@ -110,7 +113,7 @@ pub(crate) fn events() -> Body {
         storage: Some("events"),
         stored_as: Some(("core", "io.k8s.api.core.v1.Event")),
         hooks: Arc::new(Event { form: &EVENTS }),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 

@@ -2,25 +2,25 @@
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks, Printable, Row};
+use ferrokube_resource::native::{KindBody, NativeColumn};
+use ferrokube_resource::{Change, Hooks, Printable, TableRow};
 use std::sync::Arc;
 
-pub(crate) fn body() -> Body {
-    Body {
+pub(crate) fn body() -> KindBody {
+    KindBody {
         columns: const {
             &[
-                Printed::NAME,
-                Printed::text(
+                NativeColumn::NAME,
+                NativeColumn::text(
                     "Holder",
                     "holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.",
                 ),
-                Printed::AGE,
+                NativeColumn::AGE,
             ]
         },
         storage: Some("leases"),
         hooks: Arc::new(Lease),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 
@@ -65,7 +65,7 @@ impl Hooks for Lease {
         false
     }
 
-    fn print(&self, object: &Printable<'_>, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         row.text(&object.name());
         row.text(&object.str(&["spec", "holderIdentity"]));
         row.age(object);

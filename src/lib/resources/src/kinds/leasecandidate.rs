@@ -5,7 +5,7 @@ use crate::checks::all_invalid;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
-use ferrokube_resource::native::{Body, Printed};
+use ferrokube_resource::native::{KindBody, NativeColumn};
 use ferrokube_resource::{Change, Hooks};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use std::time::SystemTime;
 /// The one strategy that is known without a prefix.
 const OLDEST: &str = "OldestEmulationVersion";
 
-pub(crate) fn body() -> Body {
-    Body {
+pub(crate) fn body() -> KindBody {
+    KindBody {
         columns: const {
             &[
-                Printed::NAME,
-                Printed::text("LeaseName", "The lease that it could hold."),
-                Printed::text("BinaryVersion", "The version of its program."),
-                Printed::text("EmulationVersion", "The version that its program behaves like."),
-                Printed::AGE,
+                NativeColumn::NAME,
+                NativeColumn::text("LeaseName", "The lease that it could hold."),
+                NativeColumn::text("BinaryVersion", "The version of its program."),
+                NativeColumn::text("EmulationVersion", "The version that its program behaves like."),
+                NativeColumn::AGE,
             ]
         },
         storage: Some("leasecandidates"),
         hooks: Arc::new(LeaseCandidate),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 

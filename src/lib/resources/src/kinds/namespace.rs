@@ -4,8 +4,8 @@ use crate::checks::{all_invalid, finalizer, keep_stored};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
-use ferrokube_resource::native::{Body, Part, Printed};
-use ferrokube_resource::{Change, Hooks, Printable, Row, Verbs};
+use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
+use ferrokube_resource::{Change, Hooks, Printable, TableRow, Verbs};
 use std::sync::Arc;
 
 /// The label that holds a namespace's own name.
@@ -13,18 +13,18 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 /// The finalizer that the namespace controller removes when the content is gone.
 const FINALIZER: &str = "kubernetes";
 
-pub(crate) fn body() -> Body {
-    Body {
+pub(crate) fn body() -> KindBody {
+    KindBody {
         subresources: &[
-            Part { name: "finalize", kind: None, verbs: Verbs::UPDATE, reset: &["status"] },
-            Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
+            NativeSubresource { name: "finalize", kind: None, verbs: Verbs::UPDATE, reset: &["status"] },
+            NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
         ],
         reset: &["status"],
-        columns: const { &[Printed::NAME, Printed::text("Status", "The status of the namespace"), Printed::AGE] },
+        columns: const { &[NativeColumn::NAME, NativeColumn::text("Status", "The status of the namespace"), NativeColumn::AGE] },
         selectable: &["status.phase"],
         storage: Some("namespaces"),
         hooks: Arc::new(Namespace),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 
@@ -95,7 +95,7 @@ impl Hooks for Namespace {
         object.set(&["status", "phase"], "Terminating");
     }
 
-    fn print(&self, object: &Printable<'_>, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         row.text(&object.name());
         row.text(&object.str(&["status", "phase"]));
         row.age(object);

@@ -5,7 +5,7 @@ use crate::checks::{all_invalid, items, keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, Written};
 use ferrokube_apimachinery::name;
-use ferrokube_resource::native::{Body, Part, Printed};
+use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{Change, Hooks, Verbs};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,21 +39,21 @@ const MEASURED: &[&str] = &[
 const SCOPES: &[&str] =
     &["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity", "VolumeAttributesClass"];
 
-pub(crate) fn body() -> Body {
-    Body {
-        subresources: &[Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
+pub(crate) fn body() -> KindBody {
+    KindBody {
+        subresources: &[NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
         reset: &["status"],
         columns: const {
             &[
-                Printed::NAME,
-                Printed::text("Request", "Request represents a minimum amount of cpu/memory that a container may consume."),
-                Printed::text("Limit", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."),
-                Printed::AGE,
+                NativeColumn::NAME,
+                NativeColumn::text("Request", "Request represents a minimum amount of cpu/memory that a container may consume."),
+                NativeColumn::text("Limit", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."),
+                NativeColumn::AGE,
             ]
         },
         storage: Some("resourcequotas"),
         hooks: Arc::new(ResourceQuota),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 

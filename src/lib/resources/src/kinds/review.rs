@@ -2,12 +2,12 @@
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_resource::Hooks;
-use ferrokube_resource::native::{Body, Printed};
+use ferrokube_resource::native::{KindBody, NativeColumn};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-pub(crate) fn body() -> Body {
-    Body { columns: const { &[Printed::NAME, Printed::CREATED_AT] }, hooks: Arc::new(Review), ..Body::default() }
+pub(crate) fn body() -> KindBody {
+    KindBody { columns: const { &[NativeColumn::NAME, NativeColumn::CREATED_AT] }, hooks: Arc::new(Review), ..KindBody::default() }
 }
 
 #[derive(Debug)]

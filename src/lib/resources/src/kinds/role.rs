@@ -4,20 +4,20 @@ use crate::checks::{items, label_selector};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
-use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks, Printable, Row};
+use ferrokube_resource::native::{KindBody, NativeColumn};
+use ferrokube_resource::{Change, Hooks, Printable, TableRow};
 use std::sync::Arc;
 
-pub(crate) fn role() -> Body {
+pub(crate) fn role() -> KindBody {
     body("roles", true)
 }
 
-pub(crate) fn cluster_role() -> Body {
+pub(crate) fn cluster_role() -> KindBody {
     body("clusterroles", false)
 }
 
-fn body(storage: &'static str, namespaced: bool) -> Body {
-    Body { columns: &[Printed::NAME, Printed::CREATED_AT], storage: Some(storage), hooks: Arc::new(Role { namespaced }), ..Body::default() }
+fn body(storage: &'static str, namespaced: bool) -> KindBody {
+    KindBody { columns: &[NativeColumn::NAME, NativeColumn::CREATED_AT], storage: Some(storage), hooks: Arc::new(Role { namespaced }), ..KindBody::default() }
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Hooks for Role {
         true
     }
 
-    fn print(&self, object: &Printable<'_>, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         row.text(&object.name());
         row.text(&object.str(&["metadata", "creationTimestamp"]));
     }

@@ -5,47 +5,47 @@ use crate::checks::{all_invalid, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
-use ferrokube_resource::native::{Body, Printed};
+use ferrokube_resource::native::{KindBody, NativeColumn};
 use ferrokube_resource::{Change, Hooks};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-pub(crate) fn role_binding() -> Body {
+pub(crate) fn role_binding() -> KindBody {
     body("rolebindings", true, COLUMNS)
 }
 
-pub(crate) fn cluster_role_binding() -> Body {
+pub(crate) fn cluster_role_binding() -> KindBody {
     body("clusterrolebindings", false, CLUSTER_COLUMNS)
 }
 
-const COLUMNS: &[Printed] = &[
-    Printed::NAME,
-    Printed::text(
+const COLUMNS: &[NativeColumn] = &[
+    NativeColumn::NAME,
+    NativeColumn::text(
         "Role",
         "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
     ),
-    Printed::AGE,
-    Printed::wide("Users", "Users in the roleBinding"),
-    Printed::wide("Groups", "Groups in the roleBinding"),
-    Printed::wide("ServiceAccounts", "ServiceAccounts in the roleBinding"),
+    NativeColumn::AGE,
+    NativeColumn::wide("Users", "Users in the roleBinding"),
+    NativeColumn::wide("Groups", "Groups in the roleBinding"),
+    NativeColumn::wide("ServiceAccounts", "ServiceAccounts in the roleBinding"),
 ];
 
-const CLUSTER_COLUMNS: &[Printed] = &[
-    Printed::NAME,
-    Printed::text(
+const CLUSTER_COLUMNS: &[NativeColumn] = &[
+    NativeColumn::NAME,
+    NativeColumn::text(
         "Role",
         "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
     ),
-    Printed::AGE,
-    Printed::wide("Users", "Users in the clusterRoleBinding"),
-    Printed::wide("Groups", "Groups in the clusterRoleBinding"),
-    Printed::wide("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding"),
+    NativeColumn::AGE,
+    NativeColumn::wide("Users", "Users in the clusterRoleBinding"),
+    NativeColumn::wide("Groups", "Groups in the clusterRoleBinding"),
+    NativeColumn::wide("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding"),
 ];
 
-fn body(storage: &'static str, namespaced: bool, columns: &'static [Printed]) -> Body {
-    Body { columns, storage: Some(storage), hooks: Arc::new(Binding { namespaced }), ..Body::default() }
+fn body(storage: &'static str, namespaced: bool, columns: &'static [NativeColumn]) -> KindBody {
+    KindBody { columns, storage: Some(storage), hooks: Arc::new(Binding { namespaced }), ..KindBody::default() }
 }
 
 #[derive(Debug)]

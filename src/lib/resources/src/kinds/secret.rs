@@ -8,33 +8,33 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::json::{self, DecodeError};
 use ferrokube_apimachinery::name;
-use ferrokube_resource::native::{Body, Printed};
-use ferrokube_resource::{Change, Hooks, Printable, Row};
+use ferrokube_resource::native::{KindBody, NativeColumn};
+use ferrokube_resource::{Change, Hooks, Printable, TableRow};
 use std::sync::Arc;
 
 const TLS: &str = "kubernetes.io/tls";
 const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-pub(crate) fn body() -> Body {
-    Body {
+pub(crate) fn body() -> KindBody {
+    KindBody {
         columns: const {
             &[
-                Printed::NAME,
-                Printed::text(
+                NativeColumn::NAME,
+                NativeColumn::text(
                     "Type",
                     "Used to facilitate programmatic handling of secret data. More info: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types",
                 ),
-                Printed::text(
+                NativeColumn::text(
                     "Data",
                     "Data contains the secret data. Each key must consist of alphanumeric characters, '-', '_' or '.'. The serialized form of the secret data is a base64 encoded string, representing the arbitrary (possibly non-string) data value here. Described in https://tools.ietf.org/html/rfc4648#section-4",
                 ),
-                Printed::AGE,
+                NativeColumn::AGE,
             ]
         },
         selectable: &["type"],
         storage: Some("secrets"),
         hooks: Arc::new(Secret),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 
@@ -82,7 +82,7 @@ impl Hooks for Secret {
         vec![why.to_owned()]
     }
 
-    fn print(&self, object: &Printable<'_>, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         row.text(&object.name());
         row.text(&object.str(&["type"]));
         row.value(&object.count(&["data"]).into());

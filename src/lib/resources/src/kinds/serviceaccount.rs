@@ -1,16 +1,16 @@
 //! ServiceAccount: an identity inside a namespace. Its `token` subresource is computed by the authentication crate.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_resource::native::{Body, Part};
-use ferrokube_resource::{Change, Hooks, Printable, Row, Verbs};
+use ferrokube_resource::native::{KindBody, NativeSubresource};
+use ferrokube_resource::{Change, Hooks, Printable, TableRow, Verbs};
 use std::sync::Arc;
 
-pub(crate) fn body() -> Body {
-    Body {
-        subresources: &[Part { name: "token", kind: Some(("authentication.k8s.io", "v1", "TokenRequest")), verbs: Verbs::CREATE, reset: &[] }],
+pub(crate) fn body() -> KindBody {
+    KindBody {
+        subresources: &[NativeSubresource { name: "token", kind: Some(("authentication.k8s.io", "v1", "TokenRequest")), verbs: Verbs::CREATE, reset: &[] }],
         storage: Some("serviceaccounts"),
         hooks: Arc::new(ServiceAccount),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 
@@ -32,7 +32,7 @@ impl Hooks for ServiceAccount {
         true
     }
 
-    fn print(&self, object: &Printable<'_>, row: &mut Row) {
+    fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         row.text(&object.name());
         row.age(object);
     }

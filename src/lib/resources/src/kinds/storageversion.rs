@@ -4,19 +4,19 @@ use crate::cells;
 use crate::checks::{items, keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_resource::native::{Body, Part, Printed};
+use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{Change, Hooks, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-pub(crate) fn body() -> Body {
-    Body {
-        subresources: &[Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
+pub(crate) fn body() -> KindBody {
+    KindBody {
+        subresources: &[NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
         reset: &["status"],
-        columns: const { &[Printed::NAME, Printed::text("CommonEncodingVersion", "What all servers store, if they agree."), Printed::AGE] },
+        columns: const { &[NativeColumn::NAME, NativeColumn::text("CommonEncodingVersion", "What all servers store, if they agree."), NativeColumn::AGE] },
         storage: Some("storageversions"),
         hooks: Arc::new(StorageVersion),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 

@@ -4,19 +4,19 @@ use crate::cells;
 use crate::checks::keep_stored;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_resource::native::{Body, Part, Printed};
+use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{Change, Hooks, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-pub(crate) fn body() -> Body {
-    Body {
-        subresources: &[Part { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
+pub(crate) fn body() -> KindBody {
+    KindBody {
+        subresources: &[NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
         reset: &["status"],
-        columns: const { &[Printed::NAME, Printed::text("Resource", "What is rewritten."), Printed::AGE] },
+        columns: const { &[NativeColumn::NAME, NativeColumn::text("Resource", "What is rewritten."), NativeColumn::AGE] },
         storage: Some("storageversionmigrations"),
         hooks: Arc::new(StorageVersionMigration),
-        ..Body::default()
+        ..KindBody::default()
     }
 }
 

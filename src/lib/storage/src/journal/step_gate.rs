@@ -7,12 +7,12 @@ use std::sync::{Condvar, Mutex};
 /// Connects a driver with the one thread that it drives.
 #[derive(Default)]
 pub(crate) struct StepGate {
-    state: Mutex<GateState>,
+    state: Mutex<StepGateState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct GateState {
+struct StepGateState {
     /// Steps that the thread may take.
     granted: usize,
     /// The thread is waiting for steps.

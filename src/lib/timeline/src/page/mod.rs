@@ -4,7 +4,7 @@
 
 mod view;
 
-use crate::ring::{May, Ring};
+use crate::ring::{AccessCheck, Ring};
 use askama::Template;
 use std::sync::Arc;
 use view::{Section, when};
@@ -17,7 +17,7 @@ const RECENT: usize = 50;
 
 /// The pages.
 #[derive(Clone, Debug, Default)]
-pub struct Pages {
+pub struct TracePages {
     /// What this process remembers; `None` where the components are processes of their own.
     pub ring: Option<Arc<Ring>>,
     /// Where a trace is shown by the tracing backend, with `{trace_id}` in its place.
@@ -39,16 +39,16 @@ pub struct Page {
 
 #[derive(Template)]
 #[template(path = "index.html")]
-struct Index<'a> {
+struct IndexTemplate<'a> {
     query: &'a str,
     namespace: &'a str,
     message: &'a str,
     remembers: bool,
     backend: bool,
-    recent: Vec<RecentRow>,
+    recent: Vec<RecentItem>,
 }
 
-struct RecentRow {
+struct RecentItem {
     id: String,
     object: String,
     message: String,
@@ -58,7 +58,7 @@ struct RecentRow {
 
 #[derive(Template)]
 #[template(path = "trace.html")]
-struct Timeline<'a> {
+struct TimelineTemplate<'a> {
     id: &'a str,
     title: String,
     sections: Vec<Section>,
@@ -66,9 +66,9 @@ struct Timeline<'a> {
     elsewhere: Option<String>,
 }
 
-impl Pages {
+impl TracePages {
     /// Answers a GET; `rest` is the path below `/ui/trace/`, `query` the URI's, both as sent. `may` says which events may be seen.
-    pub fn answer(&self, rest: &str, query: &str, may: &May<'_>) -> Page {
+    pub fn answer(&self, rest: &str, query: &str, may: &AccessCheck<'_>) -> Page {
         match rest {
             "style.css" => page(200, "text/css; charset=utf-8", include_str!("../../templates/style.css").to_owned()),
             "" => self.index(query, may),
@@ -77,7 +77,7 @@ impl Pages {
         }
     }
 
-    fn index(&self, query: &str, may: &May<'_>) -> Page {
+    fn index(&self, query: &str, may: &AccessCheck<'_>) -> Page {
         let value = |name: &str| parameter(query, name);
         let (asked, mut namespace) = (value("q"), value("namespace"));
         if namespace.is_empty() {
@@ -100,9 +100,9 @@ impl Pages {
         }
     }
 
-    fn show_index(&self, status: u16, query: &str, namespace: &str, message: &str, may: &May<'_>) -> Page {
+    fn show_index(&self, status: u16, query: &str, namespace: &str, message: &str, may: &AccessCheck<'_>) -> Page {
         let recent = self.ring.iter().flat_map(|ring| ring.recent(RECENT, may));
-        let recent = recent.map(|family| RecentRow {
+        let recent = recent.map(|family| RecentItem {
             id: family.initial.to_string(),
             object: view::object(&family.object),
             message: view::text(&family.message),
@@ -110,20 +110,20 @@ impl Pages {
             events: family.events,
         });
         let (remembers, backend) = (self.ring.is_some(), self.backend.is_some());
-        let index = Index { query, namespace, message, remembers, backend, recent: recent.collect() };
+        let index = IndexTemplate { query, namespace, message, remembers, backend, recent: recent.collect() };
         html(status, &index)
     }
 
-    fn timeline(&self, id: &str, may: &May<'_>) -> Page {
+    fn timeline(&self, id: &str, may: &AccessCheck<'_>) -> Page {
         let Some(ring) = &self.ring else {
             let elsewhere = self.backend_url(id);
             let status = if elsewhere.is_some() { 200 } else { 404 };
-            return html(status, &Timeline { id, title: "Elsewhere".to_owned(), sections: Vec::new(), elsewhere });
+            return html(status, &TimelineTemplate { id, title: "Elsewhere".to_owned(), sections: Vec::new(), elsewhere });
         };
         let story = ring.story(id, may);
         let sections: Vec<Section> = story.traces.iter().map(|trace| Section::new(trace, self.backend_url(&trace.trace_id))).collect();
         let title = sections.first().map_or_else(|| "Nothing is remembered".to_owned(), |section| section.title.clone());
-        html(if sections.is_empty() { 404 } else { 200 }, &Timeline { id, title, sections, elsewhere: None })
+        html(if sections.is_empty() { 404 } else { 200 }, &TimelineTemplate { id, title, sections, elsewhere: None })
     }
 
     fn backend_url(&self, trace_id: &str) -> Option<String> {
@@ -160,22 +160,22 @@ fn parameter(query: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::line::Request;
+    use crate::line::LoggedRequest;
     use crate::ring::ObjectRef;
     use ferrokube_trace::TraceContext;
 
-    fn pages() -> (Pages, String) {
+    fn pages() -> (TracePages, String) {
         let (ring, root) = (Ring::default(), TraceContext::root());
         let object = ObjectRef { version: "v1".into(), resource: "configmaps".into(), namespace: "shop".into(), name: "page".into(), ..ObjectRef::default() };
-        let request = Request {
+        let request = LoggedRequest {
             verb: "create".into(),
             uri: "/<script>alert(1)</script>\u{1b}[31m\u{202e}".into(),
             user: "\"<script>alert(1)</script>".into(),
             code: 201,
-            ..Request::default()
+            ..LoggedRequest::default()
         };
         ring.request(&root.with_initial(Some(root.trace_id)), object, request, None);
-        (Pages { ring: Some(Arc::new(ring)), backend: Some("https://jaeger.example/trace/{trace_id}".into()) }, root.trace_id.to_string())
+        (TracePages { ring: Some(Arc::new(ring)), backend: Some("https://jaeger.example/trace/{trace_id}".into()) }, root.trace_id.to_string())
     }
 
     #[test]
@@ -206,10 +206,10 @@ mod tests {
     #[test]
     fn without_a_ring_the_page_leads_to_the_backend() {
         let id = "0af7651916cd43dd8448eb211c80319c";
-        let pages = Pages { ring: None, backend: Some("https://jaeger.example/trace/{trace_id}".into()) };
+        let pages = TracePages { ring: None, backend: Some("https://jaeger.example/trace/{trace_id}".into()) };
         let page = pages.answer(id, "", &|_| true);
         assert!(page.status == 200 && page.body.contains(&format!("href=\"https://jaeger.example/trace/{id}\"")), "{}", page.body);
-        assert_eq!(Pages::default().answer(id, "", &|_| true).status, 404);
+        assert_eq!(TracePages::default().answer(id, "", &|_| true).status, 404);
     }
 
     /// The policy forbids inline style and script: the pages must not need them.

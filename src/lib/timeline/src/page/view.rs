@@ -1,9 +1,9 @@
 //! A story as what the template shows: sections (traces), rows (actions) with bars, and lines.
 
-use crate::line::{Line, Request};
+use crate::line::{LogLine, LoggedRequest};
 use crate::render::safe;
 use crate::ring::ObjectRef;
-use crate::story::{Action, Trace};
+use crate::story::{TraceAction, TraceStory};
 use jiff::Timestamp;
 
 /// The width of the drawing that bars are placed on.
@@ -19,14 +19,14 @@ pub(super) struct Section {
     pub(super) total: String,
     /// Labels under the drawing: its begin, quarters, and end.
     pub(super) axis: Vec<String>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<ActionRow>,
     /// What is known about clocks.
     pub(super) notes: Vec<String>,
     pub(super) backend: Option<String>,
 }
 
 /// One action.
-pub(super) struct Row {
+pub(super) struct ActionRow {
     pub(super) component: String,
     /// For the color: a short word of our own.
     pub(super) kind: &'static str,
@@ -42,11 +42,11 @@ pub(super) struct Row {
     pub(super) span_id: String,
     pub(super) audit_id: String,
     pub(super) path: String,
-    pub(super) lines: Vec<Text>,
+    pub(super) lines: Vec<LineRow>,
 }
 
 /// One log line.
-pub(super) struct Text {
+pub(super) struct LineRow {
     pub(super) at: String,
     pub(super) level: String,
     pub(super) message: String,
@@ -54,15 +54,15 @@ pub(super) struct Text {
 }
 
 /// Where and how long a trace is.
-struct Scale {
+struct TimeScale {
     begin: Option<Timestamp>,
     millis: f64,
 }
 
-impl Scale {
-    fn of(trace: &Trace) -> Self {
-        let begin = trace.actions.iter().filter_map(Action::begins).min();
-        let end = trace.actions.iter().filter_map(Action::ends).max();
+impl TimeScale {
+    fn of(trace: &TraceStory) -> Self {
+        let begin = trace.actions.iter().filter_map(TraceAction::begins).min();
+        let end = trace.actions.iter().filter_map(TraceAction::ends).max();
         let millis = begin.zip(end).map_or(0.0, |(begin, end)| end.duration_since(begin).as_secs_f64() * 1e3);
         Self { begin, millis }
     }
@@ -78,9 +78,9 @@ impl Scale {
 }
 
 impl Section {
-    pub(super) fn new(trace: &Trace, backend: Option<String>) -> Self {
-        let scale = Scale::of(trace);
-        let rows: Vec<Row> = trace.actions.iter().map(|action| Row::new(action, &scale)).collect();
+    pub(super) fn new(trace: &TraceStory, backend: Option<String>) -> Self {
+        let scale = TimeScale::of(trace);
+        let rows: Vec<ActionRow> = trace.actions.iter().map(|action| ActionRow::new(action, &scale)).collect();
         let first = rows.iter().find(|row| row.kind == "request").or(rows.first());
         let title = first.map(|row| if row.who.is_empty() { row.label.clone() } else { format!("{} by {}", row.label, row.who) }).unwrap_or_default();
         let notes = trace.behind.iter().map(|(component, behind)| {
@@ -99,13 +99,13 @@ impl Section {
     }
 }
 
-impl Row {
-    fn new(action: &Action, scale: &Scale) -> Self {
+impl ActionRow {
+    fn new(action: &TraceAction, scale: &TimeScale) -> Self {
         let begins = scale.offset(action.begins());
         let x = scale.place(begins);
         let width = scale.place(action.millis()).max(MIN_BAR);
         let x = x.min(WIDTH - width);
-        let at = |line: &Line| scale.offset(line.time.and_then(|time| time.checked_add(action.behind).ok()));
+        let at = |line: &LogLine| scale.offset(line.time.and_then(|time| time.checked_add(action.behind).ok()));
         let request = action.request.as_ref();
         let failed = request.is_some_and(is_failure) || action.lines.iter().any(|line| line.level == "ERROR");
         Self {
@@ -123,20 +123,20 @@ impl Row {
             span_id: text(&action.span_id),
             audit_id: request.map(|request| text(&request.audit_id)).unwrap_or_default(),
             path: request.map(|request| text(&request.uri)).unwrap_or_default(),
-            lines: action.lines.iter().map(|line| Text::new(line, at(line))).collect(),
+            lines: action.lines.iter().map(|line| LineRow::new(line, at(line))).collect(),
         }
     }
 }
 
-impl Text {
-    fn new(line: &Line, at: f64) -> Self {
+impl LineRow {
+    fn new(line: &LogLine, at: f64) -> Self {
         let fields: Vec<String> = line.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
         Self { at: millis(at), level: text(&line.level), message: text(&line.message), fields: text(&fields.join(" ")) }
     }
 }
 
 /// What an action did: its request, or what its lines say that it worked on.
-fn label(action: &Action) -> String {
+fn label(action: &TraceAction) -> String {
     if let Some(request) = &action.request {
         return text(&format!("{} {}", request.verb, about(&request.uri)));
     }
@@ -169,7 +169,7 @@ fn about(uri: &str) -> String {
 }
 
 /// What looks for something and does not find it has not failed.
-fn is_failure(request: &Request) -> bool {
+fn is_failure(request: &LoggedRequest) -> bool {
     request.code >= 400 && !(request.code == 404 && request.verb == "get")
 }
 
