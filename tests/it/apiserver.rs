@@ -1,4 +1,4 @@
-//! `apiserver` as a process of its own, with its namesake's flags.
+//! `apiserver` as a separate process, with kube-apiserver's flags.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Launch, raw, wait_until};

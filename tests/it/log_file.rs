@@ -124,11 +124,11 @@ fn l11_bad_log_files_are_skipped_and_counted() {
     let output = search(id);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    for found in ["rotated", "after", "a\\u{1b}[31mb", "cut.log.2.gz was not read to its end", "! 4 lines were too long"] {
+    for found in ["rotated", "after", "a\\u{1b}[31mb", "cut.log.2.gz was not read completely", "! 4 lines were skipped"] {
         assert!(text.contains(found), "{found}: {text}");
     }
     assert!(!text.contains('\u{1b}'));
-    assert_eq!(search(&"f".repeat(32)).status.code(), Some(1), "nothing carries it");
+    assert_eq!(search(&"f".repeat(32)).status.code(), Some(1), "no line has it");
     for wrong in ["", "no-id", "/", "configmap/", "a/b/c"] {
         assert_eq!(search(wrong).status.code(), Some(2), "{wrong:?}");
     }

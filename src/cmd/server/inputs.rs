@@ -8,7 +8,7 @@ use crate::cmd::flags::{NamesakeFlags, ServerFlags};
 use crate::cmd::{process, runtime_config};
 use anyhow::{Context, anyhow};
 use ferrokube_auth::audit::Policy;
-use ferrokube_features::{Gates, GateWarning};
+use ferrokube_features::{GateWarning, Gates};
 use ferrokube_pki::files;
 use ferrokube_resource::native::NativeKind;
 use ferrokube_trace::export;

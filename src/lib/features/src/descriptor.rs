@@ -1,31 +1,31 @@
-//! What a feature is, beyond its gate: data for pages, checks and tests.
+//! Feature descriptors: data about a feature beyond its gate, for pages, checks and tests.
 
 use crate::gate::Gate;
 
-/// A feature, as data.
+/// A feature as data.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {
-    /// Its gate.
+    /// Feature gate.
     pub gate: &'static Gate,
-    /// One line.
+    /// One-line summary.
     pub summary: &'static str,
-    /// The document that it comes from.
+    /// Source document.
     pub source: &'static str,
-    /// The roles that ask the gate.
+    /// Roles that check the gate.
     pub components: &'static [&'static str],
-    /// Who answers for it.
+    /// Owner.
     pub owner: &'static str,
-    /// Metrics that tell that it is in use or in trouble.
+    /// Metrics that show whether it is used, or in trouble.
     pub metrics: &'static [&'static str],
-    /// The production readiness questionnaire (requirements P01-P25), as far as it is answered.
+    /// Answers to the production readiness questionnaire (P01 to P25), as far as given.
     pub answers: &'static [PrrAnswer],
 }
 
 /// One answer.
 #[derive(Clone, Copy, Debug)]
 pub struct PrrAnswer {
-    /// The requirement: `P01` ...
+    /// Requirement: `P01` ...
     pub id: &'static str,
-    /// The answer.
+    /// Answer text.
     pub text: &'static str,
 }

@@ -1,4 +1,4 @@
-//! A gate, its versions, and the values of all gates in one component.
+//! Feature gates, their versions, and the values of all gates in one component.
 
 use crate::known;
 use crate::settings::{GateSettingError, GateSettings, GateWarning};
@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A Kubernetes minor version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KubernetesVersion {
-    /// 1.
+    /// Major version.
     pub major: u16,
-    /// The minor.
+    /// Minor version.
     pub minor: u16,
 }
 
 impl KubernetesVersion {
-    /// The version that this code has the behavior of.
+    /// The version that this code implements.
     pub const CURRENT: Self = Self::new(1, 36);
 
     /// `major.minor`.
@@ -32,7 +32,7 @@ impl fmt::Display for KubernetesVersion {
     }
 }
 
-/// A text that is not `major.minor`.
+/// Not of the form `major.minor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a version of the form 1.36")]
 pub struct KubernetesVersionError;
@@ -47,21 +47,21 @@ impl FromStr for KubernetesVersion {
     }
 }
 
-/// How settled a feature is.
+/// Maturity of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Off by default, may go away.
+    /// Off by default; may be removed.
     Alpha,
-    /// Complete.
+    /// Feature complete.
     Beta,
-    /// Settled; the gate goes away later.
+    /// Stable; the gate will be removed.
     Ga,
-    /// Will be off for good.
+    /// Will be removed.
     Deprecated,
 }
 
 impl Stage {
-    /// As in metrics and in Kubernetes' own words: empty for GA.
+    /// As in metrics and in Kubernetes; empty for GA.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Alpha => "ALPHA",
@@ -72,38 +72,38 @@ impl Stage {
     }
 }
 
-/// What a gate is from one version on.
+/// Properties of a gate from one version on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateSpec {
-    /// The first version with these values.
+    /// First version with these properties.
     pub since: KubernetesVersion,
-    /// The stage.
+    /// Maturity.
     pub stage: Stage,
-    /// The value without a setting.
+    /// Value unless set.
     pub default: bool,
-    /// The default is the only value.
+    /// Whether the default is the only value.
     pub locked: bool,
 }
 
 /// A gate: a name and its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
-    /// In upper camel case, unique.
+    /// Unique, in upper camel case.
     pub name: &'static str,
-    /// By rising version, at least one.
+    /// By ascending version, at least one.
     pub specs: &'static [GateSpec],
 }
 
 impl Gate {
-    /// What the gate is at a version; `None` before its first.
+    /// Properties at a version; `None` before the first.
     pub fn at(&self, version: KubernetesVersion) -> Option<&'static GateSpec> {
         self.specs.iter().rev().find(|spec| spec.since <= version)
     }
 }
 
-/// The values of all gates in one component; never changes. Cheap to clone: all clones record use together.
+/// Values of all gates in one component; immutable. Cheap to clone; clones share the record of use.
 ///
-/// A value, not a global: several components of one process have their own (decision D15).
+/// A value rather than a global: components in one process have their own.
 #[derive(Clone, Debug)]
 pub struct Gates(Arc<[GateValue]>);
 
@@ -119,28 +119,28 @@ struct GateValue {
 /// One gate of [`Gates::all`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateState {
-    /// The gate.
+    /// Feature gate.
     pub gate: &'static Gate,
-    /// What it is at this version.
+    /// Properties at this version.
     pub spec: &'static GateSpec,
-    /// Its value.
+    /// Current value.
     pub enabled: bool,
-    /// Whether the command line gave the value.
+    /// Whether the command line set it.
     pub set: bool,
-    /// Whether anybody asked for it (F21: what was not asked is not in use).
+    /// Whether the value was read: an unread gate is not in use.
     pub asked: bool,
 }
 
 impl Default for Gates {
     /// The defaults of the current version.
     fn default() -> Self {
-        let (gates, _) = Self::new(KubernetesVersion::CURRENT, &GateSettings::default()).expect("no setting can be wrong");
+        let (gates, _) = Self::new(KubernetesVersion::CURRENT, &GateSettings::default()).expect("defaults are valid");
         gates
     }
 }
 
 impl Gates {
-    /// The values at a version with settings; warnings for settings of unknown gates, which are otherwise ignored (decision D14).
+    /// Values at a version with settings. Settings of unknown gates are ignored with a warning.
     ///
     /// # Errors
     /// [`GateSettingError::Locked`].
@@ -167,7 +167,8 @@ impl Gates {
         Ok((Self(values.into()), warnings))
     }
 
-    /// The value of a gate; one that does not exist at this version is off. Ask once when a component is built, not on every request.
+    /// Value of a gate; off if it does not exist at this version. Read once per component, not per
+    /// request.
     pub fn enabled(&self, gate: &'static Gate) -> bool {
         let Some(value) = self.0.iter().find(|value| value.gate.name == gate.name) else { return false };
         value.asked.store(true, Ordering::Relaxed);

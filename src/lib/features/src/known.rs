@@ -1,9 +1,9 @@
-//! The features that exist, by name.
+//! The existing features, by name.
 
 use crate::descriptor::Descriptor;
 use crate::log_tracking::{LOG_TRACKING_DESCRIPTOR, LOG_TRACKING_INTEROP_DESCRIPTOR};
 
-/// Every feature, by name.
+/// All features, by name.
 pub static ALL: [&Descriptor; 2] = [&LOG_TRACKING_DESCRIPTOR, &LOG_TRACKING_INTEROP_DESCRIPTOR];
 
 #[cfg(test)]

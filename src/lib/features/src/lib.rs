@@ -1,6 +1,7 @@
-//! Feature gates: versioned specs, the command line's settings, and immutable snapshots of the values that are handed down.
+//! Feature gates: versioned specs, command line settings, and immutable snapshots of the values,
+//! passed down explicitly.
 //!
-//! Must never know who stores Feature objects. Start reading at [`gate`]; the gates that exist are in [`known`].
+//! Must never know how Feature objects are stored. Start at [`gate`]; [`known`] lists the gates.
 
 pub mod descriptor;
 pub mod gate;

@@ -1,13 +1,13 @@
-//! Log tracking (KEP-1668): its gates, and the answers to the production readiness questionnaire.
+//! Log tracking (KEP-1668): its gates, and its answers to the production readiness questionnaire.
 
 use crate::descriptor::{Descriptor, PrrAnswer};
 use crate::gate::{Gate, GateSpec, KubernetesVersion, Stage};
 
-/// The three ids on objects and log lines (KEP-1668).
+/// Gate of the three ids on objects and log lines (KEP-1668).
 pub static LOG_TRACKING: Gate =
     Gate { name: "LogTracking", specs: &[GateSpec { since: KubernetesVersion::new(1, 36), stage: Stage::Beta, default: true, locked: false }] };
 
-/// The initial id in W3C baggage, and KEP-5915's annotation.
+/// Gate of the initial id in W3C baggage, and of KEP-5915's annotation.
 pub static LOG_TRACKING_INTEROP: Gate =
     Gate { name: "LogTrackingInterop", specs: &[GateSpec { since: KubernetesVersion::new(1, 36), stage: Stage::Alpha, default: false, locked: false }] };
 
@@ -25,7 +25,7 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
     answers: &[
         answer(
             "P01",
-            "Gate `LogTracking` on the command line of each component. It takes effect when the component restarts; no other component has to, and no node is down for it.",
+            "Gate `LogTracking` on the command line of each component. It takes effect when the component restarts; no other component has to, and there is no node downtime.",
         ),
         answer(
             "P02",
@@ -33,16 +33,16 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer(
             "P03",
-            "Yes, by the gate. Annotations that are stored stay as they are, and nothing reads them any more: while it is off the three keys are annotations like any other, which anybody who may write the object may change (test `p02_off_the_three_keys_are_annotations_like_any_other`).",
+            "Yes, by the gate. Stored annotations stay, and nothing reads them: while the gate is off the three keys are ordinary annotations, which any writer of the object may change (test `p02_off_the_three_keys_are_annotations_like_any_other`).",
         ),
         answer(
             "P04",
-            "Objects keep the initial trace id that they have; the next change of content stamps them again, and drops an initial id that was edited into none. An object that was created while it was off gets an initial trace id only from a controller whose request brings one.",
+            "Objects keep their initial trace id; the next change of content stamps them again, and drops an initial id that was edited into something malformed. An object created while the gate was off gets an initial trace id only from a controller whose request brings one.",
         ),
         answer("P05", "Yes: on, use, off with stored ids, on again, with the real binary (test `p04_p05_on_off_on`)."),
         answer(
             "P06",
-            "It cannot fail one: ids that are absent or malformed are as none. While servers differ, writes through one are stamped and through the other not; reads are the same through both. Components need no common order.",
+            "It cannot: absent or malformed ids are ignored. While servers differ, writes through one are stamped and writes through the other are not; reads are the same. Components need no particular order.",
         ),
         answer(
             "P07",
@@ -60,12 +60,12 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
             "A create takes no more than 4 us of CPU longer, 25 us with every request exported; every change of content made by a request has the ids of that request.",
         ),
         answer("P13", "`ferrokube_trace_stamps_total` by outcome, `apiserver_request_duration_seconds` of writes (component: apiserver)."),
-        answer("P14", "What a write costs more cannot be seen at run time, only measured: `benches/log-tracking`."),
+        answer("P14", "The extra cost of a write is not exposed at run time; `benches/log-tracking` measures it."),
         answer(
             "P15",
-            "None. A collector, where spans are exported, is not waited for: without it spans are dropped and counted in `ferrokube_trace_spans_dropped_total`.",
+            "None. A span collector, if configured, is never waited for: while it is unavailable, spans are dropped and counted in `ferrokube_trace_spans_dropped_total`.",
         ),
-        answer("P16", "None. Requests that are made anyway carry one or two headers more (at most 122 bytes)."),
+        answer("P16", "None. Existing requests carry one or two more headers (at most 122 bytes)."),
         answer("P17", "None."),
         answer("P18", "None."),
         answer(
@@ -78,16 +78,16 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer("P21", "CPU as in P20; memory and disk as in P19. With export: at most 4 MiB of spans that wait, and one thread."),
         answer("P22", "No."),
-        answer("P23", "It has no part of its own that could fail: ids travel with requests and objects."),
+        answer("P23", "It has no component that could fail: ids travel with requests and objects."),
         answer(
             "P24",
-            "(1) A controller that copies annotations from a parent to its children, or a user who edits them: the server replaces the ids. (2) Somebody sends a foreign initial id: ignored without the right to `propagate` on `/trace-context`, and shown in the audit annotation `trace.kubernetes.io/refused-initial-trace-id`. (3) The collector is away: P15. The tests of these and of all other bad input are in `docs/log-tracking-tests.md`.",
+            "(1) A controller that copies annotations from a parent to its children, or a user who edits them: the server replaces the ids. (2) A client sends a foreign initial id: ignored without the right to `propagate` on `/trace-context`, and shown in the audit annotation `trace.kubernetes.io/refused-initial-trace-id`. (3) The collector is away: P15. The tests of these and of all other bad input are in `docs/log-tracking-tests.md`.",
         ),
         answer("P25", "Turn the gate off on the API server; if writes stay slow, it was not this."),
         answer("P26", "Enhancement text and questionnaire (this page), tests for enabling and disabling, user documentation (README, `docs/log-tracking.md`)."),
         answer(
             "P27",
-            "Unit tests in the crates trace, admission, registry, controlplane and client; real processes and stock kubectl in `tests/it`; a real OpenTelemetry receiver in `tests/tracing/run`. `docs/log-tracking-tests.md` says which test shows which requirement (L01 to L38).",
+            "Unit tests in the crates trace, admission, registry, controlplane and client; real processes and stock kubectl in `tests/it`; a real OpenTelemetry receiver in `tests/tracing/run`. `docs/log-tracking-tests.md` maps the requirements (L01 to L38) to tests.",
         ),
         answer(
             "P28",
@@ -95,7 +95,7 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer(
             "P29",
-            "Any: a kubelet or controller manager that does not know the feature sends no ids, and its requests begin traces of their own; ids that it does not know are annotations to it.",
+            "Any: a kubelet or controller manager without the feature sends no ids, so its requests start new traces, and treats stored ids as ordinary annotations.",
         ),
         answer(
             "P30",
@@ -115,7 +115,7 @@ pub(crate) static LOG_TRACKING_INTEROP_DESCRIPTOR: Descriptor = Descriptor {
         answer("P01", "Gate `LogTrackingInterop` on the command line of each component; takes effect when the component restarts."),
         answer(
             "P02",
-            "No response changes. Requests of senders who may propagate and send the baggage member `initial-trace-id` belong to that family; controllers send the member.",
+            "No response changes. Requests with the baggage member `initial-trace-id`, from senders allowed to propagate, join that family; controllers send the member.",
         ),
         answer("P03", "Yes, by the gate. Nothing is stored that would not be stored without it."),
         answer("P04", "Nothing is left from before."),
@@ -125,7 +125,7 @@ pub(crate) static LOG_TRACKING_INTEROP_DESCRIPTOR: Descriptor = Descriptor {
         answer("P19", "None."),
         answer(
             "P24",
-            "Baggage that is malformed, too large (8 KiB, 180 members) or names the id twice is as absent. The annotation can be written by whoever may write the object: that is why this is off by default.",
+            "Baggage that is malformed, too large (8 KiB, 180 members) or names the id twice is ignored. The annotation can be written by whoever may write the object: that is why this is off by default.",
         ),
     ],
 };

@@ -1,10 +1,10 @@
-//! A feature's page: its descriptor as Markdown, for docs/features/.
+//! Renders a feature's page for docs/features/ from its descriptor, as Markdown.
 
 use crate::descriptor::Descriptor;
 use crate::gate::Gate;
 use std::fmt::Write;
 
-/// What is asked about every feature (requirements P01 to P30, after the production readiness questionnaire), by part.
+/// Production readiness questions by section (P01 to P30).
 const QUESTIONS: &[(&str, &[(&str, &str)])] = &[
     (
         "Enabling and disabling",
@@ -68,7 +68,7 @@ const QUESTIONS: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// The page of a feature.
+/// Renders the page of a feature.
 pub fn markdown(descriptor: &Descriptor) -> String {
     let mut page = String::new();
     let _ = write!(page, "# {}\n\n{}.\n\n", descriptor.gate.name, descriptor.summary);
@@ -87,7 +87,7 @@ pub fn markdown(descriptor: &Descriptor) -> String {
             let _ = write!(page, "\n**{id} {question}** {text}\n");
         }
     }
-    page.push_str("\nThis page is made from the feature's descriptor (`src/lib/features`); a test keeps both the same.\n");
+    page.push_str("\nThis page is generated from the feature's descriptor (`src/lib/features`); a test keeps both in sync.\n");
     page
 }
 
@@ -109,7 +109,7 @@ mod tests {
     use crate::known::ALL;
     use std::path::Path;
 
-    /// With UPDATE_PAGES=1 the pages are written.
+    /// `UPDATE_PAGES=1` rewrites the pages.
     #[test]
     fn the_pages_are_those_of_the_descriptors() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/features");
@@ -121,7 +121,7 @@ mod tests {
                 std::fs::write(&path, &page).unwrap();
             }
             let written = std::fs::read_to_string(&path).unwrap_or_default();
-            assert!(written == page, "{} is not what the descriptor says: UPDATE_PAGES=1 cargo test -p ferrokube-features", path.display());
+            assert!(written == page, "{} is outdated: run UPDATE_PAGES=1 cargo test -p ferrokube-features", path.display());
         }
     }
 

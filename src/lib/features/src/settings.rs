@@ -5,35 +5,35 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// Settings as given; later ones win over earlier ones. Whether the gates exist is seen when [`Gates`](crate::Gates) are made.
+/// Settings as given; later ones win. [`Gates`](crate::Gates) checks whether the gates exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GateSettings(BTreeMap<String, bool>);
 
-/// Settings that cannot be followed.
+/// A setting that cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateSettingError {
     /// Not `Name=true` or `Name=false`.
     #[error("{text:?} is not of the form Name=true or Name=false")]
     Malformed {
-        /// What was given.
+        /// Given text.
         text: String,
     },
-    /// The gate's value is fixed in this version.
+    /// The gate's value is fixed at this version.
     #[error("feature gate {name} is locked to {value}")]
     Locked {
-        /// The gate.
+        /// Gate name.
         name: &'static str,
         /// Its only value.
         value: bool,
     },
 }
 
-/// A setting that was not followed, or will not be for long.
+/// A setting without effect, or soon to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GateWarning {
-    /// No such gate: ignored.
+    /// Unknown gate, ignored.
     Unknown(String),
-    /// The gate will go away.
+    /// The gate will be removed.
     GoingAway(&'static str),
 }
 
@@ -46,21 +46,21 @@ impl fmt::Display for GateWarning {
     }
 }
 
-/// Sets every alpha gate, or every beta gate.
+/// Names that set every alpha or beta gate.
 const GROUPS: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)];
 
 impl GateSettings {
-    /// Adds settings that win over these.
+    /// Adds settings that override these.
     pub fn merge(&mut self, later: Self) {
         self.0.extend(later.0);
     }
 
-    /// The names of gates, without the groups.
+    /// Names of gates, without the groups.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> + '_ {
         self.0.keys().filter(|name| !GROUPS.iter().any(|(group, _)| group == name)).cloned()
     }
 
-    /// The value given to a gate, by itself or by its stage's group.
+    /// Value for a gate, given by its name or else by its stage.
     pub(crate) fn of(&self, gate: &Gate, spec: &GateSpec) -> Option<bool> {
         let group = || GROUPS.iter().find(|(_, stage)| *stage == spec.stage).and_then(|(group, _)| self.0.get(*group));
         self.0.get(gate.name).or_else(group).copied()
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_as_the_namesake_flag() {
+    fn parses_like_kube_apiservers_flag() {
         let settings: GateSettings = " A=true, B=false ,A=F,".parse().unwrap();
         assert_eq!(settings.0, BTreeMap::from([("A".into(), false), ("B".into(), false)]));
         for text in ["A", "=true", "A=yes", "A=", "A=true=false"] {

@@ -1,7 +1,10 @@
-//! Fuzzing inside plain `cargo test`: seeds are mutated for a while, and a failing input is made small and shown.
+//! Fuzzing within `cargo test`: mutates seeds for a while; a failing input is minimized and
+//! printed.
 //!
-//! Targets are the tests of the modules named `fuzz`. `FUZZ_SECONDS=60 cargo test --workspace --lib fuzz::` gives each a minute (one second without it).
-//! A run is repeatable: `FUZZ_SEED` is 1 unless it is set, and `FUZZ_SEED=random` takes the clock's. Inputs that a target accepts join the corpus, so that later mutations start deeper.
+//! Targets are the tests of modules named `fuzz`. `FUZZ_SECONDS=60 cargo test --workspace --lib
+//! fuzz::` runs each for a minute (default: one second). Runs are reproducible: `FUZZ_SEED`
+//! defaults to 1, and `FUZZ_SEED=random` uses the clock. Accepted inputs join the corpus, so that
+//! later mutations start deeper.
 
 mod mutate;
 mod random;
@@ -13,21 +16,21 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// No input is longer.
+/// Maximum length of an input, in bytes.
 pub const MAX_INPUT: usize = 16 * 1024;
-/// The corpus keeps so many inputs besides the seeds.
+/// Inputs kept in the corpus in addition to the seeds.
 const MAX_KEPT: usize = 256;
-/// One input may take this long, on a busy machine and without optimization.
+/// Time limit per input, on a busy machine and without optimization.
 const MAX_TIME: Duration = Duration::from_secs(10);
-/// So many smaller inputs are tried before a failing one is shown.
+/// Attempts at minimizing a failing input.
 const SHRINK_STEPS: usize = 2000;
 
-/// Whether an input was well-formed, so that it is worth mutating further.
+/// Whether an input was well-formed, hence worth mutating further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Read without complaint.
+    /// Parsed.
     Accepted,
-    /// Refused properly.
+    /// Rejected with an error.
     Refused,
 }
 
@@ -37,10 +40,10 @@ impl From<bool> for Verdict {
     }
 }
 
-/// Runs a target over the seeds and then over mutations of them, for `FUZZ_SECONDS`.
+/// Runs a target on the seeds, and then on mutations of them, for `FUZZ_SECONDS`.
 ///
 /// # Panics
-/// When the target panics or takes too long; the message shows a small input that does it.
+/// If the target panics or takes too long. The message shows a small input that reproduces it.
 pub fn run<S: AsRef<[u8]>>(name: &str, seeds: &[S], target: impl Fn(&[u8]) -> Verdict) {
     let (seconds, seed) = settings();
     let mut random = Random::new(seed);
@@ -67,7 +70,7 @@ pub fn run<S: AsRef<[u8]>>(name: &str, seeds: &[S], target: impl Fn(&[u8]) -> Ve
     println!("{name}: {runs} inputs, {} kept, FUZZ_SEED={seed}", corpus.len() - fixed);
 }
 
-/// How long, and from which random number.
+/// Duration and seed.
 fn settings() -> (Duration, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = if std::env::var("FUZZ_SEED").is_ok_and(|text| text == "random") {
@@ -77,7 +80,7 @@ fn settings() -> (Duration, u64) {
         number("FUZZ_SEED").unwrap_or(1)
     };
     if std::env::var_os("FUZZ_SECONDS").is_some() {
-        // Not by the macro, whose output tests keep to themselves: an overflown stack would take the number with it.
+        // Not by `eprintln!`, whose output tests capture: a stack overflow would lose the seed.
         let _ = writeln!(std::io::stderr(), "{}: FUZZ_SEED={seed}", std::thread::current().name().unwrap_or_default());
     }
     (Duration::from_secs(number("FUZZ_SECONDS").unwrap_or(1)), seed)
@@ -93,7 +96,7 @@ fn once(name: &str, seed: u64, input: &[u8], target: &impl Fn(&[u8]) -> Verdict)
     verdict
 }
 
-/// Cuts pieces out of a failing input as long as it fails.
+/// Removes parts of a failing input as long as it keeps failing.
 fn shrink(mut input: Vec<u8>, fails: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut steps = 0;
     let mut piece = input.len() / 2;
@@ -113,7 +116,7 @@ fn shrink(mut input: Vec<u8>, fails: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     input
 }
 
-/// As a byte string literal, to be pasted as a seed.
+/// Formats an input as a byte string literal, to be pasted as a seed.
 fn shown(input: &[u8]) -> String {
     let mut text = String::new();
     let _ = write!(text, "{} bytes: b\"{}\"", input.len(), input[..input.len().min(2000)].escape_ascii());

@@ -1,10 +1,10 @@
-//! Mutations: of bytes for every target, and of whole JSON values for those that read JSON.
+//! Mutations of bytes, and of JSON values within them.
 
 use crate::MAX_INPUT;
 use crate::random::Random;
 use std::ops::Range;
 
-/// Values that are put in the place of others.
+/// JSON values to insert.
 const VALUES: &[&[u8]] = &[
     b"null",
     b"true",
@@ -32,7 +32,7 @@ const VALUES: &[&[u8]] = &[
     b"\"2026-01-01T00:00:00Z\"",
 ];
 
-/// What means something to one reader or another.
+/// Tokens that are special to some parser.
 const WORDS: &[&[u8]] = &[
     b"{",
     b"}",
@@ -98,14 +98,14 @@ const WORDS: &[&[u8]] = &[
     b"i:0",
 ];
 
-/// Makes inputs out of the corpus.
+/// Derives inputs from the corpus.
 pub(crate) struct Mutator<'a> {
     pub(crate) random: &'a mut Random,
     pub(crate) corpus: &'a [Vec<u8>],
 }
 
 impl Mutator<'_> {
-    /// One input: a member of the corpus after a few mutations.
+    /// A member of the corpus after a few mutations.
     pub(crate) fn next(mut self) -> Vec<u8> {
         let mut input = self.member().to_vec();
         for _ in 0..=self.random.below(4) {
@@ -149,7 +149,7 @@ impl Mutator<'_> {
         at..at
     }
 
-    /// A range that is mostly short.
+    /// A range, usually short.
     fn range(&mut self, length: usize) -> Range<usize> {
         let start = self.random.below(length + 1);
         let longest = if self.random.below(4) == 0 { length } else { 8 };
@@ -163,7 +163,7 @@ impl Mutator<'_> {
         }
     }
 
-    /// A piece, many times.
+    /// Repeats a range many times.
     fn repeat(&mut self, input: &mut Vec<u8>) {
         let range = self.range(input.len());
         let piece = input[range.clone()].to_vec();
@@ -172,7 +172,7 @@ impl Mutator<'_> {
         drop(input.splice(range.end..range.end, piece.repeat(times)));
     }
 
-    /// The beginning of this one and the end of another.
+    /// Joins the beginning of this input and the end of another.
     fn splice(&mut self, input: &mut Vec<u8>) {
         let cut = self.random.below(input.len() + 1);
         let other = self.member().to_vec();
@@ -181,7 +181,7 @@ impl Mutator<'_> {
         input.extend_from_slice(&other[from..]);
     }
 
-    /// A JSON value deeper than it was.
+    /// Nests a JSON value more deeply.
     fn nest(&mut self, input: &mut Vec<u8>) {
         let Some(range) = self.value(input) else { return };
         let (open, close) = self.random.pick::<(&[u8], &[u8])>(&[&(b"[", b"]"), &(b"{\"a\":", b"}"), &(b"{\"spec\":", b"}")]);
@@ -191,7 +191,7 @@ impl Mutator<'_> {
         drop(input.splice(range, nested));
     }
 
-    /// Another JSON value, from a member of the corpus or the list, in the place of one.
+    /// Replaces a JSON value with another one, from the corpus or from [`VALUES`].
     fn swap_value(&mut self, input: &mut Vec<u8>) {
         let Some(range) = self.value(input) else { return };
         let value = if self.random.below(3) == 0 {
@@ -203,7 +203,7 @@ impl Mutator<'_> {
         drop(input.splice(range, value));
     }
 
-    /// Where some JSON value is, roughly: what begins behind a colon, comma or bracket.
+    /// Approximate range of some JSON value: whatever follows a colon, comma or bracket.
     fn value(&mut self, input: &[u8]) -> Option<Range<usize>> {
         let from = self.random.below(input.len());
         let at = (from..input.len()).chain(0..from).find(|at| matches!(input[*at], b':' | b',' | b'['))? + 1;

@@ -1,11 +1,11 @@
-//! Random numbers that a seed repeats (splitmix64).
+//! Reproducible pseudorandom numbers (splitmix64).
 
-/// A generator.
+/// Generator.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The same seed gives the same numbers.
+    /// Equal seeds give equal sequences.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -19,7 +19,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 for the bound 0.
+    /// A number below `bound`; 0 if that is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.number() % bound).unwrap_or_default()
@@ -30,7 +30,7 @@ impl Random {
         self.number().to_le_bytes()[0]
     }
 
-    /// One of the items, of which there is at least one.
+    /// One of the items, which must not be empty.
     pub fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
         items[self.below(items.len())]
     }

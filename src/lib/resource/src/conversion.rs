@@ -1,4 +1,4 @@
-//! Conversion between versions by somebody else: a webhook.
+//! Conversion between versions by an external converter: the conversion webhook.
 
 use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
@@ -7,36 +7,38 @@ use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 
-/// What was converted.
+/// Result of a conversion.
 #[derive(Debug, Default)]
 pub struct Conversion {
-    /// In the order of the objects that were given.
+    /// In the order of the input.
     pub objects: Vec<Document>,
-    /// What they take of a budget: kept as long as they are.
+    /// Memory reservation for the objects, held as long as they are.
     pub room: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// The converted objects.
+/// Future of a conversion.
 pub type ConversionFuture<'a> = Pin<Box<dyn Future<Output = Result<Conversion, Failure>> + Send + 'a>>;
 
-/// The end of a wait.
+/// Future of [`Converter::wait`].
 pub type WaitFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
-/// Converts objects of one resource. Slow, and may fail: it is never called in a key's turn.
+/// Converts objects of one resource. Slow and fallible, so never called during a key's turn.
 ///
-/// Callers hold nothing but bytes while they wait: they read what they need anew.
+/// While waiting, callers hold only bytes; they reread what they need afterwards.
 pub trait Converter: Send + Sync + std::fmt::Debug {
-    /// The objects, given as JSON, in another `apiVersion` (`example.com/v1`). Metadata other than labels and annotations are as they were, whatever the other
-    /// side says.
+    /// Converts objects, given as JSON, to another `apiVersion` (`example.com/v1`). Metadata other
+    /// than labels and annotations is preserved, whatever the converter returns.
     ///
     /// # Errors
-    /// 500: the other side cannot be reached, fails, or answers what is no conversion of the objects. 429: too many wait for it.
+    /// 500: the converter is unreachable, fails, or returns something other than a conversion of
+    /// the objects. 429: too many callers are waiting.
     fn convert(&self, api_version: String, objects: Vec<Bytes>) -> ConversionFuture<'_>;
 
-    /// Waits for a conversion that another request has begun; the caller lets go of what others could use meanwhile.
+    /// Waits for a conversion started by another request, releasing shared resources in the
+    /// meantime.
     ///
     /// # Errors
-    /// 429: too many wait for it.
+    /// 429: too many callers are waiting.
     fn wait<'a>(&'a self, other: Pin<Box<dyn Future<Output = ()> + Send + 'a>>) -> WaitFuture<'a> {
         Box::pin(async move {
             other.await;

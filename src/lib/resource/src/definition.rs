@@ -1,4 +1,5 @@
-//! The data of a resource. A table row makes it for a native kind, a CustomResourceDefinition at run time.
+//! Definition of a resource as data: from a table row for native kinds, from a
+//! CustomResourceDefinition at run time.
 
 use crate::encoding;
 use crate::hooks::{Change, Hooks};
@@ -8,16 +9,16 @@ use ferrokube_schema::Schema;
 use ferrokube_schema::apply::ResetFields;
 use std::sync::Arc;
 
-/// Whether objects live in namespaces.
+/// Whether objects are namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// In a namespace.
+    /// Objects live in namespaces.
     Namespaced,
-    /// In none.
+    /// Objects are cluster-wide.
     Cluster,
 }
 
-/// What can be done with a resource or subresource, as discovery lists it.
+/// Set of verbs of a resource or subresource, as in discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verbs(pub u16);
 
@@ -38,95 +39,97 @@ impl Verbs {
     pub const UPDATE: Self = Self(64);
     /// watch
     pub const WATCH: Self = Self(128);
-    /// All of them.
+    /// Every verb.
     pub const ALL: Self = Self(255);
-    /// What a status-like subresource takes.
+    /// Verbs of status-like subresources.
     pub const GET_PATCH_UPDATE: Self = Self(8 | 32 | 64);
 
-    /// Whether all of `other` are in it.
+    /// Whether all verbs of `other` are in the set.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Both.
+    /// Union.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Without those of `other`.
+    /// Difference.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// The words, in discovery's (alphabetical) order.
+    /// Verb names in alphabetical order, as in discovery.
     pub fn words(self) -> impl Iterator<Item = &'static str> {
         const WORDS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
         WORDS.into_iter().enumerate().filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, word)| word)
     }
 }
 
-/// A part of an object with an endpoint of its own.
+/// A subresource.
 #[derive(Clone, Debug)]
 pub struct Subresource {
     /// `status`, `scale`, `finalize`, `approval`, `token`, ...
     pub name: &'static str,
-    /// The kind that it takes and gives (the resource's own for `status`, `autoscaling/v1 Scale` for `scale`).
+    /// Kind of its request and response (the resource's own for `status`, `autoscaling/v1 Scale`
+    /// for `scale`).
     pub kind: GroupVersionKind,
-    /// What can be done.
+    /// Supported verbs.
     pub verbs: Verbs,
-    /// Fields that a write through it does not change or own.
+    /// Fields that a write to it neither changes nor owns.
     pub reset: ResetFields,
-    /// Printer columns of its own; `None`: the resource's.
+    /// Its printer columns, if not the resource's.
     pub columns: Option<Arc<[Column]>>,
 }
 
 /// A printer column.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// The heading.
+    /// Column heading.
     pub name: Arc<str>,
-    /// `string`, `integer`, `date`, ...
+    /// OpenAPI type: `string`, `integer`, `date`, ...
     pub kind: Arc<str>,
-    /// `name` for the name column, else often empty.
+    /// OpenAPI format: `name` for the name column, usually empty otherwise.
     pub format: Arc<str>,
-    /// For people.
+    /// Description for users.
     pub description: Arc<str>,
-    /// 0: always shown; more: wide only.
+    /// 0: always shown; higher: wide output only.
     pub priority: i32,
-    /// JSONPath of a custom resource's column; empty: the hooks compute the cell.
+    /// JSONPath of the cell for custom resources; empty: computed by the hooks.
     pub json_path: Arc<str>,
 }
 
-/// One version of a resource.
+/// A version of a resource.
 #[derive(Clone, Debug)]
 pub struct DefinitionVersion {
     /// `v1`, ...
     pub name: String,
     /// Whether it is served.
     pub served: bool,
-    /// The warning that clients of it get, when it is deprecated.
+    /// Deprecation warning for its clients.
     pub deprecation: Option<String>,
-    /// The schema (its `name` is the OpenAPI definition).
+    /// Schema, whose `name` is that of the OpenAPI definition.
     pub schema: Arc<Schema>,
-    /// Subresources, in discovery's order.
+    /// Subresources, in discovery order.
     pub subresources: Vec<Subresource>,
-    /// Fields that a write to the object itself does not change or own (`status`).
+    /// Fields that a write to the main resource neither changes nor owns (`status`).
     pub reset: ResetFields,
     /// Printer columns.
     pub columns: Arc<[Column]>,
-    /// Declared selectable fields beyond `metadata.name` and `metadata.namespace`: dotted paths, in sidecar order. Definitions that share a
-    /// storage prefix list them in parallel, with an empty path where a field is not selectable.
+    /// Selectable fields beyond `metadata.name` and `metadata.namespace`: dotted paths in sidecar
+    /// order. Definitions that share a storage prefix list them in parallel, with an empty path
+    /// where a field is not selectable.
     pub selectable: Vec<String>,
-    /// The protobuf message (`k8s.io.api.core.v1.ConfigMap`); `None`: no protobuf.
+    /// Protobuf message (`k8s.io.api.core.v1.ConfigMap`); `None`: no protobuf.
     pub message: Option<String>,
 }
 
-/// A resource.
+/// Definition of a resource.
 #[derive(Clone, Debug)]
 pub struct Definition {
-    /// The API group; empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
     /// `configmaps`
     pub plural: String,
@@ -140,44 +143,45 @@ pub struct Definition {
     pub short_names: Vec<String>,
     /// `all`, ...
     pub categories: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub scope: Scope,
-    /// What can be done with the resource itself.
+    /// Verbs of the main resource.
     pub verbs: Verbs,
-    /// In discovery's order of preference.
+    /// In discovery order.
     pub versions: Vec<DefinitionVersion>,
     /// Index into `versions`.
     pub storage_version: usize,
-    /// `configmaps`, or `<group>/<plural>`; `None`: nothing is stored (reviews).
+    /// `configmaps`, or `<group>/<plural>`; `None`: not stored (reviews).
     pub storage_prefix: Option<String>,
-    /// Custom objects are pruned at read and carry kind and apiVersion as list items.
+    /// Custom resource: pruned when read, and list items carry kind and apiVersion.
     pub custom: bool,
-    /// Changes when the definition does.
+    /// Changes with the definition.
     pub epoch: u32,
-    /// The store's revision since which the resource exists (its CustomResourceDefinition's create revision); 0 for native ones. Watches from
-    /// before it are answered 410.
+    /// Store revision since which the resource exists (the create revision of its
+    /// CustomResourceDefinition); 0 for native kinds. Watches from before are answered with 410.
     pub since: u64,
-    /// Behaviour that data cannot say.
+    /// Behavior beyond the data.
     pub hooks: Arc<dyn Hooks>,
 }
 
 impl Definition {
-    /// How errors name it.
+    /// Name of the resource in errors.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource::new(self.group.as_str(), self.plural.as_str())
     }
 
-    /// A subresource of one of its versions.
+    /// A subresource in one of the versions.
     pub fn subresource(&self, version: usize, name: &str) -> Option<&Subresource> {
         self.versions[version].subresources.iter().find(|subresource| subresource.name == name)
     }
 
-    /// The kind in one of its versions.
+    /// Kind in one of the versions.
     pub fn gvk(&self, version: usize) -> GroupVersionKind {
         GroupVersionKind::new(self.group.as_str(), self.versions[version].name.as_str(), self.kind.as_str())
     }
 
-    /// What decoding means for this kind, after types were checked and again after every mutating step: canonical form, the schema's defaults, then the hooks'. Comes before managedFields are computed.
+    /// Decoding steps after the type check, repeated after every mutating step: canonical form,
+    /// schema defaults, hook defaults. Precedes the computation of managedFields.
     pub fn set_defaults(&self, version: usize, object: &mut Document) {
         let row = &self.versions[version];
         encoding::normalize(&row.schema, object);
@@ -185,7 +189,8 @@ impl Definition {
         self.hooks.default(&row.name, object);
     }
 
-    /// Before validation of a write, after managedFields were computed: what this write may not set is put back, and the fields that are always written are there.
+    /// Prepares a write for validation, after managedFields were computed: restores the fields it
+    /// may not set, and adds those that are always emitted.
     pub fn prepare(&self, version: usize, change: &Change<'_>, object: &mut Document) {
         let row = &self.versions[version];
         self.hooks.prepare(change, object);

@@ -1,22 +1,26 @@
-//! How a native kind is written: which empty fields are left out, which are always there, and canonical quantities and times.
+//! Canonical form of native kinds: which empty fields are omitted, which are always emitted, and
+//! the form of quantities and times.
 //!
-//! Upstream's form follows from its types; here it is data of the schema ([`Emit`]). Nodes that are not native (custom resources) are left alone.
+//! In Go this follows from the types; here it is schema data ([`Emit`]). Custom resources are left
+//! alone.
 
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_apimachinery::time;
 use ferrokube_schema::{Emit, Kind, Schema};
 
-/// Puts a decoded object into canonical form: drops nulls and empty fields, writes quantities and times canonically.
+/// Normalizes a decoded object: drops nulls and empty fields, and canonicalizes quantities and
+/// times.
 ///
-/// Fields that [`complete`] adds are dropped too while they have their zero value, so that no manager owns them.
+/// Fields that [`complete`] adds are dropped as well while they have their zero value, so that no
+/// manager owns them.
 pub fn normalize(schema: &Schema, object: &mut Document) {
     if schema.native {
         normalize_fields(schema, object.fields_mut());
     }
 }
 
-/// Adds the fields that are always written, to the object and every structure in it.
+/// Adds the fields that are always emitted, recursively.
 pub fn complete(schema: &Schema, object: &mut Document) {
     if schema.native {
         complete_fields(schema, object.fields_mut());
@@ -29,7 +33,7 @@ fn normalize_fields(schema: &Schema, object: &mut Map) {
             return true;
         };
         if name == "managedFields" {
-            // An empty list is a request to reset them.
+            // An empty list requests their reset.
             return !value.is_null();
         }
         normalize_value(&property.schema, value);
@@ -42,7 +46,7 @@ fn normalize_fields(schema: &Schema, object: &mut Map) {
     });
 }
 
-/// Whether a field of this type is left out when it is empty; structures never are.
+/// Whether a field of this type counts as empty; structs never do.
 fn is_empty(schema: &Schema, value: &Value) -> bool {
     match value {
         Value::String(text) => text.is_empty(),
@@ -76,7 +80,7 @@ fn normalize_value(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// An item of a list or a value of a map: null is the type's zero value there.
+/// A list item or map value, where null stands for the type's zero value.
 fn normalize_element(schema: &Schema, value: &mut Value) {
     if !value.is_null() {
         normalize_value(schema, value);
@@ -95,13 +99,13 @@ fn is_quantity(schema: &Schema) -> bool {
     schema.format.as_deref() == Some("quantity")
 }
 
-/// Rewrites quantities, times and base64; a text that is none of them stays, for validation to refuse.
+/// Canonicalizes quantities, times and base64. Invalid text is kept for validation to reject.
 fn canonical_scalar(schema: &Schema, value: &mut Value) {
     let canonical = match &*value {
         Value::String(text) if is_quantity(schema) => Quantity::parse(text.trim()).ok().map(|quantity| quantity.canonical()),
         Value::Number(number) if is_quantity(schema) => Quantity::parse(&number.to_string()).ok().map(|quantity| quantity.canonical()),
         Value::String(text) if is_time(schema) => canonical_time(schema, text),
-        // The decoder skips line ends inside base64, the encoder writes none.
+        // The decoder skips line ends in base64; the encoder emits none.
         Value::String(text) if schema.format.as_deref() == Some("byte") && text.contains(['\n', '\r']) => Some(text.replace(['\n', '\r'], "")),
         _ => None,
     };
@@ -114,7 +118,7 @@ fn canonical_time(schema: &Schema, text: &str) -> Option<String> {
     if schema.short_name() == "MicroTime" {
         return time::parse_rfc3339(text).map(time::rfc3339_micros);
     }
-    // The usual form needs no parsing.
+    // Usually canonical already.
     if text.len() == 20 && text.ends_with('Z') {
         return None;
     }
@@ -124,7 +128,7 @@ fn canonical_time(schema: &Schema, text: &str) -> Option<String> {
 fn complete_fields(schema: &Schema, object: &mut Map) {
     for (name, property) in &schema.properties {
         match (object.get_mut(name), property.emit) {
-            // An empty list that is always written is null: that is how it comes back from upstream's storage.
+            // Always-emitted empty lists are null, as when read back from etcd by kube-apiserver.
             (Some(value @ Value::Array(_)), Emit::Always) if value.as_array().is_some_and(|list| list.is_empty()) => *value = Value::Null,
             (Some(value), _) if &**name != "managedFields" => complete_value(&property.schema, value),
             (None, Emit::Always) => {
@@ -153,7 +157,7 @@ fn complete_value(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// What upstream writes for a field that is not set.
+/// Value that kube-apiserver emits for an unset field.
 fn zero(schema: &Schema) -> Value {
     match schema.kind {
         Kind::Object if schema.additional.is_none() => Value::Object(Map::new()),

@@ -1,4 +1,5 @@
-//! Behaviour of a resource that data cannot say. Every method has a default; hooks are pure and must not block.
+//! Behavior of a resource beyond its data. Every method has a default; hooks are pure and must not
+//! block.
 
 use crate::conversion::Converter;
 use crate::print::{Printable, TableRow, since};
@@ -10,41 +11,43 @@ use std::time::SystemTime;
 /// The write that a hook takes part in.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// The stored object; `None` for a create.
+    /// Stored object; `None` for a create.
     pub old: Option<&'a Document>,
-    /// Empty for the object itself; else `status`, `finalize`, `approval`, ...
+    /// Subresource (`status`, `finalize`, `approval`, ...); empty for the main resource.
     pub subresource: &'a str,
-    /// The version (`v1`) that the object is in.
+    /// Version of the object (`v1`).
     pub version: &'a str,
-    /// Who writes (for hooks that record it).
+    /// User name, for hooks that record it.
     pub user: &'a str,
-    /// The user's stable id; may be empty.
+    /// User's uid; may be empty.
     pub user_uid: &'a str,
-    /// The user's groups.
+    /// User's groups.
     pub groups: &'a [String],
-    /// The user's extra attributes.
+    /// User's extra attributes.
     pub user_extra: &'a BTreeMap<String, Vec<String>>,
-    /// Read once per request.
+    /// Time of the request, read once.
     pub now: SystemTime,
 }
 
-/// Behaviour of one resource.
+/// Behavior of one resource.
 pub trait Hooks: Send + Sync + std::fmt::Debug {
-    /// Before validation of every create and update, after decoding and patching: fields that this write may not set are put back, derived ones filled in (Secret's `stringData`, generation of kinds that count it, status of a fresh object).
+    /// Runs before validation of every create and update, after decoding and patching: restores
+    /// fields that this write may not set, and fills in derived ones (Secret's `stringData`,
+    /// generation, the status of a new object).
     fn prepare(&self, _change: &Change<'_>, _object: &mut Document) {}
 
-    /// Everything that is wrong with the object, beyond metadata rules and types.
+    /// Validation errors beyond metadata rules and types.
     fn validate(&self, _change: &Change<'_>, _object: &Document) -> Vec<FieldError> {
         Vec::new()
     }
 
-    /// [`Self::validate`], with warnings that come out of it (they are sent even when the object is refused).
+    /// [`Self::validate`] with warnings, which are sent even if the object is rejected.
     fn check(&self, change: &Change<'_>, object: &Document, _warn: &mut dyn FnMut(String)) -> Vec<FieldError> {
         self.validate(change, object)
     }
 
-    /// What is said instead of [`Self::check`] when a custom object does not even fit its schema in a way that rules could not cope with; `None`: there
-    /// are no rules.
+    /// Replaces [`Self::check`] if a custom object violates its schema in a way that its rules
+    /// could not handle; `None`: there are no rules.
     fn unchecked(&self, _change: &Change<'_>) -> Option<FieldError> {
         None
     }
@@ -54,119 +57,134 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         Vec::new()
     }
 
-    /// Defaults that are no constants of the schema; runs after those.
+    /// Defaults that are not schema constants; runs after those.
     fn default(&self, _version: &str, _object: &mut Document) {}
 
-    /// The group that an `Invalid` failure names when it is not the definition's (`events.k8s.io` answers as the core group).
+    /// Group named in `Invalid` errors, if not the definition's (`events.k8s.io` reports the core
+    /// group).
     fn invalid_group(&self) -> Option<&'static str> {
         None
     }
 
-    /// What is wrong with a name (after the DNS subdomain rule, which this replaces when it returns `Some`).
+    /// Errors in a name. `Some` replaces the DNS subdomain rule.
     fn validate_name(&self, _name: &str) -> Option<Vec<String>> {
         None
     }
 
-    /// Whether a finalizer without a domain is refused, the standard ones excepted; kinds that upstream validates outside of its core API take any
-    /// qualified name.
+    /// Whether finalizers must have a domain, except the standard ones. Kinds that upstream
+    /// validates outside of its core API accept any qualified name.
     fn demands_qualified_finalizers(&self) -> bool {
         true
     }
 
-    /// Whether lists may select by `metadata.namespace`. (Not of kinds that list their selectable fields themselves and are in no namespace.)
+    /// Whether lists may select by `metadata.namespace`. False for cluster-scoped kinds that
+    /// declare their selectable fields.
     fn selects_namespace(&self) -> bool {
         true
     }
 
-    /// Whether a PUT (or a non-apply PATCH is never allowed to) may create the object.
+    /// Whether a PUT may create the object. Patches other than apply never do.
     fn allow_create_on_update(&self) -> bool {
         false
     }
 
-    /// Whether a PUT without a resourceVersion replaces whatever is there.
+    /// Whether a PUT without a resourceVersion is an unconditional update.
     fn allow_unconditional_update(&self) -> bool {
         true
     }
 
-    /// Whether a small object may take long to validate: its writes are computed off the workers.
+    /// Whether validating even a small object may take long: writes are computed off the worker
+    /// threads.
     fn computes_long(&self) -> bool {
         false
     }
 
-    /// Whether `metadata.generation` is kept: 1 at create, +1 when a spec (anything but metadata and status) changes.
+    /// Whether `metadata.generation` is maintained: 1 on create, +1 when anything but metadata and
+    /// status changes.
     fn counts_generation(&self) -> bool {
         false
     }
 
-    /// Whether a client's `status` (the version's `reset` fields) survives a create; elsewhere it is dropped before [`Self::prepare`]. (Nodes.)
+    /// Whether the client's `status` (the version's `reset` fields) is kept on create; otherwise it
+    /// is dropped before [`Self::prepare`]. True for nodes.
     fn keeps_reset_on_create(&self) -> bool {
         false
     }
 
-    /// Whether deletes heed propagation policies, by adding `orphan` and `foregroundDeletion` finalizers (not events).
+    /// Whether deletes honor propagation policies by adding the finalizers `orphan` and
+    /// `foregroundDeletion`. False for events.
     fn supports_garbage_collection(&self) -> bool {
         true
     }
 
-    /// Whether a delete is graceful: seconds that the object stays with a deletionTimestamp; `None` deletes at once (after finalizers).
+    /// Grace period: seconds that a deleted object remains with a deletionTimestamp; `None` deletes
+    /// at once (after finalizers).
     fn grace_seconds(&self, _object: &Document, _asked: Option<i64>) -> Option<i64> {
         None
     }
 
-    /// Finalizers beyond `metadata.finalizers` that a delete waits for (a namespace's `spec.finalizers`). While true, a delete only sets
-    /// `metadata.deletionTimestamp` (without a grace period) and calls [`Self::deletion_begins`].
+    /// Whether a delete must wait for finalizers beyond `metadata.finalizers` (a namespace's
+    /// `spec.finalizers`). While true, a delete only sets `metadata.deletionTimestamp`, without a
+    /// grace period, and calls [`Self::deletion_begins`].
     fn has_pending_finalizers(&self, _object: &Document) -> bool {
         false
     }
 
-    /// Whether the kind begins its deletion by itself: then preconditions are refused in other words.
+    /// Whether the kind starts its deletion itself; failed preconditions are then worded
+    /// differently.
     fn begins_its_deletion(&self) -> bool {
         false
     }
 
-    /// Whether the delete that only marks leaves the finalizers of garbage collection as they are, whatever propagation it asks for.
+    /// Whether a delete that only marks the object leaves the garbage collection finalizers alone,
+    /// whatever propagation policy it requests.
     fn mark_keeps_finalizers(&self) -> bool {
         false
     }
 
-    /// Changes the object when its deletion begins (namespace phase).
+    /// Modifies the object when its deletion begins (namespace phase).
     fn deletion_begins(&self, _object: &mut Document) {}
 
-    /// Why no object may be created now (403); `None`: one may. (Custom resources whose definition is being deleted.)
+    /// Reason to refuse creates with 403, if any. (Custom resources whose definition is being
+    /// deleted.)
     fn forbids_create(&self) -> Option<String> {
         None
     }
 
-    /// Why the object may not be deleted now (403); `None`: it may.
+    /// Reason to refuse deleting the object with 403, if any.
     fn forbids_delete(&self, _object: &Document) -> Option<String> {
         None
     }
 
-    /// Whether a completed delete answers with the object as it was last, instead of a `Status`.
+    /// Whether a completed delete returns the last state of the object instead of a `Status`.
     fn returns_deleted(&self) -> bool {
         false
     }
 
-    /// How long an object lives (events); `None`: for ever.
+    /// Lifetime of an object (events); `None`: unlimited.
     fn ttl(&self, _object: &Document) -> Option<std::time::Duration> {
         None
     }
 
-    /// Converts from a served version to the storage version, in place. `apiVersion` and `kind` are already those of the storage version; a
-    /// definition that stores as another group's kind (events.k8s.io) sets them itself.
+    /// Converts from a served version to the storage version, in place. `apiVersion` and `kind` are
+    /// those of the storage version already; a definition stored as another group's kind
+    /// (events.k8s.io) sets them itself.
     fn to_storage(&self, _version: &str, _object: &mut Document) {}
 
-    /// Converts from the stored form to a served version, in place; `apiVersion` still is the stored one and is set afterwards.
+    /// Converts from the stored form to a served version, in place. `apiVersion` is still the
+    /// stored one, and set afterwards.
     #[allow(clippy::wrong_self_convention, reason = "the opposite of `to_storage`; the hooks are not what is converted")]
     fn from_storage(&self, _version: &str, _object: &mut Document) {}
 
-    /// Who converts between versions, where neither `to_storage` nor `from_storage` do; `None`: versions differ in their name only, or those convert.
+    /// Converter between versions, in place of `to_storage` and `from_storage`; `None`: these
+    /// convert, or versions differ only in name.
     fn converter(&self) -> Option<&dyn Converter> {
         None
     }
 
-    /// Values of the declared selectable fields, in the definition's order; the default reads the paths. The object is in its stored form, and
-    /// of several definitions with one storage prefix the first one that was put computes them.
+    /// Values of the selectable fields, in the definition's order; the default reads the paths. The
+    /// object is in its stored form. If definitions share a storage prefix, the one registered
+    /// first computes them.
     fn selectable(&self, paths: &[String], object: &Document) -> Vec<String> {
         paths
             .iter()
@@ -182,20 +200,22 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
             .collect()
     }
 
-    /// The cells of the object's table row, for columns without a JSONPath, in the columns' order. Asked by [`Self::print`] only.
+    /// Cells of the object's table row, for columns without a JSONPath, in column order. Only
+    /// called by [`Self::print`].
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         vec![Value::from(object.name()), Value::from(since(object.meta("creationTimestamp"), now))]
     }
 
-    /// Writes the same cells from an object's bytes. The default parses them, and its rows cannot be used again: kinds of which there are many override
-    /// this one instead, look for what they print, and leave ages to [`TableRow::since`].
+    /// Writes the same cells, from an object's bytes. The default parses the object, and its rows
+    /// cannot be cached; kinds with many objects override this method, read only what they print,
+    /// and record times by [`Row::since`].
     fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         let now = row.dated();
         self.cells(&object.document(), now).iter().for_each(|cell| row.value(cell));
     }
 }
 
-/// Hooks that leave everything at its default.
+/// Default behavior.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultHooks;
 

@@ -1,7 +1,8 @@
-//! What a resource is: its definition (data) and its hooks (a trait, everything defaulted).
+//! What a resource is: its definition (data) and its hooks (a trait with defaults).
 //!
-//! Must never know the registry or HTTP. A new native kind is one file with a [`Definition`] and, if needed, [`Hooks`].
-//! Start reading at [`definition`]; native kinds are made from rows of [`native`].
+//! Must never know the registry or HTTP. A new native kind is one file with a [`Definition`] and,
+//! if needed, [`Hooks`].
+//! Start at [`definition`]; native kinds come from rows of [`native`].
 
 pub mod conversion;
 pub mod definition;

@@ -1,4 +1,5 @@
-//! Native kinds: a row says what discovery says, a body in the kind's own file says the rest; together with the schema tables they make a [`Definition`].
+//! Native kinds: a discovery row, a body from the kind's own file, and the schema tables make up a
+//! [`Definition`].
 
 use crate::definition::{Column, Definition, DefinitionVersion, Scope, Subresource, Verbs};
 use crate::hooks::{DefaultHooks, Hooks};
@@ -7,12 +8,12 @@ use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::tables::Tables;
 use std::sync::Arc;
 
-/// A native kind as discovery lists it.
+/// A native kind as listed by discovery.
 #[derive(Clone, Copy, Debug)]
 pub struct NativeKind {
-    /// The API group; empty for the core group.
+    /// API group; empty for the core group.
     pub group: &'static str,
-    /// The version.
+    /// API version.
     pub version: &'static str,
     /// `configmaps`
     pub plural: &'static str,
@@ -20,34 +21,35 @@ pub struct NativeKind {
     pub singular: &'static str,
     /// `ConfigMap`
     pub kind: &'static str,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub scope: Scope,
     /// `cm`
     pub short_names: &'static [&'static str],
-    /// What can be done with it.
+    /// Supported verbs.
     pub verbs: Verbs,
-    /// Everything else, from the kind's file.
+    /// The rest, from the kind's file.
     pub body: fn() -> KindBody,
 }
 
-/// Everything about a kind but its discovery row.
+/// A native kind apart from its discovery row.
 #[derive(Debug)]
 pub struct KindBody {
     /// `all`, ...
     pub categories: &'static [&'static str],
-    /// Subresources, in discovery's order.
+    /// Subresources, in discovery order.
     pub subresources: &'static [NativeSubresource],
-    /// Fields that a write to the object itself does not change or own.
+    /// Fields that a write to the main resource neither changes nor owns.
     pub reset: &'static [&'static str],
     /// Printer columns.
     pub columns: &'static [NativeColumn],
     /// Selectable fields beyond name and namespace.
     pub selectable: &'static [&'static str],
-    /// The storage prefix; `None`: nothing is stored.
+    /// Storage prefix; `None`: not stored.
     pub storage: Option<&'static str>,
-    /// Its behaviour.
+    /// Behavior.
     pub hooks: Arc<dyn Hooks>,
-    /// A further version that is stored but not served here, when the kind is stored as another group's (events): its name and definition.
+    /// Name and OpenAPI definition of a stored but unserved version, if the kind is stored as
+    /// another group's (events).
     pub stored_as: Option<(&'static str, &'static str)>,
 }
 
@@ -56,32 +58,32 @@ pub struct KindBody {
 pub struct NativeSubresource {
     /// `status`, ...
     pub name: &'static str,
-    /// Group, version and kind when it is not the resource's own.
+    /// Group, version and kind, if not the resource's own.
     pub kind: Option<(&'static str, &'static str, &'static str)>,
-    /// What can be done.
+    /// Supported verbs.
     pub verbs: Verbs,
-    /// Fields that a write through it does not change or own.
+    /// Fields that a write to it neither changes nor owns.
     pub reset: &'static [&'static str],
 }
 
 /// A printer column of a native kind.
 #[derive(Clone, Copy, Debug)]
 pub struct NativeColumn {
-    /// The heading.
+    /// Column heading.
     pub name: &'static str,
-    /// `string`, `date`, ...
+    /// OpenAPI type: `string`, `date`, ...
     pub kind: &'static str,
-    /// `name` for the name column.
+    /// OpenAPI format: `name` for the name column.
     pub format: &'static str,
-    /// For people.
+    /// Description for users.
     pub description: &'static str,
     /// 0: always shown.
     pub priority: i32,
 }
 
-/// What the name column says of itself, in kube-apiserver's words, as all columns do.
+/// Description of name columns, in kube-apiserver's words.
 pub const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-/// The same of columns made of the time of creation.
+/// Description of creation time columns, in kube-apiserver's words.
 pub const CREATION_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 impl NativeColumn {
@@ -90,7 +92,7 @@ impl NativeColumn {
         Self { name, kind: "string", format: "", description, priority: 0 }
     }
 
-    /// A text column of wide tables.
+    /// A text column for wide output.
     pub const fn wide(name: &'static str, description: &'static str) -> Self {
         Self { name, kind: "string", format: "", description, priority: 1 }
     }
@@ -99,7 +101,7 @@ impl NativeColumn {
     pub const NAME: Self = Self { name: "Name", kind: "string", format: "name", description: NAME_DESCRIPTION, priority: 0 };
     /// The age column.
     pub const AGE: Self = Self::text("Age", CREATION_DESCRIPTION);
-    /// The time of creation.
+    /// The creation time column.
     pub const CREATED_AT: Self = Self { name: "Created At", kind: "date", format: "", description: CREATION_DESCRIPTION, priority: 0 };
 }
 
@@ -119,22 +121,22 @@ impl Default for KindBody {
 }
 
 impl NativeKind {
-    /// The OpenAPI definition, such as `io.k8s.api.core.v1.ConfigMap`.
+    /// Name of the OpenAPI definition, such as `io.k8s.api.core.v1.ConfigMap`.
     pub fn schema_name(&self) -> String {
         let group = match self.group {
             "" => "core",
             "internal.apiserver.k8s.io" => "apiserverinternal",
             group => group.split('.').next().unwrap_or_default(),
         };
-        // This kind comes from a module of its own.
+        // Its types are in another module.
         let module = if group == "apiextensions" { "apiextensions-apiserver.pkg.apis" } else { "api" };
         format!("io.k8s.{module}.{group}.{}.{}", self.version, self.kind)
     }
 
-    /// The definition, with its schema from the tables.
+    /// Builds the definition with its schema.
     ///
     /// # Errors
-    /// The name of the OpenAPI definition that the tables lack.
+    /// Name of an OpenAPI definition missing from the tables.
     pub fn definition(&self, tables: &Tables) -> Result<Definition, String> {
         let body = (self.body)();
         let mut versions = vec![self.served(&body, tables)?];

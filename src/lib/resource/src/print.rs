@@ -1,4 +1,4 @@
-//! Rows of tables, made of an object's bytes without parsing them.
+//! Table rows from an object's bytes, without parsing them.
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json::{self, Layout, forms, scan};
@@ -6,38 +6,39 @@ use ferrokube_apimachinery::time;
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-/// What an unset time prints.
+/// Printed for unset times.
 pub const UNKNOWN: &str = "<unknown>";
 
-/// An object that is to be printed: its canonical bytes, and where its metadata is.
+/// An object to print: its canonical bytes, and the position of its metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<'a> {
     bytes: &'a [u8],
     metadata: &'a [u8],
-    /// From behind the metadata on.
+    /// The bytes after the metadata.
     rest: &'a [u8],
 }
 
 impl<'a> Printable<'a> {
-    /// Of canonical bytes; `splice_length` bytes of resource version are spliced in where the layout says.
+    /// From canonical bytes with `splice_length` bytes of resourceVersion spliced in at the
+    /// position in `layout`.
     pub fn new(bytes: &'a [u8], layout: &Layout, splice_length: usize) -> Self {
         let metadata = forms::metadata(bytes, layout, splice_length);
         let rest = bytes.get(layout.metadata as usize + metadata.len()..).unwrap_or_default();
         Self { bytes, metadata, rest }
     }
 
-    /// The bytes of the value at a path of field names.
+    /// The value at a path of field names, as bytes.
     pub fn find(&self, path: &[impl AsRef<str>]) -> Option<&'a [u8]> {
         let (first, below) = path.split_first()?;
         match first.as_ref() {
             "metadata" => scan::field(self.metadata, below),
-            // They stand before the metadata; the scan ends there.
+            // Precede the metadata, where the scan ends.
             "kind" | "apiVersion" => scan::field(self.bytes, path),
             first => scan::field(scan::named(scan::following(self.rest), first)?, below),
         }
     }
 
-    /// The string at a path; empty when there is none.
+    /// The string at a path; empty if absent.
     pub fn str(&self, path: &[&str]) -> Cow<'a, str> {
         self.find(path).and_then(scan::string).unwrap_or_default()
     }
@@ -47,7 +48,7 @@ impl<'a> Printable<'a> {
         self.str(&["metadata", "name"])
     }
 
-    /// How many entries maps outside of the metadata have together.
+    /// Total number of entries of maps outside of the metadata.
     pub fn count(&self, maps: &[&str]) -> usize {
         let all = scan::following(self.rest).filter(|(name, _)| maps.iter().any(|map| map.as_bytes() == *name));
         all.map(|(_, map)| scan::fields(map).count()).sum()
@@ -55,12 +56,12 @@ impl<'a> Printable<'a> {
 
     /// The object, parsed.
     pub fn document(&self) -> Document {
-        // Canonical bytes are an object.
+        // Canonical bytes always parse.
         json::read(self.bytes).map(|decoded| decoded.document).unwrap_or_default()
     }
 }
 
-/// The cells of one row: JSON texts one behind the other, and times whose ages are shown.
+/// Cells of one row: concatenated JSON texts, and times to be shown as ages.
 #[derive(Debug)]
 pub struct TableRow {
     now: SystemTime,
@@ -69,65 +70,66 @@ pub struct TableRow {
     is_dated: bool,
 }
 
-/// Where a cell ends in the texts, and whose age it is.
+/// End of a cell's text, and its time if it is an age.
 #[derive(Debug)]
 struct CellEnd {
     end: usize,
     since: Option<SystemTime>,
 }
 
-/// A cell.
+/// A table cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell<'a> {
-    /// A JSON text.
+    /// JSON text.
     Json(&'a [u8]),
-    /// How long ago this was, whenever it is looked at.
+    /// Time to be shown as an age, relative to the time of display.
     Since(SystemTime),
 }
 
 impl TableRow {
-    /// No cells yet, at a time.
+    /// An empty row, computed at `now`.
     pub fn at(now: SystemTime) -> Self {
         Self { now, texts: Vec::new(), cells: Vec::new(), is_dated: false }
     }
 
-    /// Forgets all cells.
+    /// Removes all cells.
     pub fn clear(&mut self) {
         self.texts.clear();
         self.cells.clear();
         self.is_dated = false;
     }
 
-    /// A text.
+    /// Appends a string.
     pub fn text(&mut self, text: &str) {
         json::write_string(&mut self.texts, text);
         self.end(None);
     }
 
-    /// Any value.
+    /// Appends a value.
     pub fn value(&mut self, value: &Value) {
         self.texts.extend_from_slice(&json::to_vec(value));
         self.end(None);
     }
 
-    /// How long ago a time was, [`UNKNOWN`] when it is unset; a time in the future is as now.
+    /// Appends the age of a time; [`UNKNOWN`] if unset, zero if in the future.
     pub fn since(&mut self, time: &str) {
         let Some(then) = time::parse_rfc3339(time) else { return self.text(UNKNOWN) };
         self.end(Some(then));
     }
 
-    /// The object's age.
+    /// Appends the object's age.
     pub fn age(&mut self, object: &Printable<'_>) {
         self.since(&object.str(&["metadata", "creationTimestamp"]));
     }
 
-    /// The time, for cells that depend on it in other ways than [`Self::since`]: such a row is good for once only.
+    /// The current time, for cells that depend on it other than by [`Self::since`]. Such a row
+    /// cannot be cached.
     pub(crate) fn dated(&mut self) -> SystemTime {
         self.is_dated = true;
         self.now
     }
 
-    /// Whether cells depend on the time that do not say so.
+    /// Whether the row cannot be cached.
     pub fn is_dated(&self) -> bool {
         self.is_dated
     }
@@ -146,12 +148,12 @@ impl TableRow {
     }
 }
 
-/// How long ago a time was; one in the future is as now.
+/// Age of a time; zero if in the future.
 pub fn age(then: SystemTime, now: SystemTime) -> String {
     time::human_age(now.duration_since(then).unwrap_or_default().as_secs())
 }
 
-/// How long ago a time was; [`UNKNOWN`] when it is unset. A time in the future is as now.
+/// Age of a time; [`UNKNOWN`] if unset, zero if in the future.
 pub fn since(text: &str, now: SystemTime) -> String {
     match time::parse_rfc3339(text) {
         Some(then) => age(then, now),

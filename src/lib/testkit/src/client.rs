@@ -1,4 +1,4 @@
-//! A small HTTP client: JSON in, JSON out, watches line by line.
+//! A small HTTP client: JSON requests and responses, watches as lines.
 
 use anyhow::{Context, anyhow};
 use base64::Engine;
@@ -17,26 +17,26 @@ pub struct Client {
     url: String,
 }
 
-/// An answer; `body` is null unless it is JSON.
+/// A response; `body` is null unless it is JSON.
 #[derive(Clone, Debug)]
 pub struct ApiResponse {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// Its headers.
+    /// HTTP headers.
     pub headers: HeaderMap,
-    /// The text.
+    /// Body as text.
     pub text: String,
-    /// The text as JSON.
+    /// Body as JSON.
     pub body: Value,
 }
 
 impl Client {
-    /// With a CA (PEM) and perhaps a client certificate with its key (PEM) or a token.
+    /// With a CA and an optional client certificate and key (PEM), or a token.
     ///
     /// # Errors
-    /// Something of it cannot be used.
+    /// Invalid CA, certificate or token.
     pub fn new(url: &str, ca_pem: &[u8], identity_pem: Option<&[u8]>, token: Option<&str>) -> anyhow::Result<Self> {
-        // An error means that it is installed already.
+        // Fails if installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .tls_certs_only([Certificate::from_pem(ca_pem)?])
@@ -54,10 +54,10 @@ impl Client {
         Ok(Self { http: builder.build()?, url: url.to_owned() })
     }
 
-    /// From a kubeconfig with embedded data, as the server writes it.
+    /// From a kubeconfig with embedded data, as written by the server.
     ///
     /// # Errors
-    /// The file does not have the form.
+    /// The file is malformed.
     pub fn from_kubeconfig(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let field = |name: &str| {
@@ -69,20 +69,20 @@ impl Client {
         Self::new(field("server")?, &data("certificate-authority-data")?, Some(&identity), None)
     }
 
-    /// The server.
+    /// URL of the server.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A request to a path of the server, for what the methods below do not do.
+    /// Starts a request that the methods below do not cover.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.url)).header(ACCEPT, "application/json")
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     ///
     /// # Errors
-    /// There was no whole answer.
+    /// No complete response.
     pub async fn send(&self, request: RequestBuilder) -> anyhow::Result<ApiResponse> {
         let response = request.timeout(Duration::from_secs(60)).send().await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
@@ -93,7 +93,7 @@ impl Client {
     /// GET.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// See [`Self::send`].
     pub async fn get(&self, path: &str) -> anyhow::Result<ApiResponse> {
         self.send(self.request(Method::GET, path)).await
     }
@@ -101,7 +101,7 @@ impl Client {
     /// POST.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// See [`Self::send`].
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<ApiResponse> {
         self.send(self.request(Method::POST, path).header(CONTENT_TYPE, "application/json").body(body.to_string())).await
     }
@@ -109,15 +109,15 @@ impl Client {
     /// PUT.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// See [`Self::send`].
     pub async fn put(&self, path: &str, body: &Value) -> anyhow::Result<ApiResponse> {
         self.send(self.request(Method::PUT, path).header(CONTENT_TYPE, "application/json").body(body.to_string())).await
     }
 
-    /// A merge patch.
+    /// PATCH with a merge patch.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// See [`Self::send`].
     pub async fn merge(&self, path: &str, body: &Value) -> anyhow::Result<ApiResponse> {
         self.send(self.request(Method::PATCH, path).header(CONTENT_TYPE, "application/merge-patch+json").body(body.to_string())).await
     }
@@ -125,22 +125,22 @@ impl Client {
     /// DELETE.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// See [`Self::send`].
     pub async fn delete(&self, path: &str) -> anyhow::Result<ApiResponse> {
         self.send(self.request(Method::DELETE, path)).await
     }
 
-    /// Begins a watch: `path` says `watch=true`.
+    /// Starts a watch; `path` must include `watch=true`.
     ///
     /// # Errors
-    /// It was refused.
+    /// The watch was refused.
     pub async fn watch(&self, path: &str) -> anyhow::Result<WatchLines> {
         let response = self.request(Method::GET, path).send().await?.error_for_status()?;
         Ok(WatchLines { response, rest: Vec::new(), lines: VecDeque::new() })
     }
 }
 
-/// The events of a watch.
+/// Events of a watch.
 #[derive(Debug)]
 pub struct WatchLines {
     response: Response,
@@ -152,7 +152,7 @@ impl WatchLines {
     /// The next event; `None` at the end of the stream.
     ///
     /// # Errors
-    /// The stream broke, or what came is not JSON.
+    /// The stream broke, or an event is not JSON.
     pub async fn next(&mut self) -> anyhow::Result<Option<Value>> {
         loop {
             if let Some(line) = self.lines.pop_front() {

@@ -1,4 +1,4 @@
-//! A real process of the executable, in a directory and on a port of its own.
+//! Runs the executable as a real process, with a directory and a port of its own.
 
 use crate::client::Client;
 use anyhow::{Context, bail, ensure};
@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a start or an end may take.
+/// Limit for a start or an exit.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// How a cluster is started.
+/// Configures a cluster to start.
 #[derive(Clone, Debug)]
 pub struct Launch {
     binary: PathBuf,
@@ -30,39 +30,39 @@ impl Launch {
         Self { binary: binary.into(), role: "all-in-one".into(), flags: Vec::new(), environment: Vec::new() }
     }
 
-    /// Another role.
+    /// Sets the role.
     #[must_use]
     pub fn role(mut self, role: &str) -> Self {
         self.role = role.into();
         self
     }
 
-    /// One more flag.
+    /// Adds a flag.
     #[must_use]
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.flags.push(flag.into());
         self
     }
 
-    /// One more environment variable.
+    /// Adds an environment variable.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Starts it in a new directory and waits until it is ready.
+    /// Starts the process in a new directory and waits until it is ready.
     ///
     /// # Errors
-    /// It ended, or was not ready in time; its log is in the message.
+    /// It exited, or was not ready in time; the message has its log.
     pub fn start(self) -> anyhow::Result<Cluster> {
-        let directory = TempDir::with_prefix("ferrokube-").context("cannot make a directory")?;
+        let directory = TempDir::with_prefix("ferrokube-").context("cannot create a directory")?;
         let mut cluster = Cluster { launch: self, directory, process: None, url: String::new(), ready_after: Duration::ZERO };
         cluster.restart()?;
         Ok(cluster)
     }
 
-    /// The command, for a test that wants another end than being ready.
+    /// The command, for tests of starts that fail.
     pub fn command(&self, data_dir: &Path) -> Command {
         let mut command = Command::new(&self.binary);
         command.arg(&self.role).arg("--data-dir").arg(data_dir).args(["--secure-port", "0"]).args(&self.flags);
@@ -71,7 +71,7 @@ impl Launch {
     }
 }
 
-/// A running cluster; killed when it is dropped.
+/// A running process, killed on drop.
 #[derive(Debug)]
 pub struct Cluster {
     launch: Launch,
@@ -85,37 +85,37 @@ impl Cluster {
     /// `all-in-one` with its defaults.
     ///
     /// # Errors
-    /// As [`Launch::start`].
+    /// See [`Launch::start`].
     pub fn start(binary: impl Into<PathBuf>) -> anyhow::Result<Self> {
         Launch::new(binary).start()
     }
 
-    /// `https://127.0.0.1:port`; another port after a restart.
+    /// `https://127.0.0.1:port`. The port changes with a restart.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The data directory.
+    /// Data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.directory.path().join("data")
     }
 
-    /// The administrator's kubeconfig.
+    /// Administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.data_dir().join("admin.kubeconfig")
     }
 
-    /// From the start of the process to its ready line.
+    /// Time from spawning the process to its ready line.
     pub fn ready_after(&self) -> Duration {
         self.ready_after
     }
 
-    /// The process's number.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().map_or(0, Child::id)
     }
 
-    /// What it logged, over all restarts.
+    /// Its log, across restarts.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -124,7 +124,7 @@ impl Cluster {
     /// A client with the administrator's certificate.
     ///
     /// # Errors
-    /// The kubeconfig cannot be used.
+    /// The kubeconfig is unusable.
     pub fn admin(&self) -> anyhow::Result<Client> {
         Client::from_kubeconfig(&self.kubeconfig())
     }
@@ -132,7 +132,7 @@ impl Cluster {
     /// A client without credentials.
     ///
     /// # Errors
-    /// The CA cannot be used.
+    /// The CA is unusable.
     pub fn anonymous(&self) -> anyhow::Result<Client> {
         Client::new(&self.url, &std::fs::read(self.data_dir().join("pki/ca.crt"))?, None, None)
     }
@@ -140,15 +140,15 @@ impl Cluster {
     /// A client with a bearer token.
     ///
     /// # Errors
-    /// The CA cannot be used.
+    /// The CA is unusable.
     pub fn with_token(&self, token: &str) -> anyhow::Result<Client> {
         Client::new(&self.url, &std::fs::read(self.data_dir().join("pki/ca.crt"))?, None, Some(token))
     }
 
-    /// Kills the process with SIGKILL and waits for its end.
+    /// Sends SIGKILL and waits for the exit.
     ///
     /// # Errors
-    /// The system refused.
+    /// The operating system refused.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut process) = self.process.take() {
             process.kill()?;
@@ -157,7 +157,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether the process was killed with SIGKILL, by itself too.
+    /// Whether SIGKILL ended the process, even if sent by itself.
     pub fn is_killed(&mut self) -> bool {
         let ended = self.process.as_mut().and_then(|process| process.try_wait().ok().flatten());
         ended.is_some_and(|status| status.signal() == Some(9))
@@ -166,33 +166,33 @@ impl Cluster {
     /// Sends a signal.
     ///
     /// # Errors
-    /// It does not run.
+    /// The process is not running.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("it does not run")?;
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("not running")?;
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Waits for the process's own end.
+    /// Waits for the process to exit.
     ///
     /// # Errors
-    /// It did not end in time, or does not run.
+    /// It did not exit in time, or is not running.
     pub fn wait(&mut self) -> anyhow::Result<ExitStatus> {
         let deadline = Instant::now() + BOUND;
-        let process = self.process.as_mut().context("it does not run")?;
+        let process = self.process.as_mut().context("not running")?;
         loop {
             if let Some(status) = process.try_wait()? {
                 self.process = None;
                 return Ok(status);
             }
-            ensure!(Instant::now() < deadline, "it did not end within {BOUND:?}");
+            ensure!(Instant::now() < deadline, "still running after {BOUND:?}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Sends SIGTERM and waits for the end.
+    /// Sends SIGTERM and waits for the exit.
     ///
     /// # Errors
-    /// As [`Self::wait`].
+    /// See [`Self::wait`].
     pub fn terminate(&mut self) -> anyhow::Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         self.wait()
@@ -201,7 +201,7 @@ impl Cluster {
     /// Starts the process (again) on the same data and waits until it is ready.
     ///
     /// # Errors
-    /// As [`Launch::start`].
+    /// See [`Launch::start`].
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill()?;
         let started = Instant::now();
@@ -219,15 +219,15 @@ impl Cluster {
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => bail!("not ready within {BOUND:?}; its log:\n{}", self.log()),
-                Err(RecvTimeoutError::Disconnected) => bail!("it ended before it was ready; its log:\n{}", self.log()),
+                Err(RecvTimeoutError::Disconnected) => bail!("exited before it was ready; its log:\n{}", self.log()),
             }
         }
     }
 
-    /// The same with other flags than before.
+    /// Restarts with other flags.
     ///
     /// # Errors
-    /// As [`Launch::start`].
+    /// See [`Launch::start`].
     pub fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         self.launch.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         self.restart()
@@ -250,7 +250,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Reads to the end of the output, so that the process never waits for us.
+/// Drains the output, so that the process never blocks on it.
 fn lines(output: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

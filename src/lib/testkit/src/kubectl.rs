@@ -1,24 +1,24 @@
-//! The real kubectl, in the versions that `tests/install-kubectl` installs.
+//! The real kubectl, in the versions installed by `tests/install-kubectl`.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Installs them below `target/kubectl`, once, and prints a line for each: version, space, path.
+/// Installs them once, below `target/kubectl`, and prints a line per version: version, space, path.
 const INSTALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/install-kubectl");
 
-/// One kubectl.
+/// An installed kubectl.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
-    /// Such as `1.27`.
+    /// Minor version, such as `1.27`.
     pub version: String,
     path: PathBuf,
 }
 
-/// What it printed, and whether it liked it.
+/// Output and status of a run.
 #[derive(Clone, Debug)]
 pub struct KubectlOutput {
-    /// Exit code 0.
+    /// Whether the exit code was 0.
     pub ok: bool,
     /// Standard output.
     pub stdout: String,
@@ -26,12 +26,12 @@ pub struct KubectlOutput {
     pub stderr: String,
 }
 
-/// The oldest version that is supported and one of the server's own, in this order.
+/// The oldest supported version, and one of the server's version, in this order.
 ///
 /// # Panics
-/// When they cannot be installed: a test that did not run must not pass.
+/// If they cannot be installed: a test that did not run must not pass.
 pub fn kubectls() -> Vec<Kubectl> {
-    let output = Command::new(INSTALL).stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{INSTALL} cannot be run (it needs python3): {error}"));
+    let output = Command::new(INSTALL).stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{INSTALL} failed to run (it needs python3): {error}"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "kubectl cannot be installed below target/kubectl; the first run needs pip and its registry: {errors}");
     let lines = String::from_utf8_lossy(&output.stdout);
@@ -44,13 +44,13 @@ pub fn kubectls() -> Vec<Kubectl> {
 /// The newest of [`kubectls`].
 ///
 /// # Panics
-/// As [`kubectls`].
+/// See [`kubectls`].
 pub fn newest_kubectl() -> Kubectl {
-    kubectls().pop().expect("there is at least one")
+    kubectls().pop().expect("kubectls() returns at least two")
 }
 
 impl Kubectl {
-    /// A command against a cluster, with a cache of its own next to the kubeconfig.
+    /// A command against a cluster, with a discovery cache next to the kubeconfig.
     pub fn command(&self, kubeconfig: &Path) -> Command {
         let cache = kubeconfig.with_file_name(format!("kubectl-cache-{}", self.version));
         let mut command = Command::new(&self.path);
@@ -58,12 +58,12 @@ impl Kubectl {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs a command to completion.
     ///
     /// # Panics
-    /// When it cannot be run at all.
+    /// If it cannot be started.
     pub fn run<S: AsRef<OsStr>>(&self, kubeconfig: &Path, arguments: &[S]) -> KubectlOutput {
-        let output = self.command(kubeconfig).args(arguments).output().expect("kubectl can be run");
+        let output = self.command(kubeconfig).args(arguments).output().expect("start kubectl");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         KubectlOutput { ok: output.status.success(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }

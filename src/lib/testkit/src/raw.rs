@@ -1,4 +1,4 @@
-//! A TLS connection on which a test writes whatever it likes.
+//! TLS connections on which a test writes raw bytes.
 
 use crate::cluster::Cluster;
 use anyhow::Context;
@@ -12,13 +12,13 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The connection.
+/// Raw TLS connection.
 pub type RawStream = TlsStream<TcpStream>;
 
 /// Connects with the administrator's certificate; `protocol` is `h2` or `http/1.1`.
 ///
 /// # Errors
-/// There is no connection, or the kubeconfig cannot be used.
+/// No connection, or an unusable kubeconfig.
 pub async fn raw(cluster: &Cluster, protocol: &str) -> anyhow::Result<RawStream> {
     let text = std::fs::read_to_string(cluster.kubeconfig())?;
     let data = |name: &str| -> anyhow::Result<Vec<u8>> {

@@ -1,15 +1,15 @@
-//! Waiting on a condition with a bound, instead of for a time.
+//! Waits for conditions with a bound, never for a fixed time.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Far more than anything takes here; only a failing test waits as long.
+/// Far beyond what anything takes; only failing tests wait that long.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// Asks until there is an answer. `probe` gives the answer, or in words what was seen instead.
+/// Polls `probe` until it returns a value. `Err` describes what was seen instead.
 ///
 /// # Panics
-/// After the bound, with what was seen last.
+/// After the bound, with the last description.
 pub async fn wait_until<T, F>(what: &str, bound: Duration, mut probe: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, String>>,

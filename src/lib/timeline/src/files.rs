@@ -1,14 +1,15 @@
-//! Which files are searched, and in which pieces: large ones are cut, so that all cores have work.
+//! Selects the files to search, and splits large ones into ranges, so that all cores have work.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Plain files are searched in pieces of this size.
+/// Size of the ranges that plain files are split into.
 pub(crate) const RANGE_BYTES: u64 = 16 << 20;
 
-/// The files below a path: itself, or every regular file in the directory (links are not followed), one level of folders deep.
+/// The files at a path: itself, or the regular files in a directory and its direct subdirectories.
+/// Links are not followed.
 ///
 /// # Errors
 /// The path cannot be read.
@@ -33,32 +34,33 @@ pub(crate) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(out)
 }
 
-/// Stands for the systemd journal among files.
+/// Pseudo-file for the systemd journal.
 pub(crate) const JOURNAL: &str = "journald";
 
-/// Whether a path is the journal; a file of that name is a file.
+/// Whether a path denotes the journal. An existing file of that name takes precedence.
 pub(crate) fn is_journal(path: &Path) -> bool {
     path.as_os_str() == JOURNAL && !path.exists()
 }
 
-/// A part of a file: the lines that begin at `begin` or later and before `end`.
+/// A range of a file: the lines that begin in `begin..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileRange {
     /// Index of the file.
     pub(crate) file: usize,
-    /// Bytes from its start.
+    /// Byte offset.
     pub(crate) begin: u64,
-    /// The same; the largest number for the whole rest.
+    /// Byte offset; `u64::MAX` for the rest of the file.
     pub(crate) end: u64,
 }
 
-/// What is searched by one worker at a time. Compressed files cannot be cut; nor can what has no length (pipes).
+/// Splits files into ranges for workers. Compressed files and files without a length (pipes) cannot
+/// be split.
 pub(crate) fn ranges(files: &[PathBuf]) -> Vec<FileRange> {
     let mut out = Vec::new();
     for (file, path) in files.iter().enumerate() {
         let length = std::fs::metadata(path).map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 });
         let count = if is_gzip(path) { 1 } else { length.div_ceil(RANGE_BYTES).max(1) };
-        // The last one has no end: a log that is written to meanwhile is read to its end.
+        // Open-ended, to include lines appended during the search.
         out.extend((0..count).map(|index| FileRange {
             file,
             begin: index * RANGE_BYTES,
@@ -68,12 +70,12 @@ pub(crate) fn ranges(files: &[PathBuf]) -> Vec<FileRange> {
     out
 }
 
-/// By the name, as log rotation gives it.
+/// By the extension that log rotation uses.
 pub(crate) fn is_gzip(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "gz")
 }
 
-/// Reads a file from a place on, without moving anybody else's.
+/// Positioned reads that leave the shared file offset alone.
 pub(crate) struct ReadAt<'a> {
     pub(crate) file: &'a File,
     pub(crate) at: u64,

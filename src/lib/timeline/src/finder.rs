@@ -1,25 +1,27 @@
-//! Finds ids in bytes: runs of hexadecimal digits that are as long as an id and are one of those that are looked for.
+//! Searches bytes for ids: runs of hexadecimal digits that have the length of an id and match one
+//! of the given ids.
 //!
-//! A run of 32 digits lies over one byte in any 32 that follow each other, so that most of a text is never looked at; what it costs does not depend on how
-//! many ids are looked for (an automaton for a thousand ids took ten times as long).
+//! A run of 32 digits covers one byte of any 32 consecutive ones, so most of a text is never looked
+//! at, and the cost does not depend on the number of ids (an automaton for a thousand ids took ten
+//! times as long).
 
 use memchr::memmem;
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Digits of a trace id.
+/// Length of a trace id in digits.
 const LONG: usize = 32;
-/// Digits of a span id.
+/// Length of a span id in digits.
 const SHORT: usize = 16;
-/// Bits of the table that says which ids cannot be among them.
+/// Size of the filter, in bits.
 const BITS: usize = 1 << 16;
 
-/// What lines are looked for.
+/// What to search for.
 #[derive(Debug)]
 pub(crate) enum Needle {
-    /// Those with one of the ids.
+    /// Lines with one of the ids.
     Ids(Finder),
-    /// Those with a text.
+    /// Lines with a text.
     Text(Box<memmem::Finder<'static>>),
 }
 
@@ -32,7 +34,7 @@ impl Needle {
         Self::Text(Box::new(memmem::Finder::new(text).into_owned()))
     }
 
-    /// The first one at `from` (the begin of a line) or later.
+    /// The first match at or after `from`, the start of a line.
     pub(crate) fn find(&self, block: &[u8], from: usize) -> Option<Range<usize>> {
         match self {
             Self::Ids(finder) => finder.find(block, from),
@@ -41,18 +43,18 @@ impl Needle {
     }
 }
 
-/// The ids.
+/// A set of ids to find.
 #[derive(Debug)]
 pub(crate) struct Finder {
     ids: HashSet<Box<[u8]>>,
-    /// A bit for each id: most others are told apart by it.
+    /// Filter with a bit per id, which rejects most other runs.
     maybe: Vec<u64>,
-    /// Digits of the shortest one.
+    /// Length of the shortest id.
     step: usize,
 }
 
 impl Finder {
-    /// For ids of 16 or 32 lower-case hexadecimal digits; others are never found.
+    /// For ids of 16 or 32 lower-case hexadecimal digits; others never match.
     pub(crate) fn new(ids: &[String]) -> Self {
         let ids: HashSet<Box<[u8]>> = ids.iter().filter(|id| is_id(id)).map(|id| id.as_bytes().into()).collect();
         let mut maybe = vec![0; BITS / 64];
@@ -61,7 +63,7 @@ impl Finder {
         Self { ids, maybe, step }
     }
 
-    /// The first one that begins at `from` or later; a run does not begin before `from`.
+    /// The first match at or after `from`, where a run is assumed to start.
     pub(crate) fn find(&self, text: &[u8], from: usize) -> Option<Range<usize>> {
         let mut at = from + self.step - 1;
         while let Some(byte) = text.get(at) {
@@ -74,7 +76,7 @@ impl Finder {
             if self.is_wanted(&text[begin..end]) {
                 return Some(begin..end);
             }
-            // No run begins before the byte after the one that ended this.
+            // The next run starts beyond the byte that ended this one.
             at = end + self.step;
         }
         None
@@ -89,12 +91,12 @@ impl Finder {
     }
 }
 
-/// Whether a text is an id: 16 or 32 lower-case hexadecimal digits.
+/// Whether a text has the form of an id: 16 or 32 lower-case hexadecimal digits.
 pub(crate) fn is_id(text: &str) -> bool {
     matches!(text.len(), SHORT | LONG) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Also the digits that ids do not have: what they touch is no id.
+/// Includes upper-case digits: a run with one is not an id.
 fn is_digit(byte: u8) -> bool {
     const TABLE: [bool; 256] = {
         let mut table = [false; 256];
@@ -108,7 +110,7 @@ fn is_digit(byte: u8) -> bool {
     TABLE[usize::from(byte)]
 }
 
-/// Of an id (16 bytes or more) its bit.
+/// Filter bit of an id (at least 16 bytes).
 fn place(id: &[u8]) -> usize {
     let word = |bytes: &[u8]| bytes.iter().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
     let mixed = (word(&id[..8]).rotate_left(29) ^ word(&id[id.len() - 8..])).wrapping_mul(0x9e37_79b9_7f4a_7c15);

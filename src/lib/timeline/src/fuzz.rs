@@ -2,7 +2,7 @@
 
 use crate::line;
 use crate::render;
-use crate::story::{Entry, Story};
+use crate::story::{Story, StoryEntry};
 use ferrokube_fuzz::{Verdict, run};
 
 const LINES: &[&str] = &[
@@ -25,13 +25,13 @@ const LINES: &[&str] = &[
     ),
 ];
 
-/// Whatever a file holds, nothing of it reaches a terminal as a command, and programs get JSON.
+/// Whatever the file contains, no terminal escapes reach the output, and programs get valid JSON.
 #[test]
 fn l11_any_lines() {
     run("log lines", LINES, |bytes| {
         let text = String::from_utf8_lossy(bytes);
         let lines = text.split('\n').filter_map(line::parse);
-        let entries: Vec<Entry> = lines.enumerate().map(|(number, line)| Entry { component: format!("c{}", number % 2), line }).collect();
+        let entries: Vec<StoryEntry> = lines.enumerate().map(|(number, line)| StoryEntry { component: format!("c{}", number % 2), line }).collect();
         let found = !entries.is_empty();
         let story = Story::new(vec![text.to_string()], entries, 0, vec![(text.as_ref().into(), text.to_string())], 0);
         let shown = render::text(&story);

@@ -1,7 +1,9 @@
-//! Log and audit search behind `ferrokube trace`: the request behind a log line, and the log lines behind a request.
+//! Log and audit search behind `ferrokube trace`: from a log line to its request, and from a
+//! request to its log lines.
 //!
-//! Works on files alone, of any number of components: our own text and JSON lines, those of stock `tracing`, klog-style text, audit events, rotated and
-//! gzip files. Must never know storage or the API server. Start reading at [`mod@search`].
+//! Works on the files of any number of components: our own text and JSON lines, those of stock
+//! `tracing`, klog text, audit events, rotated and gzip files. Must never know storage or the API
+//! server. Start at [`mod@search`].
 
 mod files;
 mod finder;

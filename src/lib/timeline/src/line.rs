@@ -1,50 +1,50 @@
-//! One line of a log or audit file: when, who, what, and which ids it carries. Lines are untrusted: nothing here fails on garbage.
+//! Parses a line of a log or audit file. Lines are untrusted; garbage is never an error.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// What a line says.
+/// A parsed line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogLine {
-    /// When it was written; `None` when the line does not say.
+    /// Time of writing, if the line has one.
     pub time: Option<Timestamp>,
-    /// `ERROR`, `WARN`, `INFO`, ...; empty when unknown.
+    /// `ERROR`, `WARN`, `INFO`, ...; empty if unknown.
     pub level: String,
-    /// For people.
+    /// Message text.
     pub message: String,
-    /// Other fields, as text, in the line's order.
+    /// Other fields as text, in order of appearance.
     pub fields: Vec<(String, String)>,
-    /// The user's request.
+    /// Trace id of the user's request.
     pub trace_id: String,
-    /// The action.
+    /// Span id of the action.
     pub span_id: String,
-    /// The action that caused it, when the line says so.
+    /// Span id of the action's parent, if present.
     pub parent_span_id: String,
-    /// The object's family.
+    /// Initial trace id of the object.
     pub initial_trace_id: String,
-    /// Set for an audit event: the request itself.
+    /// The request, for audit events.
     pub request: Option<LoggedRequest>,
 }
 
-/// What an audit event says about its request.
+/// The request of an audit event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoggedRequest {
     /// `create`, ...
     pub verb: String,
-    /// The request's path and query.
+    /// Path and query.
     pub uri: String,
-    /// Who asked.
+    /// User name.
     pub user: String,
-    /// The HTTP status; 0 when the event has none.
+    /// HTTP status; 0 if absent.
     pub code: u64,
-    /// The event's id.
+    /// Audit id.
     pub audit_id: String,
-    /// When the request arrived.
+    /// Time of arrival.
     pub received: Option<Timestamp>,
 }
 
-/// Reads a line of any known form; `None` when it is of none (it is then counted as skipped).
+/// Parses a line of any known form; `None` otherwise (counted as skipped).
 pub fn parse(text: &str) -> Option<LogLine> {
     let text = text.trim_end();
     if text.starts_with('{') {
@@ -94,7 +94,7 @@ fn audit(event: &Map<String, Value>) -> LogLine {
     }
 }
 
-/// Fields of a line that are kept; what a value may take, the rest is cut.
+/// Fields kept per line, and bytes per value; the rest is cut.
 const MAX_FIELDS: usize = 64;
 const MAX_VALUE: usize = 4 << 10;
 
@@ -109,12 +109,12 @@ fn bounded(mut text: String) -> String {
 }
 
 impl LogLine {
-    /// A field's value; empty when it has none.
+    /// Value of a field; empty if absent.
     pub fn field(&self, name: &str) -> &str {
         self.fields.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
     }
 
-    /// The request that an API server's access line tells of.
+    /// The request of an API server's access line.
     pub fn access(&self) -> Option<LoggedRequest> {
         let [audit_id, verb, uri] = ["audit_id", "verb", "path"].map(|name| self.field(name));
         if audit_id.is_empty() || verb.is_empty() || uri.is_empty() {
@@ -130,13 +130,13 @@ impl LogLine {
         })
     }
 
-    /// When what it tells of began: its own time, less what it says that took.
+    /// Start of what the line describes: its time, less the duration it reports.
     pub fn began(&self) -> Option<Timestamp> {
         let took = Duration::from_micros(self.field("took_us").parse().unwrap_or(0));
         self.time.and_then(|time| time.checked_sub(took).ok())
     }
 
-    /// Puts a field where it belongs.
+    /// Sorts a field into the line.
     fn put(&mut self, name: &str, value: String) {
         let value = bounded(value);
         match name {
@@ -150,9 +150,10 @@ impl LogLine {
     }
 }
 
-/// An entry of the systemd journal: what the program wrote, which unit it is of, and when if the program does not say.
+/// A systemd journal entry: the program's own line, with the unit, and the entry's time if the line
+/// has none.
 fn journal(entry: &Map<String, Value>, message: &str) -> LogLine {
-    // A program's own line is never an entry again, so this does not go deeper.
+    // A program's line is not parsed as an entry again, which bounds the recursion.
     let nested = message.contains("\"MESSAGE\"");
     let parsed = if nested { None } else { parse(message) };
     let mut line = parsed.unwrap_or_else(|| LogLine { message: bounded(message.to_owned()), ..LogLine::default() });
@@ -167,7 +168,7 @@ fn journal(entry: &Map<String, Value>, message: &str) -> LogLine {
     line
 }
 
-/// Names under which other programs write the same things.
+/// Field names used by other programs.
 const TIME: &[&str] = &["time", "ts", "timestamp", "@timestamp"];
 const LEVEL: &[&str] = &["level", "severity", "lvl"];
 const MESSAGE: &[&str] = &["message", "msg"];
@@ -176,7 +177,8 @@ const SPAN: &[&str] = &["span_id", "spanID", "spanId", "span-id"];
 const PARENT: &[&str] = &["parent_span_id"];
 const INITIAL: &[&str] = &["initial_trace_id", "initialTraceID", "initial-trace-id"];
 
-/// Objects of fields: `span` is the one that stock `tracing` writes its lines in (ids may be in it), `fields` the line's own.
+/// Nested objects of fields: `span`, where stock `tracing` puts the span's fields (possibly ids),
+/// and `fields` for those of the line.
 const NESTED: [&str; 2] = ["span", "fields"];
 
 fn json(object: Map<String, Value>) -> LogLine {
@@ -202,13 +204,14 @@ fn is_nested(name: &str, value: &Value) -> bool {
     (NESTED.contains(&name) && value.is_object()) || name == "spans"
 }
 
-/// Epoch seconds, or milliseconds when the number is too large for seconds.
+/// Epoch seconds, or milliseconds if too large for seconds.
 fn seconds(number: f64) -> Option<Timestamp> {
     let millis = if number > 1e11 { number } else { number * 1e3 };
     Timestamp::from_millisecond(millis as i64).ok()
 }
 
-/// `TIME LEVEL target: message key=value ...`, or klog's `I0102 15:04:05.000000 pid file:line] "message" key=value`.
+/// `TIME LEVEL target: message key=value ...`, or klog's `I0102 15:04:05.000000 pid file:line]
+/// "message" key=value`.
 fn plain(text: &str) -> Option<LogLine> {
     let mut line = LogLine::default();
     let rest = match text.split_once(' ') {
@@ -230,7 +233,7 @@ fn plain(text: &str) -> Option<LogLine> {
     Some(line)
 }
 
-/// Stock `tracing` puts the spans first: `seam{a=1 trace_id=...}: other{...}: target: message`.
+/// Stock `tracing` puts spans first: `seam{a=1 trace_id=...}: other{...}: target: message`.
 fn without_spans<'a>(text: &'a str, line: &mut LogLine) -> &'a str {
     let mut rest = text.trim_start();
     while let Some((name, after)) = rest.split_once('{') {
@@ -244,7 +247,7 @@ fn without_spans<'a>(text: &'a str, line: &mut LogLine) -> &'a str {
     rest
 }
 
-/// At the brace that ends a span's fields.
+/// Splits at the brace that ends a span's fields.
 fn split_unquoted(text: &str) -> Option<(&str, &str)> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -270,7 +273,7 @@ fn without_target<'a>(text: &'a str, line: &mut LogLine) -> &'a str {
     }
 }
 
-/// klog says no year and no zone: taken as this year, UTC.
+/// klog omits year and zone: assumes the current year, and UTC.
 fn klog<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
     let level = match text.as_bytes().first()? {
         b'I' => "INFO",
@@ -291,7 +294,7 @@ fn klog<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
     Some(rest)
 }
 
-/// Where the first ` key=` begins.
+/// Offset of the first ` key=`.
 fn first_field(text: &str) -> usize {
     let mut from = 0;
     while let Some(at) = text[from..].find('=').map(|at| at + from) {

@@ -1,4 +1,4 @@
-//! A story for people (a timeline in text) and for programs (JSON).
+//! Renders a story as text for people, and as JSON for programs.
 
 use crate::line::LogLine;
 use crate::story::{Story, TraceAction, TraceStory};
@@ -6,20 +6,21 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// The timeline. Control characters of the files are escaped: log files are untrusted, and this goes to a terminal.
+/// Renders a text timeline. Control characters are escaped: log files are untrusted, and the output
+/// goes to a terminal.
 pub fn text(story: &Story) -> String {
     let mut out = String::new();
     for trace in &story.traces {
         trace_text(&mut out, trace);
     }
     if story.is_empty() {
-        let _ = writeln!(out, "nothing carries {}", safe(&story.ids.join(" or ")));
+        let _ = writeln!(out, "no line has {}", safe(&story.ids.join(" or ")));
     }
     for (path, why) in &story.failed {
-        let _ = writeln!(out, "! {} was not read to its end: {}", safe(&path.to_string_lossy()), safe(why));
+        let _ = writeln!(out, "! {} was not read completely: {}", safe(&path.to_string_lossy()), safe(why));
     }
     if story.skipped > 0 {
-        let _ = writeln!(out, "! {} lines were too long, too many, or of no known form", story.skipped);
+        let _ = writeln!(out, "! {} lines were skipped: too long, too many, or of unknown form", story.skipped);
     }
     out
 }
@@ -33,7 +34,7 @@ fn trace_text(out: &mut String, trace: &TraceStory) {
         action_text(out, action, begin);
     }
     for (component, behind) in &trace.behind {
-        let _ = writeln!(out, "  the clock of {} is {:.3} ms behind at least: its lines are shown so much later", safe(component), behind.as_secs_f64() * 1e3);
+        let _ = writeln!(out, "  the clock of {} is at least {:.3} ms behind; its lines are shifted by that", safe(component), behind.as_secs_f64() * 1e3);
     }
     out.push('\n');
 }
@@ -57,7 +58,7 @@ fn action_text(out: &mut String, action: &TraceAction, begin: Option<Timestamp>)
     }
 }
 
-/// `+12.345 ms` since the trace's first sign.
+/// `+12.345 ms` since the start of the trace.
 fn offset(begin: Option<Timestamp>, time: Option<Timestamp>) -> String {
     match (begin, time) {
         (Some(begin), Some(time)) => format!("{:+.3} ms", time.duration_since(begin).as_secs_f64() * 1e3),
@@ -65,13 +66,13 @@ fn offset(begin: Option<Timestamp>, time: Option<Timestamp>) -> String {
     }
 }
 
-/// Control characters (escape sequences among them) and direction overrides as `\u{..}`.
+/// Escapes control characters (hence escape sequences) and direction overrides as `\u{..}`.
 pub(crate) fn safe(text: &str) -> String {
     let hidden = |character: char| character.is_control() || ('\u{202a}'..='\u{202e}').contains(&character) || ('\u{2066}'..='\u{2069}').contains(&character);
     text.chars().map(|character| if hidden(character) { character.escape_unicode().to_string() } else { character.to_string() }).collect()
 }
 
-/// The same as one JSON object.
+/// Renders a story as one JSON object.
 pub fn json(story: &Story) -> Value {
     let failed: Vec<Value> = story.failed.iter().map(|(path, why)| json!({"file": path.to_string_lossy(), "error": why})).collect();
     let traces: Vec<Value> = story

@@ -1,6 +1,8 @@
-//! What an all-in-one process remembers of the last requests and log lines, by object family: a bounded ring for each initial trace id.
+//! Recent requests and log lines of an all-in-one process by object family: a bounded ring per
+//! initial trace id.
 //!
-//! Everything is bounded: events of a family, bytes of all families together. The family that was touched longest ago goes first.
+//! Bounds the events per family, and the bytes of all families. The least recently used family is
+//! evicted first.
 
 use crate::line::{self, LogLine, LoggedRequest};
 use crate::search::component;
@@ -12,31 +14,31 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Events that one family keeps; older ones are forgotten.
+/// Events kept per family; older ones are dropped.
 pub const MAX_EVENTS: usize = 256;
-/// Bytes of all families together, as far as they are counted.
+/// Bytes of all families, as far as they are counted.
 pub const MAX_BYTES: usize = 16 << 20;
-/// Of a log line.
+/// Maximum length of a log line.
 const MAX_LINE_BYTES: usize = 2 << 10;
-/// What an event costs besides its texts.
+/// Fixed cost of an event on top of its text.
 const OVERHEAD_BYTES: usize = 400;
 
-/// The object that an event is about: who may get it may see the event.
+/// Object of an event. Whoever may get it may see the event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectRef {
-    /// Empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
-    /// Such as `v1`.
+    /// API version, such as `v1`.
     pub version: String,
-    /// The plural.
+    /// Plural name.
     pub resource: String,
-    /// Empty for cluster scope.
+    /// Namespace; empty for cluster scope.
     pub namespace: String,
-    /// Empty for a collection.
+    /// Object name; empty for a collection.
     pub name: String,
 }
 
-/// Whether an event may be seen; `None` is one that tells of no object.
+/// Access check for events; `None` is an event without an object.
 pub type AccessCheck<'a> = dyn Fn(Option<&ObjectRef>) -> bool + 'a;
 
 #[derive(Clone, Debug)]
@@ -55,35 +57,35 @@ struct Family {
 #[derive(Debug, Default)]
 struct RingState {
     families: HashMap<InitialTraceId, Family>,
-    /// By when they were touched.
+    /// Families by last use.
     order: BTreeMap<u64, InitialTraceId>,
     clock: u64,
     bytes: usize,
 }
 
-/// The ring. Shared by the request chain, the log and the page.
+/// Recent events, shared by the request filters, the log and the page.
 #[derive(Debug, Default)]
 pub struct Ring {
     state: Mutex<RingState>,
 }
 
-/// A family for the list of recent ones.
+/// A family in the list of recent ones.
 #[derive(Clone, Debug)]
 pub struct RecentFamily {
-    /// Its id.
+    /// Initial trace id.
     pub initial: InitialTraceId,
-    /// The object of its first event that may be seen.
+    /// Object of its first visible event.
     pub object: ObjectRef,
-    /// Its last event that may be seen.
+    /// Time of its last visible event.
     pub last: Option<Timestamp>,
-    /// Its last request, or what its last line says.
+    /// Its last request, or the message of its last line.
     pub message: String,
-    /// How many may be seen.
+    /// Number of visible events.
     pub events: usize,
 }
 
 impl Ring {
-    /// Remembers a request of a family.
+    /// Records a request.
     pub fn request(&self, context: &TraceContext, object: ObjectRef, request: LoggedRequest, time: Option<Timestamp>) {
         let mut line = LogLine { time, message: format!("{} by {}: {}", request.verb, request.user, request.code), ..LogLine::default() };
         line.request = Some(request);
@@ -98,7 +100,7 @@ impl Ring {
         let of_request = line.request.as_ref().map_or(0, |request| request.uri.len() + request.user.len());
         let bytes = OVERHEAD_BYTES + texts + line.message.len() + of_request;
         let mut state = self.lock();
-        // A line of a request that brought no initial id: it began the family, or is of none.
+        // A line without an initial id belongs to the family that its trace began, if any.
         let Some(initial) = context.initial.or_else(|| state.families.contains_key(&context.trace_id).then_some(context.trace_id)) else { return };
         state.push(initial, RingEvent { object, line, bytes });
     }
@@ -107,25 +109,27 @@ impl Ring {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything that may be seen about an id: of a family its traces, of a trace or span the trace; always with all that happened in it.
+    /// Everything visible about an id: all traces of a family, or the trace of a trace or span id,
+    /// always complete.
     pub fn story(&self, id: &str, may: &AccessCheck<'_>) -> Story {
         let seen = self.about(id).into_iter().filter(|event| may(event.object.as_ref()));
         let entries = seen.map(|event| StoryEntry { component: component(Path::new("apiserver"), &event.line), line: event.line }).collect();
         Story::new(vec![id.to_owned()], entries, 0, Vec::new(), 0)
     }
 
-    /// Copies, so that nobody is kept waiting while rights are looked up.
+    /// Copies, so that the lock is not held during access checks.
     fn about(&self, id: &str) -> Vec<RingEvent> {
         let state = self.lock();
         let family = id.parse().ok().and_then(|initial: InitialTraceId| state.families.get(&initial));
-        // What a request to this family caused may be of others: a deletion goes on to what the object owned.
+        // Traces of this family may contain events of others: a deletion continues with the
+        // dependents.
         let mut traces: HashSet<&str> = family.iter().flat_map(|family| &family.events).map(|event| event.line.trace_id.as_str()).collect();
         let all = || state.families.values().flat_map(|family| &family.events);
         traces.extend(all().filter(|event| event.line.span_id == id || event.line.trace_id == id).map(|event| event.line.trace_id.as_str()));
         all().filter(|event| traces.contains(event.line.trace_id.as_str())).cloned().collect()
     }
 
-    /// The families that were touched last, newest first, with what may be seen of them.
+    /// The most recently used families, newest first, as far as they are visible.
     pub fn recent(&self, count: usize, may: &AccessCheck<'_>) -> Vec<RecentFamily> {
         let ids: Vec<InitialTraceId> = self.lock().order.values().rev().copied().collect();
         ids.into_iter().filter_map(|initial| self.summary(initial, may)).take(count).collect()
@@ -139,7 +143,8 @@ impl Ring {
         Some(RecentFamily { initial, object, last: seen.last()?.line.time, message: request.line.message.clone(), events: seen.len() })
     }
 
-    /// The families of an object of this name, newest first; the resource by plural, with or without its group, or by the plural without its last letter.
+    /// Families of objects with this name, newest first. `resource` is the plural, optionally with
+    /// its group, or the singular formed by dropping the last letter.
     pub fn families_of(&self, resource: &str, namespace: &str, name: &str, may: &AccessCheck<'_>) -> Vec<InitialTraceId> {
         let (plural, group) = resource.split_once('.').map_or((resource, None), |(plural, group)| (plural, Some(group)));
         let fits = |object: &ObjectRef| {

@@ -1,4 +1,4 @@
-//! Files as streams of lines: fast search for ids, on all cores, gzip read on the way, memory bounded.
+//! Streams files as lines and searches them on all cores, with gzip support and bounded memory.
 
 use crate::files::{FileRange, ReadAt, is_gzip, is_journal, ranges};
 use crate::finder::Needle;
@@ -12,43 +12,45 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Read at a time.
+/// Size of one read.
 const CHUNK: usize = 256 << 10;
-/// Longer lines are passed over and counted.
+/// Longer lines are skipped and counted.
 pub const MAX_LINE: usize = 1 << 20;
-/// Lines that one search keeps; more are counted.
+/// Lines kept per search; further ones are counted.
 pub const MAX_FOUND: usize = 100_000;
-/// Bytes of lines that one search keeps; more lines are counted.
+/// Bytes of lines kept per search; further ones are counted.
 pub const MAX_FOUND_BYTES: usize = 16 << 20;
 
-/// A line that holds one of the ids.
+/// A matching line.
 #[derive(Clone, Debug)]
 pub struct MatchedLine {
     /// Index of the file.
     pub file: usize,
-    /// What it says.
+    /// Parsed line.
     pub line: LogLine,
 }
 
-/// What a scan gave.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub struct ScanResult {
-    /// Matching lines, in no order.
+    /// Matching lines, unordered.
     pub found: Vec<MatchedLine>,
-    /// Matching lines of no known form, matching lines beyond [`MAX_FOUND`] or [`MAX_FOUND_BYTES`], and all lines longer than [`MAX_LINE`].
+    /// Matching lines of unknown form, those beyond [`MAX_FOUND`] or [`MAX_FOUND_BYTES`], and all
+    /// lines longer than [`MAX_LINE`].
     pub dropped: usize,
-    /// Files that could not be read, with why.
+    /// Files that could not be read, with the error.
     pub failed: Vec<(PathBuf, io::Error)>,
-    /// Bytes that were read (after decompression).
+    /// Bytes read, after decompression.
     pub bytes: u64,
 }
 
-/// Finds all lines that hold one of the ids (lower-case hexadecimal digits, whole words), over all files, on all cores.
+/// Finds all lines with one of the ids (lower-case hexadecimal digits, as whole words), in all
+/// files, on all cores.
 pub fn scan(files: &[PathBuf], ids: &[String]) -> ScanResult {
     scan_for(files, &Needle::ids(ids))
 }
 
-/// Finds all lines that hold a text.
+/// Finds all lines that contain a text.
 pub(crate) fn scan_text(files: &[PathBuf], text: &str) -> ScanResult {
     scan_for(files, &Needle::text(text))
 }
@@ -78,7 +80,7 @@ fn scan_for(files: &[PathBuf], wanted: &Needle) -> ScanResult {
     all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What all workers have kept.
+/// Limits shared by all workers.
 #[derive(Default)]
 struct MatchBudget {
     lines: AtomicUsize,
@@ -86,13 +88,13 @@ struct MatchBudget {
 }
 
 impl MatchBudget {
-    /// Whether there is room for one more line.
+    /// Whether another line fits.
     fn take(&self, bytes: usize) -> bool {
         self.lines.fetch_add(1, Ordering::Relaxed) < MAX_FOUND && self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= MAX_FOUND_BYTES
     }
 }
 
-/// One worker.
+/// A worker.
 struct ScanWorker<'a> {
     wanted: &'a Needle,
     kept: &'a MatchBudget,
@@ -110,14 +112,14 @@ impl ScanWorker<'_> {
             return self.stream(&mut MultiGzDecoder::new(file), range);
         }
         if range.end == u64::MAX && range.begin == 0 {
-            // Also what cannot be read from any place, such as a pipe.
+            // Also taken for files that cannot be read at an offset, such as pipes.
             return self.stream(&mut file, range);
         }
-        // One byte earlier: a line begins here only if that one ends a line.
+        // Starts one byte early: a line starts at `begin` only if that byte ends another.
         self.stream(&mut ReadAt { file: &file, at: range.begin.saturating_sub(1) }, range)
     }
 
-    /// Everything that the system's journal holds, as one stream of JSON lines.
+    /// The whole systemd journal, as a stream of JSON lines.
     fn journal(&mut self, range: FileRange) -> io::Result<()> {
         let mut command = Command::new("journalctl");
         let mut child = command.args(["--no-pager", "--quiet", "--output=json"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -125,7 +127,7 @@ impl ScanWorker<'_> {
             Some(mut output) => self.stream(&mut output, range),
             None => Ok(()),
         };
-        // Its output is closed by now, so that it ends.
+        // Its output is closed by now, so it exits.
         let status = child.wait()?;
         result.and_then(|()| if status.success() { Ok(()) } else { Err(io::Error::other(format!("journalctl: {status}"))) })
     }
@@ -138,10 +140,11 @@ impl ScanWorker<'_> {
         result
     }
 
-    /// `kept` bytes of an unfinished line are at the buffer's front, which is at `at` in the file.
+    /// `kept` bytes of an incomplete line are at the front of the buffer, which is at offset `at`
+    /// of the file.
     fn lines(&mut self, source: &mut dyn Read, range: FileRange, buffer: &mut [u8]) -> io::Result<()> {
         let mut at = range.begin.saturating_sub(1);
-        // The rest of somebody else's line, or of one that was too long.
+        // The rest of a line of the previous range, or of one that was too long.
         let (mut kept, mut skipping) = (0, range.begin > 0);
         loop {
             let read = source.read(&mut buffer[kept..][..CHUNK])?;
@@ -167,7 +170,7 @@ impl ScanWorker<'_> {
         }
     }
 
-    /// Whole lines only; those that begin beyond the piece are another worker's.
+    /// Collects complete lines. Lines that begin beyond the range belong to another worker.
     fn collect(&mut self, block: &[u8], at: u64, range: FileRange) {
         let mut from = 0;
         while let Some(hit) = self.wanted.find(block, from) {
@@ -233,7 +236,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let marked = line("edge");
         for shift in [0, 1, 2, marked.len() - 1, marked.len(), marked.len() + 1] {
-            // Short lines up to a place near the edge, so that the marked line begins before, at or after it.
+            // Short lines up to a place near the boundary, so that the marked line begins before,
+            // at or after it.
             let mut text = "f\n".repeat(RANGE_BYTES as usize / 2 + 40).into_bytes();
             text.truncate(RANGE_BYTES as usize + 1 - shift);
             *text.last_mut().unwrap() = b'\n';
@@ -243,7 +247,7 @@ mod tests {
             std::fs::write(directory.path().join("a.log"), &text).unwrap();
             assert_eq!(scanned(&directory).found.len(), 2, "shifted by {shift}");
         }
-        // A line that no piece can read whole: counted once, and what follows is found.
+        // A line longer than a range: counted once, and the next line is found.
         let mut text = vec![b'x'; 2 * RANGE_BYTES as usize + 10];
         text.push(b'\n');
         text.extend(marked.as_bytes());

@@ -1,4 +1,4 @@
-//! From an id to everything that belongs to it.
+//! Finds everything that belongs to an id.
 
 use crate::files;
 use crate::finder;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-/// What to look for, and where.
+/// What to search for, and where.
 #[derive(Clone, Debug)]
 pub struct SearchQuery {
     /// Trace ids or initial trace ids (32 hexadecimal digits), or span ids (16).
@@ -18,29 +18,30 @@ pub struct SearchQuery {
     pub logs: Vec<PathBuf>,
 }
 
-/// Why a search did not happen.
+/// Why a search failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SearchError {
-    /// The id is none.
-    #[error("{0:?} is no id: a trace id has 32 hexadecimal digits, a span id 16")]
+    /// Not of the form of an id.
+    #[error("{0:?} is not an id: a trace id has 32 hexadecimal digits, a span id 16")]
     NotAnId(String),
-    /// A named file or directory cannot be read at all.
+    /// A given file or directory cannot be read.
     #[error("cannot read {path}")]
     Unreadable {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
 
-/// Whole traces that one search follows at most; the rest is counted.
+/// Traces followed per search; further ones are counted.
 const MAX_TRACES: usize = 1000;
 
-/// Finds every line that carries one of the ids, then every line of the traces that those lines belong to.
+/// Finds every line with one of the ids, and then every line of the traces that those lines belong
+/// to.
 ///
 /// # Errors
-/// [`SearchError`]. Files that fail half-way are reported in the story, never fatal.
+/// [`SearchError`]. Files that fail halfway are reported in the story.
 pub fn search(query: &SearchQuery) -> Result<Story, SearchError> {
     let ids: Vec<String> = query.ids.iter().map(|id| checked(id)).collect::<Result<_, _>>()?;
     let files = all_files(&query.logs)?;
@@ -50,26 +51,26 @@ pub fn search(query: &SearchQuery) -> Result<Story, SearchError> {
     if traces.is_empty() {
         return Ok(story(ids, &files, first));
     }
-    // What is found again need not be held meanwhile.
+    // Found again below; release it now.
     drop(first);
     let needles: Vec<String> = ids.iter().cloned().chain(traces.into_iter().take(MAX_TRACES)).collect();
     let second = scan::scan(&files, &needles);
     Ok(story(ids, &files, second))
 }
 
-/// An object that may be gone, as an audit event names it.
+/// A possibly deleted object, as named by audit events.
 #[derive(Clone, Debug)]
 pub struct ObjectName {
-    /// The plural.
+    /// Plural name.
     pub resource: String,
-    /// Empty for cluster scope.
+    /// Namespace; empty for cluster scope.
     pub namespace: String,
-    /// Its name.
+    /// Object name.
     pub name: String,
 }
 
 impl ObjectName {
-    /// How its references begin, as every API server writes them.
+    /// Prefix of its object references, as every API server writes them.
     fn reference(&self) -> String {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let namespace = if self.namespace.is_empty() { String::new() } else { format!("\"namespace\":{},", quoted(&self.namespace)) };
@@ -77,7 +78,8 @@ impl ObjectName {
     }
 }
 
-/// The ids of an object's last life that the audit logs among the files tell of: its family, else the trace of the last request about it.
+/// Ids of the last object with this name according to the audit logs: its initial trace id, or else
+/// the trace id of the last request on it.
 ///
 /// # Errors
 /// [`SearchError::Unreadable`].
@@ -97,7 +99,7 @@ fn all_files(logs: &[PathBuf]) -> Result<Vec<PathBuf>, SearchError> {
     Ok(files.into_iter().collect())
 }
 
-/// Which component logs under which of our targets: in one process all share one log.
+/// Components by log target, since an all-in-one has a single log.
 const OWN: [(&str, &str); 7] = [
     ("ferrokube_controllers", "controller-manager"),
     ("ferrokube_controlplane", "apiserver"),
@@ -119,8 +121,8 @@ fn story(ids: Vec<String>, files: &[PathBuf], scanned: ScanResult) -> Story {
     Story::new(ids, entries, scanned.dropped, failed, scanned.bytes)
 }
 
-/// Who wrote a line: its `component` or `controller` field, our own crates' targets, or else the file's name up to the first dot; audit events are the API
-/// server's.
+/// The component that wrote a line: its field `component` or `controller`, one of our own targets,
+/// or else the file name up to the first dot. Audit events belong to the API server.
 pub(crate) fn component(path: &std::path::Path, line: &LogLine) -> String {
     let named = ["component", "controller"].map(|name| line.field(name)).into_iter().find(|value| !value.is_empty()).map(str::to_owned);
     let target = line.field("target");

@@ -1,65 +1,66 @@
-//! What the lines tell: traces (a user's request and all it caused), in them actions (spans), in them lines.
+//! Groups lines into traces (a user's request and all it caused), and traces into actions (spans).
 
 use crate::line::{LogLine, LoggedRequest};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A line with who wrote it.
+/// A line and the component that wrote it.
 #[derive(Clone, Debug)]
 pub struct StoryEntry {
-    /// The component.
+    /// Component name.
     pub component: String,
-    /// The line.
+    /// Parsed line.
     pub line: LogLine,
 }
 
 /// Everything about some ids.
 #[derive(Debug, Default)]
 pub struct Story {
-    /// What was asked for.
+    /// Requested ids.
     pub ids: Vec<String>,
     /// By time.
     pub traces: Vec<TraceStory>,
-    /// Lines that could not be read.
+    /// Lines that could not be parsed.
     pub skipped: usize,
-    /// Files that could not be read to the end, with why.
+    /// Files that could not be read completely, with the reason.
     pub failed: Vec<(PathBuf, String)>,
-    /// Bytes that were searched.
+    /// Bytes searched.
     pub bytes: u64,
 }
 
 /// One user's request and all it caused.
 #[derive(Debug, Default)]
 pub struct TraceStory {
-    /// Its id; empty for lines that carry only an initial id.
+    /// Trace id; empty for lines that have only an initial trace id.
     pub trace_id: String,
-    /// The object family, when a line says so.
+    /// Initial trace id, if any line has one.
     pub initial_trace_id: String,
-    /// By time, on the clock of the request that began it.
+    /// By time, on the clock of the root request.
     pub actions: Vec<TraceAction>,
-    /// Components whose clocks must be behind that one, since they wrote about the request before it was there; and by how much at least.
+    /// Components whose clocks are behind that one, as they wrote about the request before it
+    /// arrived, with a lower bound of the difference.
     pub behind: Vec<(String, SignedDuration)>,
 }
 
-/// One action of one component.
+/// One action (span) of one component.
 #[derive(Debug, Default)]
 pub struct TraceAction {
-    /// The component.
+    /// Component name.
     pub component: String,
-    /// Its id.
+    /// Span id.
     pub span_id: String,
-    /// The request, when an audit event tells of it.
+    /// The request, if there is an audit event.
     pub request: Option<LoggedRequest>,
-    /// When it began, as far as the lines say.
+    /// Start, according to the lines.
     pub begins: Option<Timestamp>,
-    /// When it ended, as far as the lines say.
+    /// End, according to the lines.
     pub ends: Option<Timestamp>,
-    /// The time of its first line.
+    /// Time of the first line.
     shown: Option<Timestamp>,
-    /// Its lines, by time.
+    /// Lines by time.
     pub lines: Vec<LogLine>,
-    /// What its component's clock is behind; to be added to its times.
+    /// Clock correction, to be added to the times.
     pub behind: SignedDuration,
 }
 
@@ -94,8 +95,9 @@ impl Story {
     }
 }
 
-/// Nothing of a trace is told before the request that began it: components that do so have clocks that are behind, and are moved so that they begin with it.
-/// How long something took, as a line has it, is no reason to.
+/// Nothing in a trace can precede its root request, so components with earlier lines have clocks
+/// that are behind, and are shifted to start with the request. Durations reported in lines are not
+/// evidence.
 fn adjust_clocks(actions: &mut [TraceAction]) -> Vec<(String, SignedDuration)> {
     let requests = actions.iter().filter(|action| action.request.is_some());
     let Some((start, server)) = requests.filter_map(|action| Some((action.begins?, action.component.clone()))).min() else { return Vec::new() };
@@ -113,12 +115,12 @@ fn adjust_clocks(actions: &mut [TraceAction]) -> Vec<(String, SignedDuration)> {
 }
 
 impl TraceAction {
-    /// When it began, on the clock of the trace's request.
+    /// Corrected start.
     pub fn begins(&self) -> Option<Timestamp> {
         self.begins.and_then(|begins| begins.checked_add(self.behind).ok())
     }
 
-    /// When it ended, on the same clock.
+    /// Corrected end.
     pub fn ends(&self) -> Option<Timestamp> {
         self.ends.and_then(|ends| ends.checked_add(self.behind).ok())
     }
@@ -128,7 +130,7 @@ impl TraceAction {
             self.note(request.received);
             self.request = Some(request.clone());
         } else if let (None, Some(request)) = (&self.request, line.access()) {
-            // Reads are not audited by default; the access line tells as much.
+            // Reads are not audited by default; the access line has the same data.
             self.note(request.received);
             self.request = Some(request);
         }
@@ -151,7 +153,7 @@ impl TraceAction {
         self
     }
 
-    /// Milliseconds from its first sign to its last.
+    /// Milliseconds from start to end.
     pub fn millis(&self) -> f64 {
         match (self.begins, self.ends) {
             (Some(begins), Some(ends)) => ends.duration_since(begins).as_secs_f64() * 1e3,
@@ -187,9 +189,9 @@ mod tests {
         assert_eq!(trace.actions[1].begins(), trace.actions[0].begins());
         let request = trace.actions[0].request.as_ref().unwrap();
         assert_eq!((request.user.as_str(), request.code, trace.actions[0].millis()), ("alice", 201, 1.0));
-        assert!(lines("11.000").traces[0].behind.is_empty(), "later is no proof of anything");
+        assert!(lines("11.000").traces[0].behind.is_empty(), "later times prove nothing");
         let odd = lines("11.000Z ERROR kubelet: slow took_us=1000000000000000 at=");
-        assert!(odd.traces[0].behind.is_empty(), "nor is how long a line says that something took");
+        assert!(odd.traces[0].behind.is_empty(), "nor do reported durations");
     }
 
     #[test]

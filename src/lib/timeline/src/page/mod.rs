@@ -1,6 +1,8 @@
-//! `/ui/trace/`: the timeline of an object's life as a page. HTML of one's own making, no script, one style sheet.
+//! `/ui/trace/`: the timeline of an object's life as a page. Server-rendered HTML, no script, one
+//! style sheet.
 //!
-//! What comes from logs and requests is escaped twice: characters that terminals and readers obey, then HTML (by the templates).
+//! Content of logs and requests is escaped twice: characters that terminals and readers interpret,
+//! then HTML (by the templates).
 
 mod view;
 
@@ -9,31 +11,31 @@ use askama::Template;
 use std::sync::Arc;
 use view::{Section, when};
 
-/// What may not be loaded or done: everything but the style sheet and the form.
+/// Forbids everything except the style sheet and the form.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-/// So many families are listed.
+/// Families listed.
 const RECENT: usize = 50;
 
 /// The pages.
 #[derive(Clone, Debug, Default)]
 pub struct TracePages {
-    /// What this process remembers; `None` where the components are processes of their own.
+    /// Recent events of this process; `None` for a component that runs as a separate process.
     pub ring: Option<Arc<Ring>>,
-    /// Where a trace is shown by the tracing backend, with `{trace_id}` in its place.
+    /// URL of a trace in the tracing backend, with the placeholder `{trace_id}`.
     pub backend: Option<String>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The media type; empty for a redirect.
+    /// Media type; empty for a redirect.
     pub media_type: &'static str,
-    /// Where to go instead, relative to the request.
+    /// Redirect target, relative to the request.
     pub location: String,
-    /// The text.
+    /// Response body.
     pub body: String,
 }
 
@@ -62,12 +64,13 @@ struct TimelineTemplate<'a> {
     id: &'a str,
     title: String,
     sections: Vec<Section>,
-    /// Of a process without a ring: where to look.
+    /// Without a ring: where to look instead.
     elsewhere: Option<String>,
 }
 
 impl TracePages {
-    /// Answers a GET; `rest` is the path below `/ui/trace/`, `query` the URI's, both as sent. `may` says which events may be seen.
+    /// Responds to a GET. `rest` is the path below `/ui/trace/` and `query` the URI's query, both
+    /// as sent; `may` is the access check for events.
     pub fn answer(&self, rest: &str, query: &str, may: &AccessCheck<'_>) -> Page {
         match rest {
             "style.css" => page(200, "text/css; charset=utf-8", include_str!("../../templates/style.css").to_owned()),
@@ -96,7 +99,7 @@ impl TracePages {
         let families = self.ring.iter().flat_map(|ring| ring.families_of(&resource.to_ascii_lowercase(), &namespace, name, may)).next();
         match families {
             Some(initial) => redirect(initial.to_string()),
-            None => self.show_index(404, &asked, &namespace, "Nothing is remembered about that object.", may),
+            None => self.show_index(404, &asked, &namespace, "No recent events of that object.", may),
         }
     }
 
@@ -122,7 +125,7 @@ impl TracePages {
         };
         let story = ring.story(id, may);
         let sections: Vec<Section> = story.traces.iter().map(|trace| Section::new(trace, self.backend_url(&trace.trace_id))).collect();
-        let title = sections.first().map_or_else(|| "Nothing is remembered".to_owned(), |section| section.title.clone());
+        let title = sections.first().map_or_else(|| "No recent events".to_owned(), |section| section.title.clone());
         html(if sections.is_empty() { 404 } else { 200 }, &TimelineTemplate { id, title, sections, elsewhere: None })
     }
 
@@ -146,12 +149,12 @@ fn redirect(location: String) -> Page {
 fn html(status: u16, template: &impl Template) -> Page {
     match template.render() {
         Ok(body) => page(status, "text/html; charset=utf-8", body),
-        // Writing to a string does not fail; a template that cannot be rendered is a bug, not the reader's.
-        Err(_) => page(500, "text/plain; charset=utf-8", "the page cannot be shown\n".to_owned()),
+        // Writing to a string does not fail: a template that does not render is a bug.
+        Err(_) => page(500, "text/plain; charset=utf-8", "failed to render the page\n".to_owned()),
     }
 }
 
-/// One parameter of a query, decoded; empty when it is not there.
+/// Decoded value of a query parameter; empty if absent.
 fn parameter(query: &str, name: &str) -> String {
     let value = query.split('&').find_map(|pair| pair.split_once('=').filter(|(own, _)| *own == name).map(|(_, value)| value.replace('+', " ")));
     value.map(|value| percent_encoding::percent_decode_str(&value).decode_utf8_lossy().trim().to_owned()).unwrap_or_default()
@@ -195,7 +198,7 @@ mod tests {
         let (pages, id) = pages();
         let found = pages.answer("", "q=configmap%2Fpage&namespace=shop", &|_| true);
         assert_eq!((found.status, found.location.as_str()), (303, id.as_str()));
-        assert_eq!(pages.answer("", "q=configmap/page&namespace=shop", &|_| false).status, 404, "not for who may not get it");
+        assert_eq!(pages.answer("", "q=configmap/page&namespace=shop", &|_| false).status, 404, "hidden from users who may not get it");
         assert_eq!(pages.answer("", "q=configmap/page", &|_| true).status, 404);
         assert_eq!(pages.answer("", "q=hello", &|_| true).status, 400);
         assert_eq!(pages.answer("../secret", "", &|_| true).status, 404);
@@ -212,7 +215,7 @@ mod tests {
         assert_eq!(TracePages::default().answer(id, "", &|_| true).status, 404);
     }
 
-    /// The policy forbids inline style and script: the pages must not need them.
+    /// The policy forbids inline styles and scripts, so the pages must not need them.
     #[test]
     fn the_pages_keep_to_their_policy() {
         let (pages, id) = pages();

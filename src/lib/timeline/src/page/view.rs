@@ -1,4 +1,4 @@
-//! A story as what the template shows: sections (traces), rows (actions) with bars, and lines.
+//! View model of the story template: sections (traces), rows (actions) with bars, and lines.
 
 use crate::line::{LogLine, LoggedRequest};
 use crate::render::safe;
@@ -6,29 +6,29 @@ use crate::ring::ObjectRef;
 use crate::story::{TraceAction, TraceStory};
 use jiff::Timestamp;
 
-/// The width of the drawing that bars are placed on.
+/// Width of the drawing, in its own units.
 const WIDTH: f64 = 1000.0;
-/// A bar is never narrower.
+/// Minimum width of a bar.
 const MIN_BAR: f64 = 4.0;
 
-/// One trace.
+/// A trace.
 pub(super) struct Section {
     pub(super) trace_id: String,
     pub(super) title: String,
     pub(super) when: String,
     pub(super) total: String,
-    /// Labels under the drawing: its begin, quarters, and end.
+    /// Axis labels: start, quarters and end.
     pub(super) axis: Vec<String>,
     pub(super) rows: Vec<ActionRow>,
-    /// What is known about clocks.
+    /// Notes on clocks.
     pub(super) notes: Vec<String>,
     pub(super) backend: Option<String>,
 }
 
-/// One action.
+/// An action.
 pub(super) struct ActionRow {
     pub(super) component: String,
-    /// For the color: a short word of our own.
+    /// CSS class for the color.
     pub(super) kind: &'static str,
     pub(super) label: String,
     pub(super) who: String,
@@ -45,7 +45,7 @@ pub(super) struct ActionRow {
     pub(super) lines: Vec<LineRow>,
 }
 
-/// One log line.
+/// A log line.
 pub(super) struct LineRow {
     pub(super) at: String,
     pub(super) level: String,
@@ -53,7 +53,7 @@ pub(super) struct LineRow {
     pub(super) fields: String,
 }
 
-/// Where and how long a trace is.
+/// Start and duration of a trace.
 struct TimeScale {
     begin: Option<Timestamp>,
     millis: f64,
@@ -71,7 +71,7 @@ impl TimeScale {
         self.begin.zip(time).map_or(0.0, |(begin, time)| time.duration_since(begin).as_secs_f64() * 1e3)
     }
 
-    /// Where on the drawing.
+    /// Position in the drawing.
     fn place(&self, millis: f64) -> f64 {
         if self.millis > 0.0 { (millis / self.millis * WIDTH).clamp(0.0, WIDTH) } else { 0.0 }
     }
@@ -84,7 +84,7 @@ impl Section {
         let first = rows.iter().find(|row| row.kind == "request").or(rows.first());
         let title = first.map(|row| if row.who.is_empty() { row.label.clone() } else { format!("{} by {}", row.label, row.who) }).unwrap_or_default();
         let notes = trace.behind.iter().map(|(component, behind)| {
-            format!("The clock of {} is at least {} behind; its lines are shown so much later.", text(component), millis(behind.as_secs_f64() * 1e3))
+            format!("The clock of {} is at least {} behind; its lines are shifted by that.", text(component), millis(behind.as_secs_f64() * 1e3))
         });
         Self {
             trace_id: text(&trace.trace_id),
@@ -135,7 +135,7 @@ impl LineRow {
     }
 }
 
-/// What an action did: its request, or what its lines say that it worked on.
+/// What an action did: its request, or the object that its lines name.
 fn label(action: &TraceAction) -> String {
     if let Some(request) = &action.request {
         return text(&format!("{} {}", request.verb, about(&request.uri)));
@@ -150,7 +150,8 @@ fn label(action: &TraceAction) -> String {
     }
 }
 
-/// What a path is about, shorter: `configmaps shop/page` for `/api/v1/namespaces/shop/configmaps/page`; other paths as they are.
+/// Short form of a path: `configmaps shop/page` for `/api/v1/namespaces/shop/configmaps/page`;
+/// other paths as they are.
 fn about(uri: &str) -> String {
     let path = uri.split('?').next().unwrap_or_default();
     let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
@@ -168,17 +169,17 @@ fn about(uri: &str) -> String {
     }
 }
 
-/// What looks for something and does not find it has not failed.
+/// A read of something absent is not a failure.
 fn is_failure(request: &LoggedRequest) -> bool {
     request.code >= 400 && !(request.code == 404 && request.verb == "get")
 }
 
-/// For a reader: nothing that changes how other characters are shown.
+/// Escapes characters that affect how other characters are displayed.
 pub(super) fn text(text: &str) -> String {
     safe(text)
 }
 
-/// `configmaps.group shop/page`; of a collection `configmaps in shop`.
+/// `configmaps.group shop/page`, or for a collection `configmaps in shop`.
 pub(super) fn object(object: &ObjectRef) -> String {
     let group = if object.group.is_empty() { String::new() } else { format!(".{}", object.group) };
     let namespace = if object.namespace.is_empty() || object.resource == "namespaces" { String::new() } else { format!("{}/", object.namespace) };
@@ -189,7 +190,7 @@ pub(super) fn object(object: &ObjectRef) -> String {
     text(&format!("{}{group} {namespace}{}", object.resource, object.name))
 }
 
-/// To the millisecond, in UTC.
+/// Formats a time in UTC, to the millisecond.
 pub(super) fn when(time: Option<Timestamp>) -> String {
     time.map(|time| time.strftime("%Y-%m-%d %H:%M:%S.%3f UTC").to_string()).unwrap_or_default()
 }
