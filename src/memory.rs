@@ -36,6 +36,10 @@ pub(crate) fn set_up() {
     allocator::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS);
 }
 
+/// A thread that is no worker and has nothing to do ends after this. Until then it holds what it has freed, and nobody else can use that: some megabytes if it
+/// has computed on large objects.
+pub(crate) const IDLE_THREAD: Duration = Duration::from_secs(1);
+
 thread_local! {
     /// When this worker gave back last, and how often it has.
     static LAST: Cell<(Option<Instant>, u32)> = const { Cell::new((None, 0)) };

@@ -66,6 +66,7 @@ pub(crate) fn block_on(role: impl Future<Output = anyhow::Result<ExitCode>>) -> 
     let runtime = Builder::new_multi_thread()
         .worker_threads(cores.max(2))
         .on_thread_park(crate::memory::at_rest)
+        .thread_keep_alive(crate::memory::IDLE_THREAD)
         .enable_all()
         .build()
         .context("cannot start the runtime")?;

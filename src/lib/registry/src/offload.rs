@@ -72,7 +72,22 @@ pub async fn compute<T>(work: impl FnOnce() -> T) -> T {
     let placed = Placed::at(Place::Away);
     let result = aside(work);
     drop((placed, permit));
+    back_to_worker().await;
     result
+}
+
+/// Goes on where the task is scheduled anew. A thread that has computed has no other task, but would go on with what follows, such as writing an answer to its
+/// client: each of a burst of requests would have a thread of its own for that, with memory of its own.
+async fn back_to_worker() {
+    let mut is_woken = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_woken, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Where requests are polled, and what computations of resources took lately.
@@ -90,7 +105,7 @@ impl Default for Offload {
 impl Offload {
     /// Polls a request where it wants to be.
     pub fn run<'a, T>(&self, request: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Offloaded<'a, T> {
-        Offloaded { request, waiting: None, away: false }
+        Offloaded { request, waiting: None, away: false, result: None }
     }
 
     fn slot(&self, resource: &str) -> &AtomicU32 {
@@ -135,7 +150,12 @@ pub struct Offloaded<'a, T> {
     request: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
     waiting: Option<Waiting>,
     away: bool,
+    /// It is done, and its task comes back to a worker: see [`back_to_worker`].
+    result: Option<T>,
 }
+
+/// The result is never pinned.
+impl<T> Unpin for Offloaded<'_, T> {}
 
 /// Puts the thread's place back, also when the request panics.
 struct Placed(Place);
@@ -156,6 +176,9 @@ impl<T> Future for Offloaded<'_, T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        if let Some(result) = self.result.take() {
+            return Poll::Ready(result);
+        }
         if PLACE.get() == Place::Away {
             // Part of a request that has its room.
             return self.request.as_mut().poll(context);
@@ -178,7 +201,11 @@ impl<T> Future for Offloaded<'_, T> {
         let placed = Placed::at(Place::Away);
         let polled = aside(|| self.request.as_mut().poll(context));
         drop((placed, permit));
-        polled
+        if let Poll::Ready(result) = polled {
+            self.result = Some(result);
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
     }
 }
 
@@ -254,6 +281,29 @@ mod tests {
         drop((all, one));
         other.await;
         assert_eq!(ran.load(Ordering::SeqCst), 1, "what nobody waits for any more never runs");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn fault_34_what_has_computed_goes_on_at_a_worker() {
+        let offload = Offload::default();
+        let ran = std::sync::atomic::AtomicBool::new(false);
+        let work = || ran.store(true, Ordering::SeqCst);
+        let ways: [Pin<Box<dyn Future<Output = ()> + Send>>; 2] = [
+            Box::pin(compute(work)),
+            Box::pin(offload.run(Box::pin(async {
+                leave_worker().await;
+                work();
+            }))),
+        ];
+        for mut way in ways {
+            ran.store(false, Ordering::SeqCst);
+            while !ran.load(Ordering::SeqCst) {
+                assert!(futures::poll!(way.as_mut()).is_pending(), "it goes on where it has computed");
+                // Another test may have the room.
+                tokio::task::yield_now().await;
+            }
+            assert!(futures::poll!(way.as_mut()).is_ready(), "its task was woken");
+        }
     }
 
     #[tokio::test]
