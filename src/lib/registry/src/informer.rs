@@ -3,11 +3,11 @@
 use crate::catalog::Served;
 use crate::pipeline::{Registry, prefix, view};
 use ferrokube_apimachinery::document::Document;
-use ferrokube_storage::{Cursor, Event, Key, Prefix, Store, WatchError};
+use ferrokube_storage::{Cursor, Entry, Event, Key, Prefix, ReadLimit, Store, WatchError};
 use std::sync::Arc;
 
-/// At most so many notices of changes at once.
-const BATCH: usize = 256;
+/// Changes are given together up to so many, and so many bytes: their trees are in memory afterwards.
+const BATCH: ReadLimit = ReadLimit { events: 256, bytes: 2 << 20 };
 
 /// What an informer tells its owner, in the history's order.
 #[derive(Clone, Debug)]
@@ -20,12 +20,40 @@ pub enum Notice {
     Removed(Key),
 }
 
+/// What an [`Informer`] has found, not yet read: that may take long, and is up to its owner.
+pub struct Found<'a> {
+    served: &'a Served,
+    what: What,
+}
+
+enum What {
+    State(Vec<Arc<Entry>>),
+    Events(Vec<Event>),
+}
+
+impl Found<'_> {
+    /// Reads it: at least one notice.
+    pub fn read(self) -> Vec<Notice> {
+        let view = |entry: &Entry| Arc::new(view(entry, self.served));
+        match self.what {
+            What::State(entries) => vec![Notice::Replaced(entries.into_iter().map(|entry| (entry.key.clone(), view(&entry))).collect())],
+            What::Events(events) => events
+                .into_iter()
+                .map(|event| {
+                    let key = event.entry.key.clone();
+                    if event.deleted { Notice::Removed(key) } else { Notice::Changed(key, view(&event.entry)) }
+                })
+                .collect(),
+        }
+    }
+}
+
 /// Follows all objects of one resource, in one of its versions.
 ///
 /// ```text
 /// let mut informer = Informer::new(&registry, "rbac.authorization.k8s.io", "v1", "roles").expect("served");
 /// let first = informer.snapshot();
-/// while let Some(notices) = informer.next().await { .. }
+/// while let Some(found) = informer.next().await { found.read() .. }
 /// ```
 pub struct Informer {
     store: Store,
@@ -45,6 +73,10 @@ impl Informer {
 
     /// The present state, at once; [`Self::next`] then gives what follows it. Without this call `next` begins with [`Notice::Replaced`].
     pub fn snapshot(&mut self) -> Vec<(Key, Arc<Document>)> {
+        self.state().into_iter().map(|entry| (entry.key.clone(), Arc::new(view(&entry, &self.served)))).collect()
+    }
+
+    fn state(&mut self) -> Vec<Arc<Entry>> {
         loop {
             let snapshot = self.store.snapshot(&self.prefix);
             match self.store.watch(&self.prefix, snapshot.revision) {
@@ -54,28 +86,26 @@ impl Informer {
                 // The store closes: `next` will say so.
                 Err(_) => {}
             }
-            return snapshot.range(None, None).map(|entry| (entry.key.clone(), Arc::new(view(entry, &self.served)))).collect();
+            return snapshot.range(None, None).cloned().collect();
         }
     }
 
-    /// Waits for the next notices (at least one, bounded); `None` when the store closes. Cancel safe.
-    pub async fn next(&mut self) -> Option<Vec<Notice>> {
-        let Some(cursor) = &mut self.cursor else {
-            let state = self.snapshot();
-            return self.cursor.is_some().then(|| vec![Notice::Replaced(state)]);
-        };
-        match cursor.next(BATCH).await {
-            Ok(events) => Some(events.into_iter().map(|event| self.notice(event)).collect()),
-            Err(WatchError::Compacted(revision)) => {
-                tracing::warn!(prefix = self.prefix.as_str(), %revision, "a cache fell behind the history and lists again");
-                Some(vec![Notice::Replaced(self.snapshot())])
+    /// Waits for the next changes (at least one, bounded); `None` when the store closes. Cancel safe.
+    pub async fn next(&mut self) -> Option<Found<'_>> {
+        let what = match &mut self.cursor {
+            None => {
+                let state = self.state();
+                self.cursor.is_some().then_some(What::State(state))?
             }
-            Err(_) => None,
-        }
-    }
-
-    fn notice(&self, event: Event) -> Notice {
-        let key = event.entry.key.clone();
-        if event.deleted { Notice::Removed(key) } else { Notice::Changed(key, Arc::new(view(&event.entry, &self.served))) }
+            Some(cursor) => match cursor.next_within(BATCH).await {
+                Ok(events) => What::Events(events),
+                Err(WatchError::Compacted(revision)) => {
+                    tracing::warn!(prefix = self.prefix.as_str(), %revision, "a cache fell behind the history and lists again");
+                    What::State(self.state())
+                }
+                Err(_) => return None,
+            },
+        };
+        Some(Found { served: &self.served, what })
     }
 }

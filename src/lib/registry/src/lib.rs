@@ -29,7 +29,7 @@ pub use catalog::{Catalog, Served, Virtual};
 pub use context::{FieldValidation, RequestContext, Target, UserInfo};
 pub use decode::{internal_package, unrecognized};
 pub use ids::{keep_ids, show_ids};
-pub use informer::{Informer, Notice};
+pub use informer::{Found, Informer, Notice};
 pub use local::Local;
 pub use noop::is_same_content;
 pub use pipeline::{Body, DeleteOptions, Deleted, Object, Patch, Registry, WriteOptions, Written, view};

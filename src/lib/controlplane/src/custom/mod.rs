@@ -155,9 +155,9 @@ impl Follower {
             self.begin_removals();
             let retry = if self.dirty.is_empty() { Duration::from_secs(3600) } else { RETRY };
             tokio::select! {
-                notices = informer.next() => match notices {
+                found = informer.next() => match found {
                     // A definition may be large, and its patterns and rules are read again.
-                    Some(notices) => aside(|| self.observe(notices, custom.as_ref())),
+                    Some(found) => aside(|| self.observe(found.read(), custom.as_ref())),
                     None => return,
                 },
                 Some(ended) = self.removals.join_next() => self.removal_ended(ended.ok()),
@@ -322,6 +322,7 @@ impl Follower {
 
     /// Puts a definition into the catalog that is another one than before. A broken one leaves what was served as it was.
     fn serve(&mut self, name: &str, object: &Document, served: Served) {
+        tracing::debug!(k8s.name = name, "a custom resource definition is made ready");
         let known = self.known.get_mut(name).expect("the caller has it");
         match build::definition(object, &known.accepted, self.metadata.clone(), known.since) {
             Ok(built) => {
@@ -341,7 +342,7 @@ impl Follower {
     /// Writes the statuses that are not as they should be. What fails stays dirty.
     async fn settle_statuses(&mut self) {
         for name in std::mem::take(&mut self.dirty) {
-            let Some(wanted) = self.wanted_status(&name) else { continue };
+            let Some(wanted) = aside(|| self.wanted_status(&name)) else { continue };
             let registry = self.registry.clone();
             let client = &self.client;
             let update = async move {
@@ -377,8 +378,8 @@ impl Follower {
         let waiting: Vec<String> = self.terminating.iter().filter(|name| !self.removing.contains(*name)).cloned().collect();
         for name in waiting {
             let Some(known) = self.known.get(&name) else { continue };
-            let Some(object) = self.object(known).filter(|object| cleanup::is_due(object)) else { continue };
-            let Some(definition) = build::for_removal(&object, self.metadata.clone(), known.since) else { continue };
+            let Some(object) = aside(|| self.object(known)).filter(|object| cleanup::is_due(object)) else { continue };
+            let Some(definition) = aside(|| build::for_removal(&object, self.metadata.clone(), known.since)) else { continue };
             self.removing.insert(name.clone());
             self.removals.spawn(cleanup::remove(self.registry.clone(), self.client.clone(), definition, name));
         }

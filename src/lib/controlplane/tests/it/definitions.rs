@@ -2,7 +2,11 @@
 
 use crate::support::{Answer, Server};
 use ferrokube_apimachinery::document::{Value, json};
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber, span};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -284,4 +288,67 @@ async fn fault_42_large_definitions_are_bounded_and_bother_nobody() {
     }
     assert_eq!(server.0.post(&objects(group, "others"), &other("after")).await.code, 201);
     assert_eq!(server.0.get(&objects(group, "others")).await.json()["items"].as_array().unwrap().len(), 2);
+}
+
+/// Stops whatever makes a definition ready until it is told to go on.
+struct Holding {
+    begun: mpsc::Sender<()>,
+    go_on: Mutex<mpsc::Receiver<()>>,
+}
+
+thread_local!(static HOLDING: RefCell<Option<Arc<Holding>>> = const { RefCell::new(None) });
+
+/// Of the whole process, for the threads that have a [`Holding`]: one of a thread alone would not be asked about what another thread logs first.
+struct Log;
+
+impl Subscriber for Log {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        let is_ours = metadata.target() == "ferrokube_controlplane::custom" && *metadata.level() == tracing::Level::DEBUG;
+        if is_ours { Interest::sometimes() } else { Interest::never() }
+    }
+
+    fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
+        HOLDING.with_borrow(Option::is_some)
+    }
+
+    fn event(&self, _event: &Event<'_>) {
+        let holding = HOLDING.with_borrow(Clone::clone);
+        // Only the first is waited for.
+        if let Some(holding) = holding.filter(|holding| holding.begun.send(()).is_ok()) {
+            holding.go_on.lock().unwrap().recv_timeout(Duration::from_secs(60)).expect("others go on meanwhile");
+        }
+    }
+
+    fn new_span(&self, _span: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &span::Id, _values: &span::Record<'_>) {}
+    fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
+    fn enter(&self, _span: &span::Id) {}
+    fn exit(&self, _span: &span::Id) {}
+}
+
+#[test]
+fn fault_34_definitions_are_made_ready_off_the_workers() {
+    tracing::subscriber::set_global_default(Log).expect("no other test has one");
+    let ((begun, begins), (go_on, waits)) = (mpsc::channel(), mpsc::channel());
+    let holding = Arc::new(Holding { begun, go_on: Mutex::new(waits) });
+    let start = move || HOLDING.set(Some(Arc::clone(&holding)));
+    // With one worker: nothing else could run while a definition is made ready there.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).on_thread_start(start).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let server = Arc::new(Definitions::new().await);
+        let creates = tokio::spawn({
+            let server = Arc::clone(&server);
+            async move { server.create(&definition("held.example.com", "things", "Thing")).await.code }
+        });
+        // The receiver is gone after that.
+        let has_begun = tokio::task::spawn_blocking(move || begins.recv_timeout(Duration::from_secs(60)));
+        has_begun.await.unwrap().expect("a definition is made ready");
+        assert_eq!(tokio::spawn(async { 1 }).await.unwrap(), 1);
+        go_on.send(()).unwrap();
+        assert_eq!(creates.await.unwrap(), 201);
+        server.condition("things.held.example.com", "Established", "True", "InitialNamesAccepted").await;
+    });
 }

@@ -335,7 +335,7 @@ async fn an_informer_follows_and_lists_again() {
     server.delete(CONFIGMAPS, "a").await.unwrap();
     let mut seen = Vec::new();
     while seen.len() < 2 {
-        seen.extend(soon(informer.next()).await.unwrap());
+        seen.extend(soon(informer.next()).await.unwrap().read());
     }
     assert!(matches!(&seen[0], Notice::Changed(key, object) if key.name() == "b" && object.label("s") == Some("1")), "{seen:?}");
     assert!(matches!(&seen[1], Notice::Removed(key) if key.name() == "a"), "{seen:?}");
@@ -345,10 +345,10 @@ async fn an_informer_follows_and_lists_again() {
     while store.history(&prefix).listed <= last {
         server.put(CONFIGMAPS, "c", labeled("c", &store.revision().to_string())).await.unwrap();
     }
-    let again = soon(informer.next()).await.unwrap();
+    let again = soon(informer.next()).await.unwrap().read();
     assert!(matches!(&again[..], [Notice::Replaced(state)] if state.len() == 2), "{again:?}");
     let mut late = ferrokube_registry::Informer::new(&server.registry, "", "v1", "configmaps").unwrap();
-    assert!(matches!(&soon(late.next()).await.unwrap()[..], [Notice::Replaced(state)] if state.len() == 2));
+    assert!(matches!(&soon(late.next()).await.unwrap().read()[..], [Notice::Replaced(state)] if state.len() == 2));
     server.registry.store().close().await;
     assert!(soon(late.next()).await.is_none());
 }
