@@ -92,8 +92,12 @@ impl Intake<'_> {
         if let Poll::Ready(read) = futures::poll!(reading.as_mut()) {
             return read;
         }
-        let _slow = self.flow.slow_body(self.class.caller)?;
-        reading.await
+        let Some(mut slow) = self.flow.slow_body(self.class).await? else { return reading.await };
+        tokio::select! {
+            biased;
+            read = reading => read,
+            () = slow.called_back() => Err(flow::too_many()),
+        }
     }
 
     async fn collect(&self, mut body: Body) -> Result<(Bytes, Option<Grant>), Failure> {

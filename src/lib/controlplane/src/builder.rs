@@ -51,6 +51,8 @@ pub struct Limits {
     pub away_bytes: usize,
     /// Bytes that lists hold to know what they are of, until their clients have taken them.
     pub lists_bytes: usize,
+    /// Bytes of the heads of requests that are not answered yet, those of up to 4 KiB left out.
+    pub heads_bytes: usize,
     /// How long a request that is not a watch may take.
     pub request: Duration,
 }
@@ -66,6 +68,7 @@ impl Default for Limits {
             trees_bytes: 48 << 20,
             away_bytes: 24 << 20,
             lists_bytes: 32 << 20,
+            heads_bytes: 8 << 20,
             request: Duration::from_secs(60),
         }
     }

@@ -2,10 +2,10 @@
 //!
 //! - A *seat* is held while a request is worked on: from when its body is there until its answer is. Reads and writes have pools of their own.
 //! - *Bytes* are held for what has arrived of bodies, for the trees that are made of them, and for what waits for webhooks.
-//! - *Slow bodies* and bodies that are read to be dropped are counted.
+//! - *Slow bodies* and bodies that are read to be dropped are counted, and the bytes of large heads.
 //!
-//! A request that waits for somebody else holds nothing that those need who work: of a body what has arrived, and for a webhook a part of [`Flow::away`], where
-//! each webhook is one caller. Both are lent, and called back when others have less; masters have a reserve of bytes besides.
+//! A request that waits for somebody else holds nothing that those need who work: of a body its place and what has arrived, and for a webhook a part of
+//! [`Flow::away`], where each webhook is one caller. All are lent, and called back when others have less; masters have a reserve of bytes besides.
 //!
 //! [`Flow::classify`] is the seam for priority and fairness: it alone says who is exempt, and who counts as one caller.
 
@@ -32,6 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const DRAINS: usize = 256;
 /// Bodies and trees up to this are not counted: seats bound how many there are.
 pub(crate) const SMALL: usize = 8 * 1024;
+/// Heads up to this are not counted either: nearly all are shorter.
+const SHORT_HEAD: usize = 4 * 1024;
+/// What a field of a head takes beside its name and its value, about.
+const FIELD: usize = 128;
 /// Lists up to this are not counted: what a connection holds for each of its answers is.
 const SHORT_LIST: usize = 512;
 /// So much is had past those who wait for more.
@@ -53,6 +57,7 @@ pub(crate) struct Flow {
     /// What waits for webhooks: a caller is a webhook.
     away: Share,
     lists: Share,
+    heads: Share,
     hash: RandomState,
 }
 
@@ -103,6 +108,7 @@ struct Request {
 /// What a request holds of what all share.
 #[derive(Debug, Default)]
 struct Holds {
+    head: Option<Grant>,
     seat: Option<Grant>,
     body: Option<Grant>,
     tree: Option<Grant>,
@@ -118,12 +124,13 @@ impl Flow {
         Self {
             reads: seats(limits.readonly_inflight),
             writes: seats(limits.mutating_inflight),
-            slow_bodies: Share::new(limits.slow_bodies, (0, 0)),
+            slow_bodies: Share::new(limits.slow_bodies, (64, 1024)),
             drains: Share::new(DRAINS, (0, 0)),
             bodies: [bytes(limits.bodies_bytes.max(STEP)), bytes(RESERVE.0)],
             trees: [bytes(limits.trees_bytes), bytes(RESERVE.1)],
             away: Share::with_crumbs(limits.away_bytes, (16, 4096), CRUMB),
             lists: bytes(limits.lists_bytes),
+            heads: Share::new(limits.heads_bytes, (0, 0)),
             hash: RandomState::new(),
         }
     }
@@ -157,6 +164,19 @@ impl Flow {
         if is_hopeless { Err(too_many()) } else { Ok(()) }
     }
 
+    /// Makes room for the head of the request of this task, until it is answered.
+    pub(crate) fn head(&self, class: Class, head: &http::request::Parts) -> Result<(), Failure> {
+        let bytes = head_bytes(head);
+        if bytes <= SHORT_HEAD {
+            return Ok(());
+        }
+        match self.heads.try_take(class.caller, bytes) {
+            None if !class.is_master => return Err(too_many()),
+            grant => holds(|holds| holds.head = grant),
+        };
+        Ok(())
+    }
+
     /// Takes a seat for the request of this task, unless it has one or needs none.
     pub(crate) async fn sit(&self, class: Class) -> Result<(), Failure> {
         let Some(share) = self.seats(class.seats) else { return Ok(()) };
@@ -168,9 +188,13 @@ impl Flow {
         Ok(())
     }
 
-    /// Room for a body whose rest has not arrived yet.
-    pub(crate) fn slow_body(&self, caller: Caller) -> Result<Grant, Failure> {
-        self.slow_bodies.try_take(caller, 1).ok_or_else(too_many)
+    /// Room for a body whose rest has not arrived yet. `None`: a master's, which needs none.
+    pub(crate) async fn slow_body(&self, class: Class) -> Result<Option<Loan>, Failure> {
+        match self.slow_bodies.try_take(class.caller, 1) {
+            Some(grant) => Ok(Some(grant.into_loan())),
+            None if class.is_master => Ok(None),
+            None => Ok(Some(self.slow_bodies.lend(class.caller, 1, PATIENCE).await.ok_or_else(too_many)?)),
+        }
     }
 
     /// Room to read a body that nobody wants.
@@ -255,11 +279,17 @@ impl Flow {
         [self.reads.usage(), self.writes.usage()]
     }
 
-    /// Bytes that are taken: of bodies, of trees, of what waits for webhooks, of lists.
-    pub(crate) fn bytes(&self) -> [usize; 4] {
+    /// Bytes that are taken: of bodies, of trees, of what waits for webhooks, of lists, of heads.
+    pub(crate) fn bytes(&self) -> [usize; 5] {
         let of = |shares: &[Share]| shares.iter().map(|share| share.usage().0).sum();
-        [of(&self.bodies), of(&self.trees), self.away.usage().0, self.lists.usage().0]
+        [of(&self.bodies), of(&self.trees), self.away.usage().0, self.lists.usage().0, self.heads.usage().0]
     }
+}
+
+/// What a head takes while it is there.
+fn head_bytes(head: &http::request::Parts) -> usize {
+    let fields = head.headers.iter().map(|(name, value)| FIELD + name.as_str().len() + value.len());
+    head.uri.path_and_query().map_or(0, |path| path.as_str().len()) + fields.sum::<usize>()
 }
 
 /// Runs a request with room for what it holds.

@@ -180,7 +180,7 @@ impl Metrics {
         registry.register("apiserver_current_inqueue_requests", "Requests that wait for their turn", self.in_queue.clone());
         registry.register(
             "ferrokube_request_bytes",
-            "Bytes held for request bodies and, by estimate, for what is made of them, for what waits for webhooks and for lists",
+            "Bytes held for request bodies and, by estimate, for what is made of them, for what waits for webhooks, for lists and for large heads",
             self.request_bytes.clone(),
         );
         registry.register("apiserver_longrunning_requests", "Watches that run", self.watches.clone());
@@ -328,7 +328,7 @@ impl Metrics {
             self.inflight.get_or_create(&KindLabel { request_kind }).set(seated.try_into().unwrap_or(i64::MAX));
             self.in_queue.get_or_create(&KindLabel { request_kind }).set(waiting.try_into().unwrap_or(i64::MAX));
         }
-        for (of, bytes) in ["bodies", "trees", "webhooks", "lists"].into_iter().zip(shared.flow.bytes()) {
+        for (of, bytes) in ["bodies", "trees", "webhooks", "lists", "heads"].into_iter().zip(shared.flow.bytes()) {
             self.request_bytes.get_or_create(&OfLabel { of }).set(bytes.try_into().unwrap_or(i64::MAX));
         }
         let stats = shared.registry.store().stats();

@@ -86,8 +86,9 @@ impl Shared {
             tracing::error!(error = %error, "a write could not be audited and is not acknowledged");
             response = self.unrecorded(exchange);
         }
-        // Nothing that others need is held while a body is dropped.
+        // Nothing that others need is held while a body is dropped, nor the head.
         flow::let_go();
+        (exchange.head.headers, exchange.head.uri) = Default::default();
         crate::body::discard(exchange.take_body(), &self.flow, exchange.class.caller).await;
         let unknown = exchange.real_user.name == ANONYMOUS || response.status() == StatusCode::UNAUTHORIZED;
         if unknown && exchange.head.version == Version::HTTP_2 {

@@ -92,7 +92,7 @@ impl Default for Limits {
             idle: Duration::from_secs(90),
             stall: Duration::from_secs(60),
             held_bytes: 32 << 20,
-            connections: 20_000,
+            connections: 5_000,
             streams: 250,
             ping: Duration::from_secs(30),
             pong: Duration::from_secs(20),

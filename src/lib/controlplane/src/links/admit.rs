@@ -25,7 +25,8 @@ pub(crate) fn flow(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop>
         seats,
     };
     exchange.class = shared.flow.classify(&subject);
-    Ok(shared.flow.look(exchange.class)?)
+    shared.flow.look(exchange.class)?;
+    Ok(shared.flow.head(exchange.class, &exchange.head)?)
 }
 
 /// An action that its caller may carry out. Only [`authorize`] makes one, and the handler takes nothing else.

@@ -78,10 +78,10 @@ async fn requests_end_in_time() {
     assert_eq!(server.get(&format!("{CONFIGMAPS}/late")).await.code, 404, "an expired write does nothing");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn fault_38_a_body_that_never_comes_ends_at_the_deadline() {
     let limits = Limits { request: Duration::from_secs(5), ..Limits::default() };
-    let server = Server::with(|builder| builder.limits(limits)).await;
+    let server = Server::paused(|builder| builder.limits(limits)).await;
     let silent = ferrokube_serve::stream(futures::stream::pending());
     let request = http::Request::builder().method("POST").uri(CONFIGMAPS).header("authorization", "Bearer admin").body(silent).unwrap();
     assert_eq!(server.plane.call(request).await.status(), 504);

@@ -27,6 +27,13 @@ async fn limited(change: impl FnOnce(&mut Limits)) -> Server {
     Server::with(|builder| builder.limits(limits)).await
 }
 
+/// The same where time stands still.
+async fn paused(change: impl FnOnce(&mut Limits)) -> Server {
+    let mut limits = Limits::default();
+    change(&mut limits);
+    Server::paused(|builder| builder.limits(limits)).await
+}
+
 /// Requests that do not end by themselves, begun.
 struct Begun(JoinSet<u16>);
 
@@ -95,9 +102,9 @@ async fn what_is_refused_holds_no_place_while_its_body_is_dropped() {
     assert_eq!(create(&server, "writer", "a").await.code, 201);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn no_caller_takes_more_than_it_leaves() {
-    let server = limited(|limits| limits.readonly_inflight = 8).await;
+    let server = paused(|limits| limits.readonly_inflight = 8).await;
     let _greedy = Begun::of(&server, 100, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
     let started = tokio::time::Instant::now();
     for user in ["reader-two", "reader-three"] {
@@ -108,9 +115,9 @@ async fn no_caller_takes_more_than_it_leaves() {
     assert!(places.contains("apiserver_current_inflight_requests{request_kind=\"readOnly\"} 4"), "{places}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn those_who_wait_have_their_turn_or_are_told_when_to_come_back() {
-    let server = limited(|limits| limits.readonly_inflight = 1).await;
+    let server = paused(|limits| limits.readonly_inflight = 1).await;
     let mut first = Begun::of(&server, 1, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
     // The place is free again after three seconds.
     assert_eq!(read(&server, "reader-two", CONFIGMAPS).await.code, 200, "it waited");
@@ -124,9 +131,9 @@ async fn those_who_wait_have_their_turn_or_are_told_when_to_come_back() {
     assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200, "nothing is left behind");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn probes_and_masters_need_no_place() {
-    let server = limited(|limits| limits.readonly_inflight = 1).await;
+    let server = paused(|limits| limits.readonly_inflight = 1).await;
     let _taken = Begun::of(&server, 1, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
     let started = tokio::time::Instant::now();
     assert_eq!(read(&server, "admin", CONFIGMAPS).await.code, 200);
@@ -139,14 +146,84 @@ async fn probes_and_masters_need_no_place() {
     assert_eq!(started.elapsed(), Duration::ZERO);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_caller_has_so_many_slow_bodies_and_others_have_theirs() {
-    let server = limited(|limits| limits.slow_bodies = 8).await;
+    let server = paused(|limits| limits.slow_bodies = 8).await;
     let mut begun = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
-    assert_eq!(begun.ended(), [429; 16]);
     let mut other = Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer-two", silent())).await;
-    assert_eq!(other.ended(), [0_u16; 0]);
     assert_eq!(read_large(&server, "writer").await, 400, "a body that is there is not slow");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(begun.ended(), [429; 16], "who has no room is told so in time");
+    assert_eq!(other.ended(), [0_u16; 0]);
+}
+
+#[tokio::test]
+async fn bodies_that_do_not_come_give_way_to_those_of_others() {
+    let server = paused(|limits| limits.slow_bodies = 16).await;
+    let mut begun = Begun::of(&server, 64, |number| request("POST", CONFIGMAPS, &format!("writer-{}", number % 8), silent())).await;
+    let started = tokio::time::Instant::now();
+    let mut newcomers = Begun::of(&server, 4, |number| request("POST", CONFIGMAPS, &format!("writer-new-{number}"), silent())).await;
+    let mut master = Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "admin", silent())).await;
+    assert_eq!((newcomers.ended(), master.ended()), (Vec::new(), Vec::new()));
+    assert!(begun.ended().len() >= 2, "of those that hold most");
+    let (sender, body) = futures::channel::mpsc::unbounded();
+    let plane = server.plane.clone();
+    let mut late = Box::pin(async move { plane.call(request("POST", CONFIGMAPS, "writer-late", ferrokube_serve::stream(body))).await.status() });
+    assert!(futures::poll!(late.as_mut()).is_pending());
+    sender.unbounded_send(Ok(Bytes::from_static(b"[]"))).unwrap();
+    drop(sender);
+    assert_eq!(late.await, 400, "a slow one is read to its end");
+    assert_eq!(started.elapsed(), Duration::ZERO, "nobody waited for those that stopped");
+    begun.0.shutdown().await;
+}
+
+#[tokio::test]
+async fn large_heads_of_requests_are_shared() {
+    let server = paused(|limits| limits.heads_bytes = 64 << 10).await;
+    let with_head = |user: &str, bytes: usize| {
+        let mut request = request("GET", FUTURE, user, ferrokube_serve::empty());
+        request.headers_mut().insert("cookie", "x".repeat(bytes).parse().unwrap());
+        request
+    };
+    let mut greedy = Begun::of(&server, 10, |_| with_head("reader", 20_000)).await;
+    assert_eq!(greedy.ended(), [429; 9], "one caller takes as much as it leaves");
+    let [.., heads] = held_by_all(&server).await;
+    assert!((20_000..22_000).contains(&heads), "{heads}");
+    let mut others = Begun::of(&server, 2, |number| with_head(&format!("reader-{number}"), 20_000)).await;
+    let mut short = Begun::of(&server, 10, |_| with_head("reader", 2_000)).await;
+    assert_eq!((others.ended(), short.ended()), (Vec::new(), Vec::new()));
+    // Many short fields take more than their texts.
+    let mut many = request("GET", FUTURE, "reader-three", ferrokube_serve::empty());
+    for number in 0..500 {
+        many.headers_mut().insert(http::HeaderName::try_from(format!("x-{number}")).unwrap(), http::HeaderValue::from_static(""));
+    }
+    assert_eq!(server.plane.call(many).await.status(), 429);
+    for mut begun in [greedy, others, short] {
+        begun.0.shutdown().await;
+    }
+    assert_eq!(held_by_all(&server).await, [0; 5]);
+}
+
+/// Bytes whose copies are counted.
+struct Kept(Arc<[u8]>);
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[tokio::test]
+async fn the_head_of_what_is_refused_is_not_kept_while_its_body_is_dropped() {
+    let server = limited(|_| {}).await;
+    let kept: Arc<[u8]> = Arc::from(*b"kept");
+    let mut refused = request("POST", CONFIGMAPS, "bad", silent());
+    let value = http::HeaderValue::from_maybe_shared(Bytes::from_owner(Kept(Arc::clone(&kept)))).unwrap();
+    refused.headers_mut().insert("cookie", value);
+    let plane = server.plane.clone();
+    let mut refusing = Box::pin(async move { plane.call(refused).await.status() });
+    assert!(futures::poll!(refusing.as_mut()).is_pending());
+    assert_eq!(Arc::strong_count(&kept), 1);
 }
 
 /// A body that becomes far more than it is.
@@ -161,13 +238,14 @@ fn inflating(bytes: usize) -> Bytes {
 
 /// The bytes that requests hold: of bodies, of trees, of what waits for webhooks.
 async fn held(server: &Server) -> [usize; 3] {
-    let [held @ .., _] = held_with_lists(server).await;
+    let [held @ .., _, _] = held_by_all(server).await;
     held
 }
 
-async fn held_with_lists(server: &Server) -> [usize; 4] {
+/// The same, then of lists and of heads.
+async fn held_by_all(server: &Server) -> [usize; 5] {
     let metrics = server.get("/metrics").await.text();
-    ["bodies", "trees", "webhooks", "lists"].map(|of| {
+    ["bodies", "trees", "webhooks", "lists", "heads"].map(|of| {
         let name = format!("ferrokube_request_bytes{{of=\"{of}\"}} ");
         let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("a gauge");
         line.parse().unwrap()
@@ -204,9 +282,9 @@ async fn read_large(server: &Server, user: &str) -> u16 {
 
 const MIB: usize = 1 << 20;
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn bytes_of_bodies_are_shared() {
-    let server = limited(|limits| limits.bodies_bytes = 12 * MIB).await;
+    let server = paused(|limits| limits.bodies_bytes = 12 * MIB).await;
     let mut greedy = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", stopping(1_000_000, 3_000_000))).await;
     assert_eq!(held(&server).await, [6 * MIB, 0, 0], "one caller takes as much as it leaves");
     assert_eq!(read_large(&server, "writer-two").await, 400, "another has room at once");
@@ -216,9 +294,9 @@ async fn bytes_of_bodies_are_shared() {
     assert_eq!(held(&server).await, [0, 0, 0]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_body_takes_what_has_arrived_of_it() {
-    let server = limited(|limits| limits.bodies_bytes = 12 * MIB).await;
+    let server = paused(|limits| limits.bodies_bytes = 12 * MIB).await;
     let _begun = Begun::of(&server, 32, |number| request("POST", CONFIGMAPS, &format!("writer-{}", number % 4), stopping(9_000, 3_000_000))).await;
     assert_eq!(held(&server).await, [2 * MIB, 0, 0], "two steps of 64 KiB have not even begun");
     let started = tokio::time::Instant::now();
@@ -228,9 +306,9 @@ async fn a_body_takes_what_has_arrived_of_it() {
     assert_eq!(started.elapsed(), Duration::ZERO);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn bodies_that_stop_are_dropped_for_those_of_others() {
-    let server = limited(|limits| limits.bodies_bytes = 4 * MIB).await;
+    let server = paused(|limits| limits.bodies_bytes = 4 * MIB).await;
     let mut begun = Begun::of(&server, 64, |number| request("POST", CONFIGMAPS, &format!("writer-{}", number % 8), stopping(500_000, 3_000_000))).await;
     let [bodies, ..] = held(&server).await;
     assert!(bodies > 3 * MIB, "{bodies}");
@@ -244,11 +322,11 @@ async fn bodies_that_stop_are_dropped_for_those_of_others() {
     assert_eq!(held(&server).await, [0, 0, 0]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn masters_have_a_reserve_of_bytes() {
-    let server = limited(|limits| limits.trees_bytes = 1).await;
-    assert_eq!(read_large(&server, "writer").await, 413, "for others there is nothing here");
-    let server = limited(|limits| limits.bodies_bytes = 1 << 16).await;
+    let without_trees = limited(|limits| limits.trees_bytes = 1).await;
+    let server = paused(|limits| limits.bodies_bytes = 1 << 16).await;
+    assert_eq!(read_large(&without_trees, "writer").await, 413, "for others there is nothing here");
     let mut all = Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer", stopping(60_000, 3_000_000))).await;
     assert_eq!(held(&server).await, [1 << 16, 0, 0]);
     assert_eq!(read_large(&server, "admin").await, 400);
@@ -286,9 +364,9 @@ async fn fault_38_a_read_that_waits_holds_nothing_of_a_body() {
     assert!(sender.is_closed(), "dropped before the answer");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_tree_that_can_never_be_had_is_not_waited_for() {
-    let server = limited(|_| ()).await;
+    let server = paused(|_| ()).await;
     let started = tokio::time::Instant::now();
     let send = |content_type: &str, body: Vec<u8>| {
         let mut request = request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(body));
@@ -350,7 +428,7 @@ async fn a_list_holds_room_for_its_page_and_not_for_its_kind() {
         let answer = server.plane.call(list).await;
         assert_eq!(answer.status(), 200, "{query}");
         let (head, mut body) = answer.into_parts();
-        assert_eq!(held_with_lists(&server).await[3], held, "{query}");
+        assert_eq!(held_by_all(&server).await[3], held, "{query}");
         let taken = read(&server, "admin", &format!("{CONFIGMAPS}?{query}")).await.json();
         assert_eq!(taken["items"].as_array().unwrap().len(), items, "{query}");
         // Not taken further than to its first piece.
@@ -358,7 +436,7 @@ async fn a_list_holds_room_for_its_page_and_not_for_its_kind() {
         untaken.push((head, body));
     }
     drop(untaken);
-    assert_eq!(held_with_lists(&server).await[3], 0);
+    assert_eq!(held_by_all(&server).await[3], 0);
 }
 
 #[tokio::test]
@@ -366,7 +444,7 @@ async fn a_list_that_waits_for_a_version_holds_no_room() {
     let server = with_short_lists().await;
     let future = format!("{CONFIGMAPS}?resourceVersion=9000000000000000000");
     let mut waiting = Begun::of(&server, 20, |_| request("GET", &future, "reader", ferrokube_serve::empty())).await;
-    assert_eq!((waiting.ended(), held_with_lists(&server).await[3]), (Vec::new(), 0));
+    assert_eq!((waiting.ended(), held_by_all(&server).await[3]), (Vec::new(), 0));
     let started = tokio::time::Instant::now();
     assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200);
     assert_eq!(started.elapsed(), Duration::ZERO, "it did not wait either");

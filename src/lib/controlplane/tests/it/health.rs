@@ -70,6 +70,23 @@ async fn what_does_not_exist_makes_no_series() {
 }
 
 #[tokio::test]
+async fn metrics_show_what_the_listener_counts() {
+    use std::sync::atomic::Ordering;
+    let server = Server::new().await;
+    let stats = std::sync::Arc::new(ferrokube_serve::Stats::default());
+    for (number, counter) in
+        [&stats.open, &stats.accepted, &stats.refused, &stats.handshakes_failed, &stats.stalled, &stats.flooded, &stats.shed].into_iter().enumerate()
+    {
+        counter.store(number as u64 + 1, Ordering::Relaxed);
+    }
+    server.plane.show_listener(stats);
+    let text = server.get("/metrics").await.text();
+    for (name, count) in ["open", "accepted", "refused", "handshakes_failed", "stalled", "flooded", "shed"].into_iter().zip(1..) {
+        assert!(text.contains(&format!("ferrokube_connections_{name} {count}\n")), "{name}: {text}");
+    }
+}
+
+#[tokio::test]
 async fn metrics_count_requests_and_watches() {
     let server = Server::new().await;
     server.configmap("a").await;

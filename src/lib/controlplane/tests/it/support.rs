@@ -111,6 +111,14 @@ impl Server {
         server
     }
 
+    /// The same where time stands still from then on. Whoever waits for another thread, such as the one that commits, must do so before: time would leap to
+    /// the next deadline meanwhile.
+    pub(crate) async fn paused(change: impl FnOnce(Builder) -> Builder) -> Self {
+        let server = Self::with(change).await;
+        tokio::time::pause();
+        server
+    }
+
     /// One that was not started.
     pub(crate) fn stopped(change: impl FnOnce(Builder) -> Builder) -> Self {
         let store = Store::open(Config::memory()).unwrap();
@@ -200,5 +208,14 @@ impl Answer {
 
     pub(crate) fn reason(&self) -> String {
         self.json()["reason"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+#[test]
+fn time_stands_still_only_once_a_server_has_started() {
+    let early = concat!("start", "_paused");
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it")).unwrap() {
+        let path = file.unwrap().path();
+        assert!(!std::fs::read_to_string(&path).unwrap().contains(early), "{}", path.display());
     }
 }
