@@ -173,3 +173,24 @@ fn kubeconfig_error(path: &str, error: &KubeconfigError) -> ConnectionError {
     };
     ConnectionError::Kubeconfig { path: path.to_owned(), why }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::is_unanswered;
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_a_response_fails() {
+        // The kernel accepts; nobody reads.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = Config::new(format!("http://{}", silent.local_addr().unwrap()).parse().unwrap());
+        let pool = || Pool::new(TlsSource::Fixed(Box::new(config.clone())));
+        let connection = Connection { with_certificate: pool(), without_certificate: pool(), config: config.clone() };
+        let begun = Instant::now();
+        let error = connection.client().unwrap().request_text(Request::get("/version").body(Vec::new()).unwrap()).await.unwrap_err();
+        assert!(is_unanswered(&error), "{error}");
+        assert!((RESPONSE_TIMEOUT..2 * RESPONSE_TIMEOUT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    }
+}
