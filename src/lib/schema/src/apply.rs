@@ -55,8 +55,20 @@ pub struct Manager {
 impl Manager {
     /// Whether an entry is of a version that there is.
     fn knows(&self, entry: &Entry) -> bool {
-        entry.api_version == self.api_version || self.other_versions.as_ref().is_none_or(|others| others.contains(&entry.api_version))
+        entry.api_version == self.api_version
+            || match &self.other_versions {
+                Some(others) => others.contains(&entry.api_version),
+                None => is_version(entry.api_version.rsplit('/').next().unwrap_or_default()),
+            }
     }
+}
+
+/// Whether a native kind could have such a version: `v1`, `v2beta3`.
+fn is_version(text: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some(rest) = text.strip_prefix('v') else { return false };
+    let (major, minor) = rest.split_once("alpha").or_else(|| rest.split_once("beta")).unwrap_or((rest, "1"));
+    is_number(major) && is_number(minor)
 }
 
 /// The operation of a managedFields entry.
@@ -98,7 +110,10 @@ pub fn track_update(schema: &Schema, reset: &ResetFields, old: Option<&Document>
     if old.is_some() && entries.is_empty() {
         return;
     }
-    if !entries.iter().all(|entry| manager.knows(entry)) {
+    if manager.other_versions.is_none() {
+        // Of a native kind what no version has is forgotten.
+        entries.retain(|entry| manager.knows(entry));
+    } else if !entries.iter().all(|entry| manager.knows(entry)) {
         return;
     }
     reconcile(schema, &mut entries);
@@ -159,11 +174,12 @@ pub fn apply(
     manager: &Manager,
     force: bool,
 ) -> Result<Document, ApplyError> {
-    // What is no list at all does not fit the schema.
-    if applied.get(&["metadata", "managedFields"]).is_some_and(Value::is_array) {
+    // What is no list of objects does not fit the schema.
+    if let Some(Value::Array(given)) = applied.get(&["metadata", "managedFields"])
+        && given.iter().all(Value::is_object)
+    {
         return Err(ApplyError::ManagedFieldsGiven);
     }
-    conform::check(schema, applied.fields()).map_err(ApplyError::Malformed)?;
     let skipped = Skipped::of(reset, manager.ids_are_servers);
     let skip = skipped.root();
     let mut object = live.cloned().unwrap_or_default();
@@ -178,6 +194,7 @@ pub fn apply(
         let before = Manager { name: BEFORE_FIRST_APPLY.to_owned(), operation: Operation::Update, ..manager.clone() };
         record(&mut entries, compare(schema, &Map::new(), object.fields(), &skip), &before);
     }
+    conform::check(schema, applied.fields()).map_err(ApplyError::Malformed)?;
     let last = entries.iter().position(|entry| entry.is_of(manager)).map(|place| entries.swap_remove(place));
     let mut entry = Entry::new(manager, fields::of(schema, applied.fields(), &skip), String::new());
 

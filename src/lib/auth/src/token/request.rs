@@ -97,6 +97,9 @@ impl Inner {
             (group, kind) => return Err(Failure::bad_request(format!("cannot bind token to object of type {group}/{version}, Kind={kind}"))),
         };
         let name = text("name");
+        if name.is_empty() {
+            return Err(Failure::bad_request("Name parameter required."));
+        }
         let object = self.objects.get(kind, &claims.namespace, name).ok_or_else(|| Failure::not_found(&GroupResource::new("", resource), name))?;
         if !text("uid").is_empty() && text("uid") != object.uid() {
             let why = format!(

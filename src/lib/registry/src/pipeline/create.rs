@@ -154,10 +154,11 @@ impl Job<'_> {
     async fn commit_new(&self, mut draft: Draft) -> Result<Written, Failure> {
         let key = key(&draft.target, draft.object.name())?;
         let mut effects = self.validate(&draft)?;
+        // A dry run shows what was given.
         if !self.options.dry_run {
             refuse_version(&draft.object)?;
+            draft.object.remove(&["metadata", "resourceVersion"]);
         }
-        draft.object.remove(&["metadata", "resourceVersion"]);
         self.convert(&mut draft, None).await?;
         if self.options.dry_run {
             return match self.registry.settled_head(&key).await? {
@@ -190,8 +191,13 @@ impl Job<'_> {
     }
 
     fn taken(&self, draft: &Draft, head: &Entry) -> Failure {
-        let mut failure = Failure::already_exists(&self.definition().group_resource(), draft.object.name());
-        if !draft.object.meta("generateName").is_empty() {
+        let mut resource = self.definition().group_resource();
+        let is_generated = !draft.object.meta("generateName").is_empty();
+        if is_generated && let Some(group) = self.definition().hooks.invalid_group() {
+            group.clone_into(&mut resource.group);
+        }
+        let mut failure = Failure::already_exists(&resource, draft.object.name());
+        if is_generated {
             // Upstream takes any name for one that it made.
             failure.message.push_str(", the server was not able to generate a unique name for the object");
             failure.details.get_or_insert_default().retry_after_seconds = 1;

@@ -206,12 +206,16 @@ fn is_versionless(object: &Document, own: &GroupVersionKind) -> bool {
     text("apiVersion").is_some_and(group_is_own) && text("kind").is_some_and(|kind| kind.is_empty() || kind == own.kind)
 }
 
-/// Upstream's merge drops nulls below what a patch adds from the patch itself, which its message shows.
+/// Upstream's merge drops nulls below what a patch adds from the patch itself, which its message shows, and the directive to replace.
 fn strip_new(patch: &mut Map, live: &Map) {
+    if patch.get("$patch").and_then(Value::as_str) == Some("replace") {
+        patch.remove("$patch");
+        return;
+    }
     for (name, value) in patch.iter_mut() {
         match (value, live.get(name)) {
             (Value::Object(patch), Some(Value::Object(live))) => strip_new(patch, live),
-            (Value::Object(patch), None) => strip_nulls(patch),
+            (Value::Object(patch), _) => strip_nulls(patch),
             _ => {}
         }
     }

@@ -63,7 +63,14 @@ impl Job<'_> {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name)?;
         match self.registry.store().pending(&key) {
-            Some(head) if head.revision.0 != given && self.registry.confirm(&key, Some(&head)).await? => Err(modified(&self.target.served, name)),
+            Some(head) if head.revision.0 != given && self.registry.confirm(&key, Some(&head)).await? => {
+                // Whose version it is comes first.
+                let stored = if object.uid().is_empty() { None } else { Some(view(&head, &self.target.served)) };
+                match stored.filter(|stored| stored.uid() != object.uid()) {
+                    Some(stored) => Err(self.uid_differs(object.uid(), stored.uid())),
+                    None => Err(modified(&self.target.served, name)),
+                }
+            }
             _ => Ok(()),
         }
     }
@@ -199,7 +206,9 @@ impl Job<'_> {
             "" => {}
             text => _ = version_number(text)?,
         }
-        object.remove(&["metadata", "resourceVersion"]);
+        if !self.options.dry_run {
+            object.remove(&["metadata", "resourceVersion"]);
+        }
         if !input.is_apply() {
             return Ok(self.draft_new(object));
         }

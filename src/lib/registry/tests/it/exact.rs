@@ -191,6 +191,41 @@ async fn repeated_keys_of_yaml_are_told_with_their_lines() {
     );
 }
 
+#[tokio::test]
+async fn entries_of_versions_that_cannot_be_are_forgotten() {
+    let server = Server::new();
+    let entry = |version: &str| json!({"manager": version, "operation": "Update", "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}});
+    let managers =
+        |object: &Document| object.list(&["metadata", "managedFields"]).iter().map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let given = ["0", "v1", "x/v2beta1", "vx", "v1beta"].map(entry);
+    let made = server.post(CONFIGMAPS, json!({"metadata": {"name": "a", "managedFields": given}, "immutable": false})).await.unwrap();
+    assert_eq!(managers(&made), ["v1", "x/v2beta1", "test"]);
+    let applied = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": {"holderIdentity": "h"}});
+    apply(&server, LEASES, "a", applied).await.unwrap();
+    let without = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": null, "spec": {"holderIdentity": "h"}});
+    let kept = apply(&server, LEASES, "a", without).await.unwrap();
+    assert_eq!((kept.name(), &kept.list(&["metadata", "managedFields"])[0]["fieldsV1"]), ("a", &json!({"f:spec": {"f:holderIdentity": {}}})));
+    let misfit = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "managedFields": [1]}});
+    says(apply(&server, LEASES, "a", misfit).await, ".metadata.managedFields[0]: expected map, got &{1}");
+    says(
+        apply(&server, LEASES, "a", json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "managedFields": [{}]}})).await,
+        "metadata.managedFields must be nil",
+    );
+}
+
+#[tokio::test]
+async fn versions_of_what_is_not_there() {
+    let server = Server::new();
+    let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    let lease = || json!({"metadata": {"name": "a", "resourceVersion": "7"}});
+    assert_eq!(server.post_with(LEASES, lease(), &dry).await.unwrap().meta("resourceVersion"), "7");
+    let put = server.registry.update(&context(), &server.target(LEASES, "a"), body(lease()), &dry).await.unwrap();
+    assert_eq!(document(put.object, &server.target(LEASES, "a")).meta("resourceVersion"), "7");
+    server.post(LEASES, json!({"metadata": {"name": "a"}})).await.unwrap();
+    let other = json!({"metadata": {"name": "a", "resourceVersion": "7", "uid": "x"}});
+    says(server.put(LEASES, "a", other).await, "UID in precondition: x");
+}
+
 fn event() -> Value {
     let about = json!({"kind": "ConfigMap", "namespace": "ns", "name": "a"});
     json!({"metadata": {"name": "e"}, "regarding": about, "reason": "r", "action": "a", "type": "Normal", "eventTime": "2024-01-02T03:04:05.000006Z", "reportingController": "c", "reportingInstance": "i"})

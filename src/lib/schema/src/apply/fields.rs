@@ -51,7 +51,7 @@ fn map(schema: Option<&Schema>, fields: &Map, skip: &Skip<'_>, depth: usize) -> 
     for (name, child) in fields {
         let below = skip.below(name);
         let hidden = child.as_object().is_some_and(|map| below.hides(map.keys()) || (depth == 0 && name == "metadata" && map.is_empty()));
-        if skip.has(name) || hidden {
+        if skip.has(name) || hidden || (depth == 0 && name == "metadata" && child.is_null()) {
             continue;
         }
         let declared = schema.is_some_and(|schema| schema.properties.contains_key(name.as_str()));
