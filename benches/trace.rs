@@ -49,17 +49,17 @@ fn main() {
 
 /// What one search cost.
 #[derive(Default)]
-struct Cost {
+struct SearchCost {
     took: Duration,
     cpu_seconds: f64,
     peak_kib: u64,
 }
 
-fn run(logs: &Path, id: &str) -> Cost {
+fn run(logs: &Path, id: &str) -> SearchCost {
     let binary = std::env::var("FERROKUBE_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_ferrokube").to_owned());
     let started = Instant::now();
     let mut child = Command::new(binary).args(["trace", id, "--logs"]).arg(logs).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let mut cost = Cost::default();
+    let mut cost = SearchCost::default();
     let process = Path::new("/proc").join(child.id().to_string());
     while child.try_wait().unwrap().is_none() {
         let text = std::fs::read_to_string(process.join("status")).unwrap_or_default();

@@ -12,22 +12,22 @@
 //! Start reading at `attacks::ALL`.
 
 mod attacks;
-mod stage;
+mod testbed;
 mod victim;
 mod wire;
 
 use anyhow::Context;
 use attacks::Attack;
 use clap::Parser;
-use stage::Stage;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use testbed::Testbed;
 use victim::{Latencies, Victim};
 
 #[derive(Parser, Debug)]
 #[command(name = "hostile", about = "Attacks a server and measures another user's creates", long_about = None)]
-struct Options {
+struct HostileOptions {
     /// The executable; the one that cargo built unless given.
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -55,7 +55,7 @@ struct Options {
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// What was measured during one attack.
-struct Outcome {
+struct AttackOutcome {
     name: &'static str,
     latencies: Latencies,
     manifests: Latencies,
@@ -66,7 +66,7 @@ struct Outcome {
 }
 
 fn main() -> anyhow::Result<()> {
-    let options = Options::parse();
+    let options = HostileOptions::parse();
     if options.list {
         for attack in attacks::ALL {
             println!("{:<20} {}", attack.name, attack.what);
@@ -88,9 +88,9 @@ fn lower_priority() {
     let _ = rustix::process::nice(19);
 }
 
-async fn run(options: &Options, attackers: &tokio::runtime::Handle) -> anyhow::Result<()> {
+async fn run(options: &HostileOptions, attackers: &tokio::runtime::Handle) -> anyhow::Result<()> {
     let binary = options.binary.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_ferrokube").into());
-    let stage = Arc::new(Stage::set(&binary, options.objects).await.context("cannot prepare the server")?);
+    let stage = Arc::new(Testbed::set(&binary, options.objects).await.context("cannot prepare the server")?);
     let victim = Victim::new(&stage);
     let seconds = Duration::from_secs(options.seconds);
     victim.measure(Duration::from_secs(2)).await;
@@ -100,7 +100,7 @@ async fn run(options: &Options, attackers: &tokio::runtime::Handle) -> anyhow::R
     let chosen = |attack: &&Attack| options.only.is_empty() || options.only.iter().any(|name| name == attack.name);
     for attack in attacks::ALL.iter().filter(chosen) {
         eprintln!("{}: {}", attack.name, attack.what);
-        let tally = Arc::new(attacks::Tally::default());
+        let tally = Arc::new(attacks::AttackTally::default());
         let running = attackers.spawn((attack.run)(Arc::clone(&stage), Arc::clone(&tally)));
         let mut outcome = measured(attack.name, &stage, &victim, seconds).await;
         running.abort();
@@ -124,18 +124,18 @@ async fn run(options: &Options, attackers: &tokio::runtime::Handle) -> anyhow::R
     Ok(())
 }
 
-async fn measured(name: &'static str, stage: &Stage, victim: &Victim, seconds: Duration) -> Outcome {
+async fn measured(name: &'static str, stage: &Testbed, victim: &Victim, seconds: Duration) -> AttackOutcome {
     let watch = stage.watch_memory();
     let (latencies, manifests) = victim.measure(seconds).await;
-    Outcome { name, latencies, manifests, peak_mib: watch.peak_mib(), seen: String::new() }
+    AttackOutcome { name, latencies, manifests, peak_mib: watch.peak_mib(), seen: String::new() }
 }
 
-fn print_row(outcome: &Outcome, quiet_p99: [f64; 2]) {
+fn print_row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) {
     eprintln!("  {}", row(outcome, quiet_p99));
 }
 
-fn row(outcome: &Outcome, quiet_p99: [f64; 2]) -> String {
-    let Outcome { name, latencies, manifests, peak_mib, seen } = outcome;
+fn row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) -> String {
+    let AttackOutcome { name, latencies, manifests, peak_mib, seen } = outcome;
     let [small, large] = [(latencies, quiet_p99[0]), (manifests, quiet_p99[1])].map(|(latencies, quiet)| {
         let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
         format!("{p50:.1} | {p99:.1} | {:.1} | {} of {}", p99 / quiet, latencies.errors, latencies.count())
@@ -143,7 +143,7 @@ fn row(outcome: &Outcome, quiet_p99: [f64; 2]) -> String {
     format!("| {name} | {small} | {large} | {peak_mib} | {seen} |")
 }
 
-fn table(outcomes: &[Outcome], quiet_p99: [f64; 2]) -> String {
+fn table(outcomes: &[AttackOutcome], quiet_p99: [f64; 2]) -> String {
     let measured = "p50 ms | p99 ms | p99 / quiet | errors";
     let mut text = format!("| attack | {measured} | manifests: {measured} | peak RSS MiB | attacker saw |\n{}|\n", "|---".repeat(11));
     for outcome in outcomes {

@@ -1,8 +1,8 @@
 //! The user who did nothing: creates at a steady, low rate, of small objects over HTTP/1.1 and of manifests over HTTP/2. Manifests are large enough to need what
 //! all bodies share.
 
-use crate::stage::{Stage, VICTIM};
-use crate::wire::{Protocol, Wire};
+use crate::testbed::{Testbed, VICTIM};
+use crate::wire::{Wire, WireProtocol};
 use anyhow::Context;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Creates ConfigMaps in a namespace of its own.
 pub(crate) struct Victim {
-    stage: Arc<Stage>,
+    stage: Arc<Testbed>,
     number: Cell<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Latencies {
 }
 
 impl Victim {
-    pub(crate) fn new(stage: &Arc<Stage>) -> Self {
+    pub(crate) fn new(stage: &Arc<Testbed>) -> Self {
         Self { stage: Arc::clone(stage), number: Cell::new(0) }
     }
 
@@ -112,7 +112,7 @@ impl Victim {
         let mut connection = match kept.take() {
             Some(connection) => connection,
             None => {
-                let io = TokioIo::new(Wire::connect(&self.stage, Protocol::Http2).await?.stream);
+                let io = TokioIo::new(Wire::connect(&self.stage, WireProtocol::Http2).await?.stream);
                 let (connection, driver) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
                 tokio::spawn(driver);
                 connection
@@ -138,7 +138,7 @@ impl Victim {
     async fn create(&self, kept: &mut Option<Wire>) -> anyhow::Result<()> {
         let mut wire = match kept.take() {
             Some(wire) => wire,
-            None => Wire::connect(&self.stage, Protocol::Http1).await?,
+            None => Wire::connect(&self.stage, WireProtocol::Http1).await?,
         };
         self.number.set(self.number.get() + 1);
         let body =

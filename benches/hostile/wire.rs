@@ -1,6 +1,6 @@
 //! A TLS connection on which anything can be written: text of HTTP/1.1, and frames of HTTP/2 that no client library would send.
 
-use crate::stage::Stage;
+use crate::testbed::Testbed;
 use anyhow::{Context, bail};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio_rustls::client::TlsStream;
 
 /// What is negotiated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum WireProtocol {
     Http1,
     Http2,
 }
@@ -37,22 +37,22 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// Connects and shakes hands.
-    pub(crate) async fn connect(stage: &Stage, protocol: Protocol) -> anyhow::Result<Self> {
+    pub(crate) async fn connect(stage: &Testbed, protocol: WireProtocol) -> anyhow::Result<Self> {
         let tcp = TcpStream::connect(&stage.authority).await?;
         tcp.set_nodelay(true)?;
         Self::over(stage, protocol, tcp).await
     }
 
     /// Shakes hands on a connection.
-    pub(crate) async fn over(stage: &Stage, protocol: Protocol, tcp: TcpStream) -> anyhow::Result<Self> {
+    pub(crate) async fn over(stage: &Testbed, protocol: WireProtocol, tcp: TcpStream) -> anyhow::Result<Self> {
         let mut tls = stage.tls.clone();
-        tls.alpn_protocols = vec![if protocol == Protocol::Http1 { b"http/1.1".to_vec() } else { b"h2".to_vec() }];
+        tls.alpn_protocols = vec![if protocol == WireProtocol::Http1 { b"http/1.1".to_vec() } else { b"h2".to_vec() }];
         let stream = TlsConnector::from(Arc::new(tls)).connect(stage.server_name.clone(), tcp).await?;
         Ok(Self { stream, authority: stage.authority.clone() })
     }
 
     /// A TCP connection from an address of the loopback net, with a small receive buffer if asked.
-    pub(crate) async fn tcp(stage: &Stage, from: Ipv4Addr, receive_bytes: Option<u32>) -> anyhow::Result<TcpStream> {
+    pub(crate) async fn tcp(stage: &Testbed, from: Ipv4Addr, receive_bytes: Option<u32>) -> anyhow::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         if let Some(bytes) = receive_bytes {
             socket.set_recv_buffer_size(bytes)?;

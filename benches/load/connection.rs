@@ -1,6 +1,6 @@
 //! Connections that cost the client little: one hyper connection each, bodies read and dropped or kept.
 
-use crate::target::Target;
+use crate::target::LoadTarget;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -13,28 +13,28 @@ use tokio_rustls::TlsConnector;
 
 /// Either protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Protocol {
+pub(crate) enum HttpVersion {
     /// HTTP/1.1
     Http1,
     /// HTTP/2
     Http2,
 }
 
-enum Sender {
+enum RequestSender {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
 /// One connection; on HTTP/1.1 one request at a time.
-pub(crate) struct Connection {
-    sender: Sender,
+pub(crate) struct LoadConnection {
+    sender: RequestSender,
     authority: String,
     authorization: Option<String>,
 }
 
 /// A request to send.
 #[derive(Clone, Default)]
-pub(crate) struct Ask {
+pub(crate) struct LoadRequest {
     /// `GET`, ...
     pub(crate) method: &'static str,
     /// With the query.
@@ -49,7 +49,7 @@ pub(crate) struct Ask {
     pub(crate) body: Bytes,
 }
 
-impl Ask {
+impl LoadRequest {
     /// A GET.
     pub(crate) fn get(path: impl Into<String>) -> Self {
         Self { method: "GET", path: path.into(), ..Self::default() }
@@ -66,36 +66,36 @@ impl Ask {
     }
 }
 
-impl Connection {
+impl LoadConnection {
     /// Connects.
-    pub(crate) async fn open(target: &Target, protocol: Protocol) -> anyhow::Result<Self> {
+    pub(crate) async fn open(target: &LoadTarget, protocol: HttpVersion) -> anyhow::Result<Self> {
         let mut tls = target.tls.clone();
-        tls.alpn_protocols = vec![if protocol == Protocol::Http1 { b"http/1.1".to_vec() } else { b"h2".to_vec() }];
+        tls.alpn_protocols = vec![if protocol == HttpVersion::Http1 { b"http/1.1".to_vec() } else { b"h2".to_vec() }];
         let tcp = TcpStream::connect(&target.authority).await.with_context(|| format!("cannot connect to {}", target.authority))?;
         tcp.set_nodelay(true)?;
         let stream = TlsConnector::from(Arc::new(tls)).connect(target.server_name.clone(), tcp).await?;
         let io = TokioIo::new(stream);
         let sender = match protocol {
-            Protocol::Http1 => {
+            HttpVersion::Http1 => {
                 let (sender, connection) = http1::handshake(io).await?;
                 tokio::spawn(connection);
-                Sender::Http1(sender)
+                RequestSender::Http1(sender)
             }
-            Protocol::Http2 => {
+            HttpVersion::Http2 => {
                 let (sender, connection) = http2::Builder::new(TokioExecutor::new()).initial_stream_window_size(1 << 20).handshake(io).await?;
                 tokio::spawn(connection);
-                Sender::Http2(sender)
+                RequestSender::Http2(sender)
             }
         };
         Ok(Self { sender, authority: target.authority.clone(), authorization: target.authorization.clone() })
     }
 
     /// Sends and gives the response head with its body to read.
-    pub(crate) async fn start(&mut self, ask: &Ask) -> anyhow::Result<http::Response<Incoming>> {
+    pub(crate) async fn start(&mut self, ask: &LoadRequest) -> anyhow::Result<http::Response<Incoming>> {
         let mut request = http::Request::builder().method(ask.method);
         request = match &self.sender {
-            Sender::Http1(_) => request.uri(&ask.path).header("host", &self.authority),
-            Sender::Http2(_) => request.uri(format!("https://{}{}", self.authority, ask.path)),
+            RequestSender::Http1(_) => request.uri(&ask.path).header("host", &self.authority),
+            RequestSender::Http2(_) => request.uri(format!("https://{}{}", self.authority, ask.path)),
         };
         for (name, value) in [("accept", ask.accept), ("content-type", ask.content_type), ("accept-encoding", if ask.gzip { "gzip" } else { "" })] {
             if !value.is_empty() {
@@ -107,11 +107,11 @@ impl Connection {
         }
         let request = request.body(Full::new(ask.body.clone()))?;
         Ok(match &mut self.sender {
-            Sender::Http1(sender) => {
+            RequestSender::Http1(sender) => {
                 sender.ready().await?;
                 sender.send_request(request).await?
             }
-            Sender::Http2(sender) => {
+            RequestSender::Http2(sender) => {
                 sender.ready().await?;
                 sender.send_request(request).await?
             }
@@ -119,13 +119,13 @@ impl Connection {
     }
 
     /// Sends and gives the whole answer, whatever it is.
-    pub(crate) async fn ask(&mut self, ask: &Ask) -> anyhow::Result<(http::StatusCode, Bytes)> {
+    pub(crate) async fn ask(&mut self, ask: &LoadRequest) -> anyhow::Result<(http::StatusCode, Bytes)> {
         let response = self.start(ask).await?;
         Ok((response.status(), response.into_body().collect().await?.to_bytes()))
     }
 
     /// Sends, reads the whole answer, and demands a 2xx; gives the body's size.
-    pub(crate) async fn send(&mut self, ask: &Ask) -> anyhow::Result<usize> {
+    pub(crate) async fn send(&mut self, ask: &LoadRequest) -> anyhow::Result<usize> {
         let response = self.start(ask).await?;
         let status = response.status();
         let mut body = response.into_body();

@@ -15,32 +15,32 @@
 mod connection;
 mod curves;
 mod measure;
+mod namespace;
 mod noise;
 mod page;
 mod plot;
 mod process;
 mod results;
 mod scenarios;
-mod space;
 mod stats;
 mod table;
 mod target;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use curves::Wanted;
+use curves::CurveSpec;
+use namespace::BenchNamespace;
 use noise::{Machine, Noise};
-use process::{Binary, Own};
+use process::{Binary, OwnServer};
 use results::{Results, Round};
-use scenarios::{Plan, Scenario};
-use space::Space;
+use scenarios::{LoadPlan, Scenario};
 use std::path::PathBuf;
 use std::sync::Arc;
-use target::Target;
+use target::LoadTarget;
 
 #[derive(Parser, Debug)]
 #[command(name = "load", about = "Measures API servers", long_about = None)]
-struct Options {
+struct LoadOptions {
     /// [NAME=]PATH [FLAG...]: a ferrokube to start for the run, in a temporary directory. Without any server, the one that cargo built.
     #[arg(long)]
     binary: Vec<String>,
@@ -98,7 +98,7 @@ struct Options {
 }
 
 fn main() -> anyhow::Result<()> {
-    let options = Options::parse();
+    let options = LoadOptions::parse();
     if options.list {
         for scenario in scenarios::all() {
             println!("{:<16} {}", scenario.name, scenario.what);
@@ -112,7 +112,7 @@ fn main() -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(options))
 }
 
-async fn run(options: Options) -> anyhow::Result<()> {
+async fn run(options: LoadOptions) -> anyhow::Result<()> {
     let mut results = Results::default();
     for path in &options.from {
         let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -145,10 +145,10 @@ fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
     Ok(chosen)
 }
 
-async fn measure(options: &Options, chosen: &[&Scenario], results: &mut Results) -> anyhow::Result<()> {
+async fn measure(options: &LoadOptions, chosen: &[&Scenario], results: &mut Results) -> anyhow::Result<()> {
     let (targets, started) = targets(options).await?;
-    let Options { requests, connections, objects, stored, watchers, events, .. } = *options;
-    let plan = Plan { requests, connections, objects, stored, watchers, events };
+    let LoadOptions { requests, connections, objects, stored, watchers, events, .. } = *options;
+    let plan = LoadPlan { requests, connections, objects, stored, watchers, events };
     for scenario in chosen {
         for round in 0..options.rounds {
             rounds(scenario, round, &targets, &plan, results).await?;
@@ -157,7 +157,7 @@ async fn measure(options: &Options, chosen: &[&Scenario], results: &mut Results)
         table::print(results, scenario.name);
     }
     for text in &options.curve {
-        let wanted = Wanted::parse(text)?;
+        let wanted = CurveSpec::parse(text)?;
         for target in &targets {
             results.noise.push(Noise::look());
             let curve = grow(&wanted, target).await.with_context(|| format!("{text} on {}", target.name))?;
@@ -174,30 +174,30 @@ async fn measure(options: &Options, chosen: &[&Scenario], results: &mut Results)
 }
 
 /// The servers, and those among them that were started here.
-async fn targets(options: &Options) -> anyhow::Result<(Vec<Arc<Target>>, Vec<Own>)> {
+async fn targets(options: &LoadOptions) -> anyhow::Result<(Vec<Arc<LoadTarget>>, Vec<OwnServer>)> {
     let (mut targets, mut started) = (Vec::new(), Vec::new());
     let mut binaries = options.binary.iter().map(|text| Binary::parse(text).with_context(|| format!("--binary {text}"))).collect::<Result<Vec<_>, _>>()?;
     if binaries.is_empty() && options.target.is_empty() && options.server.is_empty() {
         binaries.push(Binary::ours());
     }
     for binary in binaries {
-        let own = Own::start(Arc::new(binary)).await?;
-        targets.push(Arc::new(Target::of(&own)?));
+        let own = OwnServer::start(Arc::new(binary)).await?;
+        targets.push(Arc::new(LoadTarget::of(&own)?));
         started.push(own);
     }
     for text in &options.target {
-        targets.push(Arc::new(Target::parse(text).with_context(|| format!("--target {text}"))?));
+        targets.push(Arc::new(LoadTarget::parse(text).with_context(|| format!("--target {text}"))?));
     }
     for (index, text) in options.server.iter().enumerate() {
         let kubeconfig = options.kubeconfig.get(index).or(options.kubeconfig.last()).context("--server needs --kubeconfig")?;
-        targets.push(Arc::new(Target::by_url(text, kubeconfig).with_context(|| format!("--server {text}"))?));
+        targets.push(Arc::new(LoadTarget::by_url(text, kubeconfig).with_context(|| format!("--server {text}"))?));
     }
     Ok((targets, started))
 }
 
 /// One round on every target; every other one in the opposite order, so that a drift falls on all alike.
-async fn rounds(scenario: &Scenario, round: usize, targets: &[Arc<Target>], plan: &Plan, results: &mut Results) -> anyhow::Result<()> {
-    let mut order: Vec<&Arc<Target>> = targets.iter().filter(|target| !scenario.starts || target.binary.is_some()).collect();
+async fn rounds(scenario: &Scenario, round: usize, targets: &[Arc<LoadTarget>], plan: &LoadPlan, results: &mut Results) -> anyhow::Result<()> {
+    let mut order: Vec<&Arc<LoadTarget>> = targets.iter().filter(|target| !scenario.starts || target.binary.is_some()).collect();
     if round % 2 == 1 {
         order.reverse();
     }
@@ -217,18 +217,18 @@ async fn rounds(scenario: &Scenario, round: usize, targets: &[Arc<Target>], plan
     Ok(())
 }
 
-async fn one(scenario: &Scenario, target: &Arc<Target>, plan: &Plan) -> anyhow::Result<measure::Sample> {
-    let space = Space::make(target.clone()).await?;
+async fn one(scenario: &Scenario, target: &Arc<LoadTarget>, plan: &LoadPlan) -> anyhow::Result<measure::Sample> {
+    let space = BenchNamespace::make(target.clone()).await?;
     let sample = (scenario.run)(&space, plan).await?;
     space.remove().await?;
     Ok(sample)
 }
 
 /// A curve on a server of its own, or on a running one.
-async fn grow(wanted: &Wanted, target: &Arc<Target>) -> anyhow::Result<results::Curve> {
+async fn grow(wanted: &CurveSpec, target: &Arc<LoadTarget>) -> anyhow::Result<results::Curve> {
     let Some(binary) = target.binary.clone() else { return wanted.measure(target.clone()).await };
-    let own = Own::start(binary).await?;
-    let curve = wanted.measure(Arc::new(Target::of(&own)?)).await?;
+    let own = OwnServer::start(binary).await?;
+    let curve = wanted.measure(Arc::new(LoadTarget::of(&own)?)).await?;
     own.stop().await?;
     Ok(curve)
 }

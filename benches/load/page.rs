@@ -1,6 +1,6 @@
 //! The report as one page of HTML: tables with ratios and intervals, plots, and under which noise it was measured.
 
-use crate::plot::{Line, bars, color, curves, escape, short};
+use crate::plot::{PlotLine, bars, color, curves, escape, short};
 use crate::results::{Curve, Measured, Results};
 use crate::stats::{Spread, ratio};
 use std::collections::BTreeSet;
@@ -127,7 +127,7 @@ fn growth(page: &mut String, all: &[&Curve]) {
     let names: BTreeSet<&String> = all.iter().flat_map(|curve| &curve.points).flat_map(|(_, figures)| figures.keys()).collect();
     let lines = |name: &str| {
         let points = |curve: &Curve| curve.points.iter().filter_map(|(size, figures)| Some((*size, *figures.get(name)?))).collect();
-        all.iter().map(|curve| Line { label: curve.target.clone(), points: points(curve) }).collect::<Vec<_>>()
+        all.iter().map(|curve| PlotLine { label: curve.target.clone(), points: points(curve) }).collect::<Vec<_>>()
     };
     for curve in all {
         let _ = writeln!(

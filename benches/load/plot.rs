@@ -49,7 +49,7 @@ pub(crate) fn bars(rows: &[(usize, String, Spread)]) -> String {
 }
 
 /// A line of a curve: its label and its points.
-pub(crate) struct Line {
+pub(crate) struct PlotLine {
     /// For the legend.
     pub(crate) label: String,
     /// Size and value.
@@ -84,7 +84,7 @@ impl Axis {
 }
 
 /// Lines over sizes; both axes logarithmic, so that a cost that does not grow is flat, and one that grows with the size rises as the diagonal does.
-pub(crate) fn curves(lines: &[Line], title: &str) -> String {
+pub(crate) fn curves(lines: &[PlotLine], title: &str) -> String {
     const WIDTH: f64 = 420.0;
     const LEFT: f64 = 60.0;
     const BOTTOM: f64 = 200.0;

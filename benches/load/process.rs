@@ -36,7 +36,7 @@ impl Binary {
 }
 
 /// A process in a directory of its own.
-pub(crate) struct Own {
+pub(crate) struct OwnServer {
     /// What it is.
     pub(crate) binary: Arc<Binary>,
     process: Child,
@@ -45,7 +45,7 @@ pub(crate) struct Own {
     pub(crate) ready: Duration,
 }
 
-impl Own {
+impl OwnServer {
     /// Starts it in an empty directory and waits until it is ready.
     pub(crate) async fn start(binary: Arc<Binary>) -> anyhow::Result<Self> {
         Self::start_in(binary, tempfile::tempdir()?).await

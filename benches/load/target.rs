@@ -1,7 +1,7 @@
 //! Servers to measure: any by kubeconfig or URL, or binaries that are started for the run.
 
 use crate::measure::listeners;
-use crate::process::{Binary, Own};
+use crate::process::{Binary, OwnServer};
 use anyhow::{Context, bail};
 use base64::Engine;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A running server.
-pub(crate) struct Target {
+pub(crate) struct LoadTarget {
     /// For the report.
     pub(crate) name: String,
     /// `host:port`
@@ -29,7 +29,7 @@ pub(crate) struct Target {
     pub(crate) binary: Option<Arc<Binary>>,
 }
 
-impl Target {
+impl LoadTarget {
     /// `NAME=KUBECONFIG[,PID...]`
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let (name, path, pids) = split(text)?;
@@ -43,7 +43,7 @@ impl Target {
     }
 
     /// One that was started here.
-    pub(crate) fn of(own: &Own) -> anyhow::Result<Self> {
+    pub(crate) fn of(own: &OwnServer) -> anyhow::Result<Self> {
         let mut target = Self::from_kubeconfig(&own.binary.name, &own.kubeconfig(), None, vec![own.pid()?])?;
         target.binary = Some(own.binary.clone());
         Ok(target)

@@ -1,7 +1,7 @@
 //! `ferrokube all-in-one`: everything in one process.
 
 use super::controllers::Controllers;
-use super::flags::{NamesakeFlags, ServerFlags, namesake_defaults};
+use super::flags::{KubeApiserverFlags, ServerFlags, kube_apiserver_defaults};
 use super::server;
 use clap::Args;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// The role's flags.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {
+pub(crate) struct AllInOneFlags {
     /// Controllers to run: names, * for all, -name for all but that one, -* for none
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
@@ -22,9 +22,9 @@ pub(crate) struct Flags {
 }
 
 /// Runs until a signal.
-pub(crate) fn run(flags: Flags, started: Instant) -> anyhow::Result<ExitCode> {
-    let namesake = NamesakeFlags { anonymous_auth: flags.anonymous_auth, ..namesake_defaults() };
-    server::run(&flags.server, &namesake, Some(&Controllers { chosen: &flags.controllers }), started)
+pub(crate) fn run(flags: AllInOneFlags, started: Instant) -> anyhow::Result<ExitCode> {
+    let kube_apiserver = KubeApiserverFlags { anonymous_auth: flags.anonymous_auth, ..kube_apiserver_defaults() };
+    server::run(&flags.server, &kube_apiserver, Some(&Controllers { chosen: &flags.controllers }), started)
 }
 
 #[cfg(test)]
@@ -33,16 +33,16 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCli {
         #[command(flatten)]
-        flags: Flags,
+        flags: AllInOneFlags,
     }
 
     #[test]
     fn anonymous_requests_can_be_refused() {
         for (arguments, want) in [(&["all-in-one"][..], true), (&["all-in-one", "--anonymous-auth=false"], false), (&["all-in-one", "--anonymous-auth"], true)]
         {
-            assert_eq!(Line::try_parse_from(arguments).expect("flags").flags.anonymous_auth, want);
+            assert_eq!(TestCli::try_parse_from(arguments).expect("flags").flags.anonymous_auth, want);
         }
     }
 }

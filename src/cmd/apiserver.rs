@@ -1,6 +1,6 @@
 //! `ferrokube apiserver`: the API server as a process of its own.
 
-use super::flags::{NamesakeFlags, ServerFlags};
+use super::flags::{KubeApiserverFlags, ServerFlags};
 use super::server;
 use clap::Args;
 use std::process::ExitCode;
@@ -8,14 +8,14 @@ use std::time::Instant;
 
 /// The role's flags.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {
+pub(crate) struct ApiserverFlags {
     #[command(flatten)]
     server: ServerFlags,
     #[command(flatten)]
-    namesake: NamesakeFlags,
+    kube_apiserver: KubeApiserverFlags,
 }
 
 /// Runs until a signal.
-pub(crate) fn run(flags: Flags, started: Instant) -> anyhow::Result<ExitCode> {
-    server::run(&flags.server, &flags.namesake, None, started)
+pub(crate) fn run(flags: ApiserverFlags, started: Instant) -> anyhow::Result<ExitCode> {
+    server::run(&flags.server, &flags.kube_apiserver, None, started)
 }

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 /// The role's flags.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {
+pub(crate) struct ControllerManagerFlags {
     /// The API server and the manager's identity
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
@@ -64,7 +64,7 @@ pub(crate) struct Flags {
     tracing: TracingFlags,
 }
 
-impl Flags {
+impl ControllerManagerFlags {
     fn timing(&self) -> LeaseTiming {
         LeaseTiming { duration: self.leader_elect_lease_duration, deadline: self.leader_elect_renew_deadline, retry: self.leader_elect_retry_period }
     }
@@ -83,7 +83,7 @@ impl Flags {
 }
 
 /// Runs until a signal, or until leadership is lost.
-pub(crate) fn run(flags: Flags) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(flags: ControllerManagerFlags) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
     let spans = flags.tracing.config("controller-manager")?;
     let log = flags.log.config(&gates, None);
@@ -93,7 +93,7 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<ExitCode> {
     process::block_on(work(flags, root_ca))
 }
 
-async fn work(flags: Flags, root_ca: Option<String>) -> anyhow::Result<ExitCode> {
+async fn work(flags: ControllerManagerFlags, root_ca: Option<String>) -> anyhow::Result<ExitCode> {
     let timing = flags.timing();
     let connection = Connection::from_kubeconfig(&flags.kubeconfig).await?;
     let root_ca = root_ca.unwrap_or_else(|| connection.ca_pem());
@@ -101,7 +101,7 @@ async fn work(flags: Flags, root_ca: Option<String>) -> anyhow::Result<ExitCode>
     let (trigger, shutdown) = ShutdownTrigger::new();
     let server = listen(&flags)?;
     tracing::info!(address = %server.local_address(), "listening for health and metrics");
-    let serving = tokio::spawn(server.serve(Arc::new(Health { is_leading }), shutdown.clone()));
+    let serving = tokio::spawn(server.serve(Arc::new(HealthHandler { is_leading }), shutdown.clone()));
     let config = ManagerConfig {
         connection,
         controllers: flags.controllers,
@@ -134,7 +134,7 @@ async fn work(flags: Flags, root_ca: Option<String>) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-fn listen(flags: &Flags) -> anyhow::Result<Server> {
+fn listen(flags: &ControllerManagerFlags) -> anyhow::Result<Server> {
     let pair = pki::self_signed(&pki::serving_names(flags.bind_address, &[]))?;
     let tls = Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &flags.tls.policy())?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
@@ -151,11 +151,11 @@ fn identity() -> String {
 }
 
 /// Health for everybody, and two numbers; there is nothing here that needs hiding.
-struct Health {
+struct HealthHandler {
     is_leading: watch::Receiver<bool>,
 }
 
-impl Handler for Health {
+impl Handler for HealthHandler {
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         let leading = *self.is_leading.borrow();
         let (status, text) = match request.uri().path() {

@@ -1,6 +1,6 @@
 //! The controllers beside the API server in one process. They speak HTTPS to it like everybody else, as a user of their own.
 
-use super::server::{Companion, KeyFiles, Plan};
+use super::server::{Companion, KeyFiles, ServerSetup};
 use ferrokube_apimachinery::name;
 use ferrokube_auth::token::SecretToken;
 use ferrokube_client::{Connection, ConnectionError, LeaseTiming};
@@ -36,9 +36,9 @@ impl Companion for Controllers<'_> {
         Ok(ferrokube_controllers::check_names(self.chosen)?)
     }
 
-    fn start(&self, plan: &Plan<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
-        let run = Run { chosen: self.chosen.to_vec(), pki: pki.clone(), url: url.to_owned(), signer: signer(KeyFiles::new(plan)) };
-        tasks.spawn(run.again_and_again(shutdown));
+    fn start(&self, setup: &ServerSetup<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
+        let run = ControllersRun { chosen: self.chosen.to_vec(), pki: pki.clone(), url: url.to_owned(), signer: signer(KeyFiles::new(setup)) };
+        tasks.spawn(run.run_with_restart(shutdown));
         Ok(())
     }
 }
@@ -59,17 +59,17 @@ pub(crate) fn signer(keys: KeyFiles) -> Signer {
 }
 
 /// What a run of the controllers needs.
-struct Run {
+struct ControllersRun {
     chosen: Vec<String>,
     pki: Pki,
     url: String,
     signer: Signer,
 }
 
-impl Run {
-    async fn again_and_again(self, shutdown: Shutdown) {
+impl ControllersRun {
+    async fn run_with_restart(self, shutdown: Shutdown) {
         while !shutdown.is_begun() {
-            if let Err(error) = self.once(&shutdown).await {
+            if let Err(error) = self.run_once(&shutdown).await {
                 tracing::error!(error = &error as &dyn std::error::Error, "the controllers failed and are started again");
                 tokio::select! {
                     () = shutdown.begun() => {}
@@ -80,7 +80,7 @@ impl Run {
     }
 
     /// Until the shutdown, or until their certificate should be renewed.
-    async fn once(&self, shutdown: &Shutdown) -> Result<(), RunError> {
+    async fn run_once(&self, shutdown: &Shutdown) -> Result<(), RunError> {
         let pair = self.pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
         let config = ferrokube_controllers::ManagerConfig {
             connection: Connection::from_parts(&self.url, self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem).await?,

@@ -195,7 +195,7 @@ pub(crate) struct AuditFlags {
 /// Further flags of `apiserver`, with the names and meanings of its namesake's.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "As kube-apiserver")]
-pub(crate) struct NamesakeFlags {
+pub(crate) struct KubeApiserverFlags {
     /// Serving certificate chain; read again when it changes [default: made and renewed by itself]
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub(crate) tls_cert_file: Option<PathBuf>,
@@ -254,9 +254,9 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
 pub(crate) const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc";
 
 /// What `all-in-one` takes for the flags that it does not have.
-pub(crate) fn namesake_defaults() -> NamesakeFlags {
+pub(crate) fn kube_apiserver_defaults() -> KubeApiserverFlags {
     let one = |text: &str| vec![text.to_owned()];
-    NamesakeFlags {
+    KubeApiserverFlags {
         requestheader_username_headers: one("X-Remote-User"),
         requestheader_uid_headers: one("X-Remote-Uid"),
         requestheader_group_headers: one("X-Remote-Group"),
@@ -264,6 +264,6 @@ pub(crate) fn namesake_defaults() -> NamesakeFlags {
         service_account_issuer: DEFAULT_ISSUER.into(),
         anonymous_auth: true,
         authorization_mode: "RBAC".into(),
-        ..NamesakeFlags::default()
+        ..KubeApiserverFlags::default()
     }
 }

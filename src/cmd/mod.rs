@@ -41,17 +41,17 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Role {
     /// API server, storage and controllers in one process: the main job
-    AllInOne(Box<all_in_one::Flags>),
+    AllInOne(Box<all_in_one::AllInOneFlags>),
     /// The API server alone
     #[command(visible_alias = "kube-apiserver")]
-    Apiserver(Box<apiserver::Flags>),
+    Apiserver(Box<apiserver::ApiserverFlags>),
     /// The controllers alone, against any API server
     #[command(visible_alias = "kube-controller-manager")]
-    ControllerManager(Box<controller_manager::Flags>),
+    ControllerManager(Box<controller_manager::ControllerManagerFlags>),
     /// Find the request behind a log line, and the log lines behind a request
-    Trace(Box<trace::Flags>),
+    Trace(Box<trace::TraceFlags>),
     /// The ids of log tracking for another API server, as a mutating admission webhook
-    TraceWebhook(Box<trace_webhook::Flags>),
+    TraceWebhook(Box<trace_webhook::TraceWebhookFlags>),
     /// Print the version
     Version,
     /// Print a completion script for a shell

@@ -16,7 +16,7 @@ const NOTHING: u8 = 1;
 /// The command's flags.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 something was found, 1 nothing was, 2 the command line cannot be followed or nothing could be searched.")]
-pub(crate) struct Flags {
+pub(crate) struct TraceFlags {
     /// A trace id, initial trace id or span id from a log line; or an object as KIND/NAME
     #[arg(value_name = "ID | KIND/NAME")]
     what: String,
@@ -38,7 +38,7 @@ pub(crate) struct Flags {
 }
 
 /// An object as it is asked for.
-struct Asked<'a> {
+struct RequestedObject<'a> {
     kind: &'a str,
     name: &'a str,
     namespace: &'a str,
@@ -48,20 +48,20 @@ struct Asked<'a> {
 const FAILED: u8 = 2;
 
 /// Searches and prints.
-pub(crate) fn run(flags: &Flags) -> ExitCode {
+pub(crate) fn run(flags: &TraceFlags) -> ExitCode {
     run_or_fail(flags).unwrap_or_else(|error| {
         eprintln!("ferrokube: {}", super::one_line(&error));
         ExitCode::from(FAILED)
     })
 }
 
-fn run_or_fail(flags: &Flags) -> anyhow::Result<ExitCode> {
+fn run_or_fail(flags: &TraceFlags) -> anyhow::Result<ExitCode> {
     let directory = DataDir::locate(flags.data_dir.as_deref())?;
     let logs = if flags.logs.is_empty() { default_logs(&directory)? } else { flags.logs.clone() };
     let ids = match flags.what.split_once('/') {
         Some((kind, name)) if kind.is_empty() || name.is_empty() || name.contains('/') => bail!("{:?} is neither an id nor KIND/NAME", flags.what),
         Some((kind, name)) => {
-            let asked = Asked { kind, name, namespace: &flags.namespace };
+            let asked = RequestedObject { kind, name, namespace: &flags.namespace };
             let kubeconfig = flags.kubeconfig.clone().unwrap_or_else(|| directory.join("admin.kubeconfig"));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
             runtime.block_on(ids_of(&asked, kubeconfig, &logs))?
@@ -94,8 +94,8 @@ fn default_logs(directory: &std::path::Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// The ids that an object carries: its family's first, since it finds the object's whole life. Of one that is gone the audit log tells.
-async fn ids_of(asked: &Asked<'_>, kubeconfig: PathBuf, logs: &[PathBuf]) -> anyhow::Result<Vec<String>> {
-    let Asked { kind, name, namespace } = asked;
+async fn ids_of(asked: &RequestedObject<'_>, kubeconfig: PathBuf, logs: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let RequestedObject { kind, name, namespace } = asked;
     let client = Connection::from_kubeconfig(&kubeconfig).await?.client()?;
     let discovered = Discovered::query(&client).await.context("cannot ask the API server what it serves (no server is asked about an id)")?;
     let Some(found) = discovered.named(kind) else { bail!("the API server serves no kind {kind:?}") };

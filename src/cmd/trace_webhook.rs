@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The role's flags.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {
+pub(crate) struct TraceWebhookFlags {
     /// Address to listen on
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     bind_address: IpAddr,
@@ -64,7 +64,7 @@ const MAX_BYTES: usize = 64 << 20;
 const RELOAD: Duration = Duration::from_secs(2);
 
 /// Runs until a signal.
-pub(crate) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(flags: &TraceWebhookFlags) -> anyhow::Result<ExitCode> {
     let (gates, warnings) = flags.features.gates()?;
     let (log, files) = (flags.log.config(&gates, None), flags.files());
     process::check_log(&log)?;
@@ -76,19 +76,24 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     if callers.is_none() && !flags.bind_address.is_loopback() {
         tracing::warn!(address = %flags.bind_address, "everybody who reaches this address may call: --client-ca-file asks callers for a certificate");
     }
-    let webhook =
-        Webhook { on: gates.enabled(&LOG_TRACKING), callers, bodies: Semaphore::new(MAX_BODIES), bytes: Semaphore::new(MAX_BYTES), counts: Counts::default() };
+    let webhook = TraceWebhook {
+        on: gates.enabled(&LOG_TRACKING),
+        callers,
+        bodies: Semaphore::new(MAX_BODIES),
+        bytes: Semaphore::new(MAX_BYTES),
+        counts: WebhookCounters::default(),
+    };
     process::block_on(serve(flags, Arc::new(webhook), (files, tls, loaded)))
 }
 
-impl Flags {
+impl TraceWebhookFlags {
     fn files(&self) -> TlsFiles {
         let serving = Some((self.tls_cert_file.clone(), self.tls_private_key_file.clone()));
         TlsFiles { serving, client_ca: self.client_ca_file.clone(), ..TlsFiles::default() }
     }
 }
 
-async fn serve(flags: &Flags, webhook: Arc<Webhook>, (files, tls, loaded): (TlsFiles, Tls, Loaded)) -> anyhow::Result<ExitCode> {
+async fn serve(flags: &TraceWebhookFlags, webhook: Arc<TraceWebhook>, (files, tls, loaded): (TlsFiles, Tls, Loaded)) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
     let server = Server::bind(address, tls.clone(), Limits::default().of_process()).context("choose another port with --secure-port (0 takes any free one)")?;
@@ -105,24 +110,24 @@ async fn serve(flags: &Flags, webhook: Arc<Webhook>, (files, tls, loaded): (TlsF
 }
 
 /// Answers reviews.
-struct Webhook {
+struct TraceWebhook {
     /// Gate `LogTracking`.
     on: bool,
     /// Who may call; nobody is asked without.
     callers: Option<Callers>,
     bodies: Semaphore,
     bytes: Semaphore,
-    counts: Counts,
+    counts: WebhookCounters,
 }
 
 /// What one body takes of the bytes.
-struct Room<'a> {
+struct BodyBudget<'a> {
     bytes: &'a Semaphore,
     free: usize,
     held: Option<SemaphorePermit<'a>>,
 }
 
-impl Room<'_> {
+impl BodyBudget<'_> {
     fn take(&mut self, bytes: usize) -> bool {
         let counted = bytes.saturating_sub(self.free);
         self.free -= bytes - counted;
@@ -151,13 +156,13 @@ impl Callers {
 
 /// What was done; all only grow.
 #[derive(Default)]
-struct Counts {
+struct WebhookCounters {
     stamped: AtomicU64,
     skipped: AtomicU64,
     unreadable: AtomicU64,
 }
 
-impl Handler for Webhook {
+impl Handler for TraceWebhook {
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         Box::pin(async move {
             match (request.method(), request.uri().path()) {
@@ -172,14 +177,14 @@ impl Handler for Webhook {
     }
 }
 
-impl Webhook {
+impl TraceWebhook {
     fn may_call(&self, request: &Request) -> bool {
         self.callers.as_ref().is_none_or(|callers| callers.may_call(request.extensions().get()))
     }
 
     async fn review(&self, request: Request) -> Response {
         let Ok(_reading) = self.bodies.try_acquire() else { return text(StatusCode::TOO_MANY_REQUESTS, format!("{}\n", BodyError::NoRoom)) };
-        let mut room = Room { bytes: &self.bytes, free: FREE_BYTES, held: None };
+        let mut room = BodyBudget { bytes: &self.bytes, free: FREE_BYTES, held: None };
         let (head, body) = request.into_parts();
         let body = match read_body_within(body, MAX_BODY_BYTES, BODY_TIME, |bytes| room.take(bytes)).await {
             Ok(body) => body,
@@ -236,7 +241,7 @@ fn respond(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Respo
     response.expect("a constant head is well-formed")
 }
 
-impl Counts {
+impl WebhookCounters {
     fn metrics(&self) -> String {
         let [stamped, skipped, unreadable] = [&self.stamped, &self.skipped, &self.unreadable].map(|count| count.load(Ordering::Relaxed));
         format!(

@@ -1,8 +1,8 @@
 //! Bodies that cost more than their bytes.
 
-use super::{Tally, at_once};
-use crate::stage::{Stage, TENANT, TENANTS};
-use crate::wire::{Protocol, Wire};
+use super::{AttackTally, at_once};
+use crate::testbed::{TENANT, TENANTS, Testbed};
+use crate::wire::{Wire, WireProtocol};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,30 +11,30 @@ const BAGS: &str = "/apis/hostile.example.com/v1/namespaces/tenant/bags";
 const JSON: &str = "application/json";
 
 /// One request on a connection of its own.
-async fn send(stage: &Stage, tally: &Tally, request: (&str, &str, &str), body: &[u8]) {
+async fn send(stage: &Testbed, tally: &AttackTally, request: (&str, &str, &str), body: &[u8]) {
     send_as(stage, tally, request, (TENANT, body)).await;
 }
 
 /// The same of any caller.
-pub(super) async fn send_as(stage: &Stage, tally: &Tally, (method, path, content_type): (&str, &str, &str), (token, body): (&str, &[u8])) {
-    let answer = async { Wire::connect(stage, Protocol::Http1).await?.send(method, path, token, content_type, body).await }.await;
+pub(super) async fn send_as(stage: &Testbed, tally: &AttackTally, (method, path, content_type): (&str, &str, &str), (token, body): (&str, &[u8])) {
+    let answer = async { Wire::connect(stage, WireProtocol::Http1).await?.send(method, path, token, content_type, body).await }.await;
     tally.answer(&answer);
 }
 
 /// One key over and over: a reader that looks each up in what came before is quadratic.
-pub(super) async fn yaml(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn yaml(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let body = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\ndata:\n{}", "  k: v\n".repeat(2_800_000 / 7));
     at_once(4, |_| send(&stage, &tally, ("POST", CONFIG_MAPS, "application/yaml"), body.as_bytes())).await;
 }
 
 /// A collection that a reader looks through to its end before it gives the first item.
-pub(super) async fn yaml_flow(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn yaml_flow(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let body = format!("# x\n[{}]", "a,".repeat(1_450_000));
     at_once(8, |index| send_as(&stage, &tally, ("POST", CONFIG_MAPS, "application/yaml"), (TENANTS[index % 8], body.as_bytes()))).await;
 }
 
 /// What decides about every request is read anew after each write.
-pub(super) async fn roles(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn roles(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant/roles";
     let number = AtomicU64::new(0);
     at_once(2, |index| {
@@ -54,13 +54,13 @@ pub(super) fn one_key_maps(bytes: usize) -> String {
 }
 
 /// A tree that is many times larger than its text.
-pub(super) async fn maps(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn maps(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let body = one_key_maps(2_800_000);
     at_once(20, |_| send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), body.as_bytes())).await;
 }
 
 /// The same in a kind that accepts it.
-pub(super) async fn custom_maps(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn custom_maps(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let maps = one_key_maps(1_400_000);
     at_once(20, |index| {
         let body = format!(r#"{{"apiVersion":"hostile.example.com/v1","kind":"Bag","metadata":{{"name":"b{index}"}},"spec":{maps}}}"#);
@@ -74,7 +74,7 @@ pub(super) async fn custom_maps(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// Patches whose work is the product of two lengths.
-pub(super) async fn patches(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn patches(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let fields: Vec<_> = (0..20_000).map(|number| format!("\"k{number}\":\"v\"")).collect();
     let object = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"patched"}},"data":{{{}}}}}"#, fields.join(","));
     send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), object.as_bytes()).await;
@@ -99,7 +99,7 @@ pub(super) async fn patches(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// Writers of one key queue behind each other.
-pub(super) async fn hot_object(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn hot_object(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let text = "x".repeat(500_000);
     let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"hot"}},"data":{{"text":"{text}"}}}}"#);
     send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), body.as_bytes()).await;

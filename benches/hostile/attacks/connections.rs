@@ -1,17 +1,17 @@
 //! Connections that are worth nothing to those who open them.
 
-use super::{Tally, at_once};
-use crate::stage::Stage;
-use crate::wire::{Protocol, Wire};
+use super::{AttackTally, at_once};
+use crate::testbed::Testbed;
+use crate::wire::{Wire, WireProtocol};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A header that comes a byte at a time.
-pub(super) async fn slow_heads(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn slow_heads(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(400, |_| async {
-        let Ok(mut wire) = Wire::connect(&stage, Protocol::Http1).await else { return tally.count("refused") };
+        let Ok(mut wire) = Wire::connect(&stage, WireProtocol::Http1).await else { return tally.count("refused") };
         if wire.stream.write_all(b"GET /api HTTP/1.1\r\nhost: x\r\nx-slow: ").await.is_err() {
             return tally.count("cut");
         }
@@ -24,10 +24,10 @@ pub(super) async fn slow_heads(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// Heads that are nearly as long as is free of charge, and have no end.
-pub(super) async fn half_heads(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn half_heads(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let head = format!("GET /api HTTP/1.1\r\nhost: x\r\nx-long: {}", "x".repeat(63 * 1024));
     at_once(1000, |_| async {
-        let Ok(mut wire) = Wire::connect(&stage, Protocol::Http1).await else { return tally.count("refused") };
+        let Ok(mut wire) = Wire::connect(&stage, WireProtocol::Http1).await else { return tally.count("refused") };
         if wire.stream.write_all(head.as_bytes()).await.is_err() || wire.stream.flush().await.is_err() {
             return tally.count("cut");
         }
@@ -40,9 +40,9 @@ pub(super) async fn half_heads(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// Signatures for nothing.
-pub(super) async fn handshakes(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn handshakes(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(16, |_| async {
-        match Wire::connect(&stage, Protocol::Http2).await {
+        match Wire::connect(&stage, WireProtocol::Http2).await {
             Ok(_) => tally.count("handshake"),
             Err(_) => tally.count("refused"),
         }
@@ -51,7 +51,7 @@ pub(super) async fn handshakes(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// Sockets that say nothing, from five addresses, kept until the server closes them.
-pub(super) async fn silent_sockets(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn silent_sockets(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(2000, |index| {
         let from = Ipv4Addr::new(127, 0, 0, 2 + (index % 5) as u8);
         let (stage, tally) = (&stage, &tally);

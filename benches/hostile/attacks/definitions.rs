@@ -2,9 +2,9 @@
 
 use super::bodies::{one_key_maps, send_as};
 use super::readers::read_as;
-use super::{Tally, at_once};
-use crate::stage::{AUTHOR, Stage, TENANTS};
-use crate::wire::{Protocol, Wire};
+use super::{AttackTally, at_once};
+use crate::testbed::{AUTHOR, TENANTS, Testbed};
+use crate::wire::{Wire, WireProtocol};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn patterns() -> Value {
 }
 
 /// Makes each, and takes it away again.
-pub(super) async fn bombs(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn bombs(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(4, |index| {
         let (plural, properties) = match index {
             0 => ("wides", wide()),
@@ -59,7 +59,7 @@ pub(super) async fn bombs(stage: Arc<Stage>, tally: Arc<Tally>) {
         async move {
             let body = definition(plural, properties);
             let answer = async {
-                let mut wire = Wire::connect(stage, Protocol::Http1).await?;
+                let mut wire = Wire::connect(stage, WireProtocol::Http1).await?;
                 let answer = wire.post(DEFINITIONS, AUTHOR, "application/json", body.as_bytes()).await?;
                 wire.send("DELETE", &format!("{DEFINITIONS}/{plural}.bombs.example.com"), AUTHOR, "application/json", b"").await?;
                 Ok(answer)
@@ -71,7 +71,7 @@ pub(super) async fn bombs(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// A document that changes before it was made for the last who asked.
-pub(super) async fn openapi(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn openapi(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let reading = at_once(100, |index| {
         let (stage, tally) = (&stage, &tally);
         async move { read_as(stage, tally, ("/openapi/v2", TENANTS[index % 8], "accept-encoding: gzip\r\n")).await }
@@ -86,7 +86,7 @@ pub(super) async fn openapi(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// Large objects wait for somebody who takes connections and never says a word.
-pub(super) async fn hung_webhook(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn hung_webhook(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     const THINGS: &str = "/apis/hung.example.com/v1/namespaces/tenant/things";
     let Ok(listener) = TcpListener::bind("127.0.0.1:0").await else { return tally.count("no listener") };
     let Ok(address) = listener.local_addr() else { return tally.count("no listener") };

@@ -1,8 +1,8 @@
 //! HTTP/2 that no client library would send.
 
-use super::{Tally, at_once};
-use crate::stage::{Stage, TENANT, TENANTS};
-use crate::wire::{Protocol, Wire, frame, push_field, push_frame};
+use super::{AttackTally, at_once};
+use crate::testbed::{TENANT, TENANTS, Testbed};
+use crate::wire::{Wire, WireProtocol, frame, push_field, push_frame};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const CONFIG_MAPS: &str = "/api/v1/namespaces/tenant/configmaps";
 
 /// A connection whose answers are read and dropped; nothing when it was refused.
-async fn open(stage: &Stage, tally: &Tally) -> Option<(Wire, Vec<u8>)> {
-    let Ok(mut wire) = Wire::connect(stage, Protocol::Http2).await else {
+async fn open(stage: &Testbed, tally: &AttackTally) -> Option<(Wire, Vec<u8>)> {
+    let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http2).await else {
         tally.count("refused");
         return None;
     };
@@ -24,7 +24,7 @@ async fn open(stage: &Stage, tally: &Tally) -> Option<(Wire, Vec<u8>)> {
 }
 
 /// Writes while reading and dropping what comes; ends when the server ends the connection.
-async fn pour(wire: Wire, tally: &Tally, mut next: impl FnMut() -> Option<Vec<u8>>, pause: Duration) {
+async fn pour(wire: Wire, tally: &AttackTally, mut next: impl FnMut() -> Option<Vec<u8>>, pause: Duration) {
     let (mut read, mut write) = tokio::io::split(wire.stream);
     let reading = async {
         let mut buffer = vec![0; 64 * 1024];
@@ -49,7 +49,7 @@ async fn pour(wire: Wire, tally: &Tally, mut next: impl FnMut() -> Option<Vec<u8
 }
 
 /// Requests whose bodies never end, 25 on each of ten connections a second.
-pub(super) async fn endless_posts(stage: Arc<Stage>, tally: Arc<Tally>, token: &'static str) {
+pub(super) async fn endless_posts(stage: Arc<Testbed>, tally: Arc<AttackTally>, token: &'static str) {
     at_once(10, |_| async {
         let Some((wire, _)) = open(&stage, &tally).await else { return };
         let block = wire.header_block("POST", CONFIG_MAPS, token);
@@ -66,7 +66,7 @@ pub(super) async fn endless_posts(stage: Arc<Stage>, tally: Arc<Tally>, token: &
 }
 
 /// All writes that the server takes at a time, none of them with a body.
-pub(super) async fn silent_bodies(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn silent_bodies(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(4, |_| async {
         let Some((wire, block)) = open(&stage, &tally).await else { return };
         let mut streams = (0..50).map(|index| {
@@ -80,7 +80,7 @@ pub(super) async fn silent_bodies(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// Bodies that begin, of eight callers, and do not go on.
-pub(super) async fn half_bodies(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn half_bodies(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(8, |index| {
         let (stage, tally) = (&stage, &tally);
         async move {
@@ -101,7 +101,7 @@ pub(super) async fn half_bodies(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// A request and its end in one write (CVE-2023-44487).
-pub(super) async fn rapid_reset(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn rapid_reset(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(8, |_| async {
         let Some((wire, block)) = open(&stage, &tally).await else { return };
         let mut stream = 1;
@@ -138,7 +138,7 @@ pub(super) fn settings() -> Vec<u8> {
 }
 
 /// The same frames again and again on four connections.
-pub(super) async fn flood(stage: Arc<Stage>, tally: Arc<Tally>, frames: Vec<u8>) {
+pub(super) async fn flood(stage: Arc<Testbed>, tally: Arc<AttackTally>, frames: Vec<u8>) {
     at_once(4, |_| async {
         let Some((wire, _)) = open(&stage, &tally).await else { return };
         pour(wire, &tally, || Some(frames.clone()), Duration::ZERO).await;
@@ -147,7 +147,7 @@ pub(super) async fn flood(stage: Arc<Stage>, tally: Arc<Tally>, frames: Vec<u8>)
 }
 
 /// A body of nothing, forever.
-pub(super) async fn empty_data(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn empty_data(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(4, |_| async {
         let Some((wire, block)) = open(&stage, &tally).await else { return };
         let mut first = true;
@@ -167,7 +167,7 @@ pub(super) async fn empty_data(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// A header block that never ends (CVE-2024-27316 and its kin).
-pub(super) async fn continuation(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn continuation(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let mut fields = Vec::new();
     for number in 0..100 {
         push_field(&mut fields, &format!("x-{number}"), "y");

@@ -6,14 +6,14 @@ mod definitions;
 mod frames;
 mod readers;
 
-use crate::stage::Stage;
+use crate::testbed::Testbed;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What runs until it is dropped.
-pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type AttackFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// One attack.
 pub(crate) struct Attack {
@@ -22,7 +22,7 @@ pub(crate) struct Attack {
     /// Who does what.
     pub(crate) what: &'static str,
     /// Begins it.
-    pub(crate) run: fn(Arc<Stage>, Arc<Tally>) -> Running,
+    pub(crate) run: fn(Arc<Testbed>, Arc<AttackTally>) -> AttackFuture,
 }
 
 /// Every attack. Those that leave much behind come last.
@@ -93,9 +93,9 @@ pub(crate) const ALL: &[Attack] = &[
 
 /// What attackers saw: answers and ends of connections, counted.
 #[derive(Default)]
-pub(crate) struct Tally(Mutex<BTreeMap<String, u64>>);
+pub(crate) struct AttackTally(Mutex<BTreeMap<String, u64>>);
 
-impl Tally {
+impl AttackTally {
     /// Counts an event.
     pub(crate) fn count(&self, what: impl Into<String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(what.into()).or_default() += 1;
@@ -110,7 +110,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for AttackTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let words: Vec<_> = counts.iter().map(|(what, count)| format!("{count} x {what}")).collect();

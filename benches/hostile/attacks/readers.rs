@@ -1,8 +1,8 @@
 //! Reads that cost much, and readers who stop reading.
 
-use super::{Tally, at_once};
-use crate::stage::{Stage, TENANT, TENANTS};
-use crate::wire::{Protocol, Wire, frame, push_frame};
+use super::{AttackTally, at_once};
+use crate::testbed::{TENANT, TENANTS, Testbed};
+use crate::wire::{Wire, WireProtocol, frame, push_frame};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const LIST: &str = "/api/v1/namespaces/store/configmaps";
 
 /// Every object compared with every term.
-pub(super) async fn selectors(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn selectors(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let terms: Vec<_> = (0..700).map(|number| format!("k{number}!%3Dv")).collect();
     let path = format!("{LIST}?labelSelector={}", terms.join(","));
     at_once(8, |_| read(&stage, &tally, &path)).await;
 }
 
 /// The whole list, read to its end.
-pub(super) async fn lists(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn lists(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(32, |_| read(&stage, &tally, LIST)).await;
 }
 
-async fn read(stage: &Stage, tally: &Tally, path: &str) {
+async fn read(stage: &Testbed, tally: &AttackTally, path: &str) {
     read_as(stage, tally, (path, TENANT, "")).await;
 }
 
 /// Reads an answer to its end, with further header lines.
-pub(super) async fn read_as(stage: &Stage, tally: &Tally, (path, token, headers): (&str, &str, &str)) {
-    let Ok(mut wire) = Wire::connect(stage, Protocol::Http1).await else { return tally.count("refused") };
+pub(super) async fn read_as(stage: &Testbed, tally: &AttackTally, (path, token, headers): (&str, &str, &str)) {
+    let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http1).await else { return tally.count("refused") };
     let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{headers}connection: close\r\n\r\n");
     if wire.stream.write_all(head.as_bytes()).await.is_err() {
         return tally.count("cut");
@@ -44,10 +44,10 @@ pub(super) async fn read_as(stage: &Stage, tally: &Tally, (path, token, headers)
 }
 
 /// Asks with a small receive buffer and never reads.
-async fn stall(stage: &Stage, tally: &Tally, path: &str, accept: &str) {
+async fn stall(stage: &Testbed, tally: &AttackTally, path: &str, accept: &str) {
     let connected = async {
         let tcp = Wire::tcp(stage, Ipv4Addr::LOCALHOST, Some(4096)).await?;
-        Wire::over(stage, Protocol::Http1, tcp).await
+        Wire::over(stage, WireProtocol::Http1, tcp).await
     };
     let Ok(mut wire) = connected.await else { return tally.count("refused") };
     let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TENANT}\r\naccept: {accept}\r\n\r\n");
@@ -59,7 +59,7 @@ async fn stall(stage: &Stage, tally: &Tally, path: &str, accept: &str) {
 }
 
 /// The whole list in each form.
-pub(super) async fn stalled_lists(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn stalled_lists(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let forms = [
         ("application/yaml", ""),
         ("application/json;as=Table;g=meta.k8s.io;v=v1", "?includeObject=Object"),
@@ -76,11 +76,11 @@ pub(super) async fn stalled_lists(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// Watchers on HTTP/2 who give no window, and objects that change under them.
-pub(super) async fn stalled_watches(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn stalled_watches(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let watching = at_once(20, |_| streams(&stage, &tally, "/api/v1/namespaces/tenant/configmaps?watch=1", &[]));
     let writing = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let Ok(mut wire) = Wire::connect(&stage, Protocol::Http1).await else { return tally.count("refused") };
+        let Ok(mut wire) = Wire::connect(&stage, WireProtocol::Http1).await else { return tally.count("refused") };
         let text = "x".repeat(100_000);
         for number in 0..500 {
             let body = format!(r#"{{"metadata":{{"generateName":"e"}},"data":{{"number":"{number}","text":"{text}"}}}}"#);
@@ -95,7 +95,7 @@ pub(super) async fn stalled_watches(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// Answers just too short to be sent in parts, of which no byte may be sent.
-pub(super) async fn stalled_objects(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn stalled_objects(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let path = keep(&stage, &tally, "stalled", 15_600).await;
     at_once(40, |index| {
         let (stage, tally, path) = (&stage, &tally, &path);
@@ -105,7 +105,7 @@ pub(super) async fn stalled_objects(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// One large object for many who take it compressed.
-pub(super) async fn gzip(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn gzip(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let path = keep(&stage, &tally, "zipped", 1_400_000).await;
     at_once(200, |index| {
         let (stage, tally, path) = (&stage, &tally, &path);
@@ -115,28 +115,28 @@ pub(super) async fn gzip(stage: Arc<Stage>, tally: Arc<Tally>) {
 }
 
 /// Stores an object of so many bytes; gives its path.
-async fn keep(stage: &Stage, tally: &Tally, name: &str, bytes: usize) -> String {
+async fn keep(stage: &Testbed, tally: &AttackTally, name: &str, bytes: usize) -> String {
     const PATH: &str = "/apis/hostile.example.com/v1/namespaces/tenant/bags";
     let text: String = (0..bytes / 8).map(|number| format!("{number:08x}")).collect();
     let body = format!(r#"{{"apiVersion":"hostile.example.com/v1","kind":"Bag","metadata":{{"name":"{name}"}},"text":"{text}"}}"#);
-    let stored = async { Wire::connect(stage, Protocol::Http1).await?.post(PATH, TENANT, "application/json", body.as_bytes()).await };
+    let stored = async { Wire::connect(stage, WireProtocol::Http1).await?.post(PATH, TENANT, "application/json", body.as_bytes()).await };
     tally.answer(&stored.await);
     format!("{PATH}/{name}")
 }
 
 /// Lists that may not send a byte.
-pub(super) async fn window_zero(stage: Arc<Stage>, tally: Arc<Tally>) {
+pub(super) async fn window_zero(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(20, |_| streams(&stage, &tally, LIST, &[(4, 0)])).await;
 }
 
 /// 100 requests on a connection that is never read.
-async fn streams(stage: &Stage, tally: &Tally, path: &str, settings: &[(u16, u32)]) {
+async fn streams(stage: &Testbed, tally: &AttackTally, path: &str, settings: &[(u16, u32)]) {
     requests(stage, tally, (path, TENANT, 100), settings).await;
 }
 
 /// So many requests on a connection that is never read.
-async fn requests(stage: &Stage, tally: &Tally, (path, token, number): (&str, &str, u32), settings: &[(u16, u32)]) {
-    let Ok(mut wire) = Wire::connect(stage, Protocol::Http2).await else { return tally.count("refused") };
+async fn requests(stage: &Testbed, tally: &AttackTally, (path, token, number): (&str, &str, u32), settings: &[(u16, u32)]) {
+    let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http2).await else { return tally.count("refused") };
     if wire.preface(settings).await.is_err() {
         return tally.count("cut");
     }

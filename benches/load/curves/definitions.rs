@@ -1,11 +1,11 @@
 //! Many CustomResourceDefinitions.
 
 use super::{Figures, figures, progress};
-use crate::connection::Ask;
+use crate::connection::LoadRequest;
 use crate::measure::{cpu, resident_kib};
-use crate::scenarios::custom::Definition;
-use crate::space::{JSON, Space};
-use crate::target::Target;
+use crate::namespace::{BenchNamespace, JSON};
+use crate::scenarios::custom::BenchDefinition;
+use crate::target::LoadTarget;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ const LAST: usize = 10;
 const PROBES: usize = 500;
 
 /// CPU and time until one more definition takes its first object, and CPU for objects and discovery beside so many.
-pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
+pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
     let idle = resident_kib(&target.pids);
-    let space = Space::make(target.clone()).await?;
+    let space = BenchNamespace::make(target.clone()).await?;
     let mut connection = space.connect().await?;
     let (mut made, mut points) = (Vec::new(), Vec::new());
     for size in sizes {
         while made.len() < size.saturating_sub(LAST) {
             progress("definitions", made.len());
-            made.push(Definition::make(&space, &mut connection).await?.0);
+            made.push(BenchDefinition::make(&space, &mut connection).await?.0);
         }
         let (before, first) = (cpu(&target.pids), made.len());
         let mut took = Duration::ZERO;
         while made.len() < *size {
-            let (definition, time) = Definition::make(&space, &mut connection).await?;
+            let (definition, time) = BenchDefinition::make(&space, &mut connection).await?;
             took += time;
             made.push(definition);
         }
@@ -51,12 +51,12 @@ pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Res
 }
 
 /// Objects of the last one, and the aggregated discovery document.
-async fn probe(space: &Space, made: &[Definition], size: usize) -> anyhow::Result<(f64, f64)> {
+async fn probe(space: &BenchNamespace, made: &[BenchDefinition], size: usize) -> anyhow::Result<(f64, f64)> {
     let Some(last) = made.last() else { return Ok((f64::NAN, f64::NAN)) };
     let (path, whole) = (last.path(space), last.object("NAME"));
-    let create = move |index: usize| Ask::write("POST", path.clone(), JSON, whole.replace("NAME", &format!("s{size}-{index}")));
+    let create = move |index: usize| LoadRequest::write("POST", path.clone(), JSON, whole.replace("NAME", &format!("s{size}-{index}")));
     let creating = space.load(PROBES, 16, create).await?;
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    let discovery = space.load(10, 1, move |_| Ask { accept, ..Ask::get("/apis") }).await?;
+    let discovery = space.load(10, 1, move |_| LoadRequest { accept, ..LoadRequest::get("/apis") }).await?;
     Ok((creating.cpu_ms(), discovery.cpu_ms()))
 }

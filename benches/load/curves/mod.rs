@@ -6,7 +6,7 @@ mod objects;
 mod watchers;
 
 use crate::results::Curve;
-use crate::target::Target;
+use crate::target::LoadTarget;
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ pub(crate) const ALL: &[(&str, &str, &[usize])] = &[
 ];
 
 /// A curve to measure: `NAME[=SIZE,SIZE...]`, sizes ascending.
-pub(crate) struct Wanted {
+pub(crate) struct CurveSpec {
     name: &'static str,
     sizes: Vec<usize>,
 }
 
-impl Wanted {
+impl CurveSpec {
     /// Reads it.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let (name, sizes) = text.split_once('=').map_or((text, None), |(name, sizes)| (name, Some(sizes)));
@@ -38,7 +38,7 @@ impl Wanted {
     }
 
     /// Measures it; what it made stays, so that a server of its own is best.
-    pub(crate) async fn measure(&self, target: Arc<Target>) -> anyhow::Result<Curve> {
+    pub(crate) async fn measure(&self, target: Arc<LoadTarget>) -> anyhow::Result<Curve> {
         let name = target.name.clone();
         let points = match self.name {
             "objects" => objects::measure(target, &self.sizes).await?,

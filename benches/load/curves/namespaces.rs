@@ -1,10 +1,10 @@
 //! Many namespaces.
 
 use super::{Figures, figures, progress};
-use crate::connection::Ask;
+use crate::connection::LoadRequest;
 use crate::measure::{cpu, resident_kib};
-use crate::space::{JSON, Space, config_map};
-use crate::target::Target;
+use crate::namespace::{BenchNamespace, JSON, config_map};
+use crate::target::LoadTarget;
 use anyhow::ensure;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 const PROBES: usize = 500;
 
 /// CPU for making a namespace, everything that controllers do about it included; then for a create in each of many, and for a list over all.
-pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
+pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
     let idle = resident_kib(&target.pids);
-    let space = Space::make(target.clone()).await?;
+    let space = BenchNamespace::make(target.clone()).await?;
     let (mut made, mut points) = (0, Vec::new());
     for size in sizes {
         progress("namespaces", *size);
         let (before, first, more) = (cpu(&target.pids), made, *size - made);
         let name = space.name.clone();
         let body = move |index: usize| format!(r#"{{"kind":"Namespace","apiVersion":"v1","metadata":{{"name":"{name}-{}"}}}}"#, first + index);
-        space.load(more, 16, move |index| Ask::write("POST", "/api/v1/namespaces", JSON, body(index))).await?;
+        space.load(more, 16, move |index| LoadRequest::write("POST", "/api/v1/namespaces", JSON, body(index))).await?;
         settle(&space, *size).await?;
         let making = cpu(&target.pids).saturating_sub(before);
         made = *size;
@@ -29,11 +29,11 @@ pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Res
         let size = *size;
         let ask = move |index: usize| {
             let body = config_map(&format!("p{size}"));
-            Ask::write("POST", format!("{paths}-{}/configmaps", index.wrapping_mul(7919) % size), JSON, body)
+            LoadRequest::write("POST", format!("{paths}-{}/configmaps", index.wrapping_mul(7919) % size), JSON, body)
         };
         // No more than one in each.
         let creating = space.load(PROBES.min(size), 16, ask).await?;
-        let listing = space.load(5, 1, |_| Ask::get("/api/v1/serviceaccounts?limit=500")).await?;
+        let listing = space.load(5, 1, |_| LoadRequest::get("/api/v1/serviceaccounts?limit=500")).await?;
         points.push((
             size,
             figures([
@@ -49,11 +49,11 @@ pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Res
 
 /// Waits until the controllers have put a service account into each of them (the last ones come last) and have nothing else to do for them: what they do
 /// would be counted for what is measured next.
-async fn settle(space: &Space, size: usize) -> anyhow::Result<()> {
+async fn settle(space: &BenchNamespace, size: usize) -> anyhow::Result<()> {
     let mut connection = space.connect().await?;
     let begun = Instant::now();
     for index in size.saturating_sub(200)..size {
-        let ask = Ask::get(format!("/api/v1/namespaces/{}-{index}/serviceaccounts/default", space.name));
+        let ask = LoadRequest::get(format!("/api/v1/namespaces/{}-{index}/serviceaccounts/default", space.name));
         while !connection.ask(&ask).await?.0.is_success() {
             ensure!(begun.elapsed() < Duration::from_secs(300), "the controllers have not served {size} namespaces within 300 s");
             tokio::time::sleep(Duration::from_millis(20)).await;

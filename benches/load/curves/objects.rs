@@ -1,11 +1,11 @@
 //! Many stored objects.
 
 use super::{Figures, figures, progress};
-use crate::connection::Ask;
+use crate::connection::LoadRequest;
 use crate::measure::{Sample, cpu, resident_kib};
+use crate::namespace::{BenchNamespace, MERGE};
 use crate::scenarios::watch::{EVENTS, fan_out};
-use crate::space::{MERGE, Space};
-use crate::target::Target;
+use crate::target::LoadTarget;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,9 +14,9 @@ const PROBES: usize = 2000;
 const PAGES: usize = 20;
 
 /// CPU per operation with so many objects in one namespace.
-pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
+pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
     let idle = resident_kib(&target.pids);
-    let space = Space::make(target.clone()).await?;
+    let space = BenchNamespace::make(target.clone()).await?;
     let (mut made, mut points) = (0, Vec::new());
     for size in sizes {
         progress("objects", *size);
@@ -32,8 +32,8 @@ pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Res
             ("page-cpu-ms", page(&space).await?.cpu_ms()),
         ]);
         figures.insert("page-middle-cpu-ms".to_owned(), middle_page(&space, *size).await?);
-        let other = Space::make(target.clone()).await?;
-        figures.insert("event-us".to_owned(), fan_out(&other, crate::connection::Protocol::Http2, (100, EVENTS)).await?.cpu_ms() * 1e3);
+        let other = BenchNamespace::make(target.clone()).await?;
+        figures.insert("event-us".to_owned(), fan_out(&other, crate::connection::HttpVersion::Http2, (100, EVENTS)).await?.cpu_ms() * 1e3);
         other.remove().await?;
         points.push((*size, figures));
     }
@@ -48,10 +48,10 @@ pub(super) async fn measure(target: Arc<Target>, sizes: &[usize]) -> anyhow::Res
 }
 
 /// Creates some, which are deleted again.
-async fn create(space: &Space, size: usize) -> anyhow::Result<Sample> {
+async fn create(space: &BenchNamespace, size: usize) -> anyhow::Result<Sample> {
     let sample = space.fill_range(size..size + PROBES, 16).await?;
     let paths = space.objects();
-    space.load(PROBES, 16, move |index| Ask::delete(format!("{paths}/o{}", size + index))).await?;
+    space.load(PROBES, 16, move |index| LoadRequest::delete(format!("{paths}/o{}", size + index))).await?;
     Ok(sample)
 }
 
@@ -60,28 +60,28 @@ fn spread(index: usize, size: usize) -> usize {
     index.wrapping_mul(7919) % size
 }
 
-async fn get(space: &Space, size: usize) -> anyhow::Result<Sample> {
+async fn get(space: &BenchNamespace, size: usize) -> anyhow::Result<Sample> {
     let paths = space.objects();
-    space.load(PROBES, 16, move |index| Ask::get(format!("{paths}/o{}", spread(index, size)))).await
+    space.load(PROBES, 16, move |index| LoadRequest::get(format!("{paths}/o{}", spread(index, size)))).await
 }
 
-async fn patch(space: &Space, size: usize) -> anyhow::Result<Sample> {
+async fn patch(space: &BenchNamespace, size: usize) -> anyhow::Result<Sample> {
     let paths = space.objects();
     let body = move |index: usize| format!(r#"{{"data":{{"count":"{index}-{size}"}}}}"#);
-    space.load(PROBES, 16, move |index| Ask::write("PATCH", format!("{paths}/o{}", spread(index, size)), MERGE, body(index))).await
+    space.load(PROBES, 16, move |index| LoadRequest::write("PATCH", format!("{paths}/o{}", spread(index, size)), MERGE, body(index))).await
 }
 
-async fn page(space: &Space) -> anyhow::Result<Sample> {
+async fn page(space: &BenchNamespace) -> anyhow::Result<Sample> {
     let path = format!("{}?limit=500", space.objects());
-    space.load(PAGES, 1, move |_| Ask::get(path.clone())).await
+    space.load(PAGES, 1, move |_| LoadRequest::get(path.clone())).await
 }
 
 /// A page that begins behind a few thousand objects, at the revision of the first one.
-async fn middle_page(space: &Space, size: usize) -> anyhow::Result<f64> {
+async fn middle_page(space: &BenchNamespace, size: usize) -> anyhow::Result<f64> {
     let mut connection = space.connect().await?;
-    let (_, body) = connection.ask(&Ask::get(format!("{}?limit={}", space.objects(), (size / 2).min(5000)))).await?;
+    let (_, body) = connection.ask(&LoadRequest::get(format!("{}?limit={}", space.objects(), (size / 2).min(5000)))).await?;
     let text = String::from_utf8_lossy(&body[..body.len().min(2000)]);
     let Some(token) = text.split_once("\"continue\":\"").and_then(|(_, rest)| rest.split('"').next()).map(str::to_owned) else { return Ok(f64::NAN) };
     let path = format!("{}?limit=500&continue={token}", space.objects());
-    Ok(space.load(PAGES, 1, move |_| Ask::get(path.clone())).await?.cpu_ms())
+    Ok(space.load(PAGES, 1, move |_| LoadRequest::get(path.clone())).await?.cpu_ms())
 }

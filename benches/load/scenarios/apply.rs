@@ -1,8 +1,8 @@
 //! Server-side apply.
 
-use super::{Measuring, Plan, Scenario};
-use crate::connection::Ask;
-use crate::space::Space;
+use super::{LoadPlan, Measuring, Scenario};
+use crate::connection::LoadRequest;
+use crate::namespace::BenchNamespace;
 
 const APPLY: &str = "application/apply-patch+yaml";
 
@@ -14,14 +14,14 @@ fn body(manager: &str, value: &str) -> String {
     format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"a"}},"data":{{{}}}}}"#, data.join(","))
 }
 
-fn applies<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+fn applies<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let path = |manager: &str| format!("{}/a?fieldManager={manager}", space.objects());
         for manager in ["m1", "m2", "m3"] {
-            space.connect().await?.send(&Ask::write("PATCH", path(manager), APPLY, body(manager, "first"))).await?;
+            space.connect().await?.send(&LoadRequest::write("PATCH", path(manager), APPLY, body(manager, "first"))).await?;
         }
         // Two bodies in turn: each apply changes all fields of its manager.
         let (path, bodies) = (path("m2"), [body("m2", "a"), body("m2", "b")]);
-        space.load(plan.requests, plan.connections, move |index| Ask::write("PATCH", path.clone(), APPLY, bodies[index % 2].clone())).await
+        space.load(plan.requests, plan.connections, move |index| LoadRequest::write("PATCH", path.clone(), APPLY, bodies[index % 2].clone())).await
     })
 }

@@ -1,9 +1,9 @@
 //! Custom resources: objects of 20 fields and 1.1 KB, and how soon a new definition takes its first object.
 
-use super::{Measuring, Plan, Scenario};
-use crate::connection::{Ask, Connection};
+use super::{LoadPlan, Measuring, Scenario};
+use crate::connection::{LoadConnection, LoadRequest};
 use crate::measure::{Sample, cpu};
-use crate::space::{JSON, MERGE, Space, unique};
+use crate::namespace::{BenchNamespace, JSON, MERGE, unique};
 use anyhow::{bail, ensure};
 use std::time::{Duration, Instant};
 
@@ -20,17 +20,17 @@ pub(crate) const ALL: &[Scenario] = &[
 ];
 
 /// A definition that was made for a measurement.
-pub(crate) struct Definition {
+pub(crate) struct BenchDefinition {
     plural: String,
 }
 
-impl Definition {
+impl BenchDefinition {
     /// Creates it and waits until it takes an object, which it deletes again; says how long that took.
-    pub(crate) async fn make(space: &Space, connection: &mut Connection) -> anyhow::Result<(Self, Duration)> {
+    pub(crate) async fn make(space: &BenchNamespace, connection: &mut LoadConnection) -> anyhow::Result<(Self, Duration)> {
         let definition = Self { plural: unique().replace('-', "x") };
         let begun = Instant::now();
-        connection.send(&Ask::write("POST", DEFINITIONS, JSON, definition.manifest())).await?;
-        let probe = Ask::write("POST", definition.path(space), JSON, definition.object("probe"));
+        connection.send(&LoadRequest::write("POST", DEFINITIONS, JSON, definition.manifest())).await?;
+        let probe = LoadRequest::write("POST", definition.path(space), JSON, definition.object("probe"));
         loop {
             let (status, body) = connection.ask(&probe).await?;
             if status.is_success() {
@@ -43,23 +43,23 @@ impl Definition {
             }
         }
         let took = begun.elapsed();
-        connection.send(&Ask::delete(format!("{}/probe", definition.path(space)))).await?;
+        connection.send(&LoadRequest::delete(format!("{}/probe", definition.path(space)))).await?;
         Ok((definition, took))
     }
 
     /// Deletes it, and with it its objects.
-    pub(crate) async fn remove(&self, connection: &mut Connection) -> anyhow::Result<()> {
-        connection.send(&Ask::delete(format!("{DEFINITIONS}/{}.{GROUP}", self.plural))).await.map(drop)
+    pub(crate) async fn remove(&self, connection: &mut LoadConnection) -> anyhow::Result<()> {
+        connection.send(&LoadRequest::delete(format!("{DEFINITIONS}/{}.{GROUP}", self.plural))).await.map(drop)
     }
 
     /// Creates so many objects of it.
-    pub(crate) async fn fill(&self, space: &Space, count: usize, connections: usize) -> anyhow::Result<Sample> {
+    pub(crate) async fn fill(&self, space: &BenchNamespace, count: usize, connections: usize) -> anyhow::Result<Sample> {
         let (path, whole) = (self.path(space), self.object("NAME"));
-        space.load(count, connections, move |index| Ask::write("POST", path.clone(), JSON, whole.replace("NAME", &format!("o{index}")))).await
+        space.load(count, connections, move |index| LoadRequest::write("POST", path.clone(), JSON, whole.replace("NAME", &format!("o{index}")))).await
     }
 
     /// Path of its objects.
-    pub(crate) fn path(&self, space: &Space) -> String {
+    pub(crate) fn path(&self, space: &BenchNamespace) -> String {
         format!("/apis/{GROUP}/v1/namespaces/{}/{}", space.name, self.plural)
     }
 
@@ -109,11 +109,11 @@ fn value(index: usize) -> String {
     }
 }
 
-fn first<'a>(space: &'a Space, _: &'a Plan) -> Measuring<'a> {
+fn first<'a>(space: &'a BenchNamespace, _: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let mut connection = space.connect().await?;
         let before = cpu(&space.target.pids);
-        let (definition, took) = Definition::make(space, &mut connection).await?;
+        let (definition, took) = BenchDefinition::make(space, &mut connection).await?;
         let cpu = cpu(&space.target.pids).saturating_sub(before);
         definition.remove(&mut connection).await?;
         Ok(Sample { count: 1, wall: took, cpu, latencies: vec![took], figures: Vec::new() })
@@ -121,13 +121,13 @@ fn first<'a>(space: &'a Space, _: &'a Plan) -> Measuring<'a> {
 }
 
 /// Runs with a definition that has so many objects.
-async fn with_objects(space: &Space, count: usize, connections: usize) -> anyhow::Result<(Definition, Sample)> {
-    let (definition, _) = Definition::make(space, &mut space.connect().await?).await?;
+async fn with_objects(space: &BenchNamespace, count: usize, connections: usize) -> anyhow::Result<(BenchDefinition, Sample)> {
+    let (definition, _) = BenchDefinition::make(space, &mut space.connect().await?).await?;
     let sample = definition.fill(space, count, connections).await?;
     Ok((definition, sample))
 }
 
-fn creates<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+fn creates<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let (definition, sample) = with_objects(space, plan.requests, plan.connections).await?;
         definition.remove(&mut space.connect().await?).await?;
@@ -135,11 +135,11 @@ fn creates<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
     })
 }
 
-fn patches<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+fn patches<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let (definition, _) = with_objects(space, plan.requests, plan.connections).await?;
         let path = definition.path(space);
-        let ask = move |index: usize| Ask::write("PATCH", format!("{path}/o{index}"), MERGE, format!(r#"{{"spec":{{"field1":{index}}}}}"#));
+        let ask = move |index: usize| LoadRequest::write("PATCH", format!("{path}/o{index}"), MERGE, format!(r#"{{"spec":{{"field1":{index}}}}}"#));
         let sample = space.load(plan.requests, plan.connections, ask).await?;
         definition.remove(&mut space.connect().await?).await?;
         Ok(sample)
@@ -149,31 +149,31 @@ fn patches<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
 /// Clients that all write the same object.
 const RIVALS: usize = 64;
 
-fn one<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+fn one<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let (definition, _) = with_objects(space, 1, 1).await?;
         let path = format!("{}/o0", definition.path(space));
-        let ask = move |index: usize| Ask::write("PATCH", path.clone(), MERGE, format!(r#"{{"spec":{{"field1":{}}}}}"#, index % 100_000));
+        let ask = move |index: usize| LoadRequest::write("PATCH", path.clone(), MERGE, format!(r#"{{"spec":{{"field1":{}}}}}"#, index % 100_000));
         let sample = space.load(plan.requests, RIVALS, ask).await?;
         definition.remove(&mut space.connect().await?).await?;
         Ok(sample)
     })
 }
 
-fn table<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+fn table<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let (definition, _) = with_objects(space, plan.objects, plan.connections).await?;
         let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
-        let sample = super::list::repeat(space, Ask { accept, ..Ask::get(definition.path(space)) }).await?;
+        let sample = super::list::repeat(space, LoadRequest { accept, ..LoadRequest::get(definition.path(space)) }).await?;
         definition.remove(&mut space.connect().await?).await?;
         Ok(sample)
     })
 }
 
-fn list<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+fn list<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let (definition, _) = with_objects(space, plan.objects, plan.connections).await?;
-        let sample = super::list::repeat(space, Ask::get(definition.path(space))).await?;
+        let sample = super::list::repeat(space, LoadRequest::get(definition.path(space))).await?;
         definition.remove(&mut space.connect().await?).await?;
         Ok(sample)
     })

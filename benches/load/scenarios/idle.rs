@@ -1,9 +1,9 @@
 //! A server that nobody asks.
 
-use super::{Measuring, Plan, Scenario};
-use crate::connection::Ask;
+use super::{LoadPlan, Measuring, Scenario};
+use crate::connection::LoadRequest;
 use crate::measure::{Sample, cpu, resident_kib};
-use crate::space::Space;
+use crate::namespace::BenchNamespace;
 use anyhow::ensure;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const WINDOW: Duration = Duration::from_secs(5);
 
 pub(crate) const ALL: &[Scenario] = &[Scenario { name: "idle", what: "CPU share of a core and syncs of the disk while nobody asks", starts: false, run: idle }];
 
-fn idle<'a>(space: &'a Space, _: &'a Plan) -> Measuring<'a> {
+fn idle<'a>(space: &'a BenchNamespace, _: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let pids = &space.target.pids;
         ensure!(!pids.is_empty(), "the idle scenario needs PIDs");
@@ -28,8 +28,8 @@ fn idle<'a>(space: &'a Space, _: &'a Plan) -> Measuring<'a> {
 }
 
 /// From the server's metrics; a server with another store does not have them.
-async fn syncs(space: &Space) -> anyhow::Result<Option<f64>> {
-    let (_, body) = space.connect().await?.ask(&Ask::get("/metrics")).await?;
+async fn syncs(space: &BenchNamespace) -> anyhow::Result<Option<f64>> {
+    let (_, body) = space.connect().await?.ask(&LoadRequest::get("/metrics")).await?;
     let text = String::from_utf8_lossy(&body);
     Ok(text.lines().find_map(|line| line.strip_prefix("ferrokube_store_syncs ")?.trim().parse().ok()))
 }

@@ -1,9 +1,9 @@
 //! LISTs of many objects in every form; the first of each is reported apart, since servers may remember what they made.
 
-use super::{Measuring, Plan, Scenario};
-use crate::connection::Ask;
+use super::{LoadPlan, Measuring, Scenario};
+use crate::connection::LoadRequest;
 use crate::measure::{Sample, cpu};
-use crate::space::Space;
+use crate::namespace::BenchNamespace;
 use std::time::Instant;
 
 /// LISTs per round, after the first.
@@ -13,28 +13,33 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=met
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario { name: "list", what: "LIST of --objects objects", starts: false, run: |space, plan| lists(space, plan, Ask::default()) },
-    Scenario { name: "list-page", what: "LIST with limit=500", starts: false, run: |space, plan| lists(space, plan, Ask::get("?limit=500")) },
+    Scenario { name: "list", what: "LIST of --objects objects", starts: false, run: |space, plan| lists(space, plan, LoadRequest::default()) },
+    Scenario { name: "list-page", what: "LIST with limit=500", starts: false, run: |space, plan| lists(space, plan, LoadRequest::get("?limit=500")) },
     Scenario { name: "list-table", what: "LIST as a Table", starts: false, run: |space, plan| lists(space, plan, accepting(TABLE)) },
     Scenario { name: "list-metadata", what: "LIST of metadata only", starts: false, run: |space, plan| lists(space, plan, accepting(METADATA)) },
-    Scenario { name: "list-gzip", what: "LIST with gzip", starts: false, run: |space, plan| lists(space, plan, Ask { gzip: true, ..Ask::default() }) },
+    Scenario {
+        name: "list-gzip",
+        what: "LIST with gzip",
+        starts: false,
+        run: |space, plan| lists(space, plan, LoadRequest { gzip: true, ..LoadRequest::default() }),
+    },
     Scenario { name: "list-protobuf", what: "LIST in protobuf", starts: false, run: |space, plan| lists(space, plan, accepting(PROTOBUF)) },
 ];
 
-fn accepting(accept: &'static str) -> Ask {
-    Ask { accept, ..Ask::default() }
+fn accepting(accept: &'static str) -> LoadRequest {
+    LoadRequest { accept, ..LoadRequest::default() }
 }
 
-fn lists<'a>(space: &'a Space, plan: &'a Plan, ask: Ask) -> Measuring<'a> {
+fn lists<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan, ask: LoadRequest) -> Measuring<'a> {
     Box::pin(async move {
         space.fill(plan.objects).await?;
-        let ask = Ask { method: "GET", path: format!("{}{}", space.objects(), ask.path), ..ask };
+        let ask = LoadRequest { method: "GET", path: format!("{}{}", space.objects(), ask.path), ..ask };
         repeat(space, ask).await
     })
 }
 
 /// One LIST, then [`LISTS`] of them.
-pub(super) async fn repeat(space: &Space, ask: Ask) -> anyhow::Result<Sample> {
+pub(super) async fn repeat(space: &BenchNamespace, ask: LoadRequest) -> anyhow::Result<Sample> {
     let mut connection = space.connect().await?;
     let (before, started) = (cpu(&space.target.pids), Instant::now());
     let size = connection.send(&ask).await?;

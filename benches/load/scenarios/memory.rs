@@ -1,12 +1,12 @@
 //! What stored objects cost in memory, and whether it comes back when they are gone.
 
-use super::custom::Definition;
-use super::{Measuring, Plan, Scenario};
-use crate::connection::Ask;
+use super::custom::BenchDefinition;
+use super::{LoadPlan, Measuring, Scenario};
+use crate::connection::LoadRequest;
 use crate::measure::{Sample, resident_kib};
-use crate::process::Own;
-use crate::space::Space;
-use crate::target::Target;
+use crate::namespace::BenchNamespace;
+use crate::process::OwnServer;
+use crate::target::LoadTarget;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,39 +20,39 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "memory",
         what: "resident KiB for each of --stored objects, and what stays 10 s after they are deleted",
         starts: false,
-        run: |space, plan| memory(space, plan, Kind::ConfigMap),
+        run: |space, plan| memory(space, plan, StoredKind::ConfigMap),
     },
     Scenario {
         name: "custom-memory",
         what: "the same for custom objects with 20 fields, 1.1 KB",
         starts: false,
-        run: |space, plan| memory(space, plan, Kind::Custom),
+        run: |space, plan| memory(space, plan, StoredKind::Custom),
     },
 ];
 
 /// Whose objects are stored.
 #[derive(Clone, Copy)]
-enum Kind {
+enum StoredKind {
     ConfigMap,
     Custom,
 }
 
 /// In a process of its own when it can be started: what came before would be counted, too.
-fn memory<'a>(space: &'a Space, plan: &'a Plan, kind: Kind) -> Measuring<'a> {
+fn memory<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan, kind: StoredKind) -> Measuring<'a> {
     Box::pin(async move {
         let Some(binary) = space.target.binary.clone() else { return measure(space, plan.stored, kind).await };
-        let own = Own::start(binary).await?;
-        let sample = measure(&Space::make(Arc::new(Target::of(&own)?)).await?, plan.stored, kind).await?;
+        let own = OwnServer::start(binary).await?;
+        let sample = measure(&BenchNamespace::make(Arc::new(LoadTarget::of(&own)?)).await?, plan.stored, kind).await?;
         own.stop().await?;
         Ok(sample)
     })
 }
 
-async fn measure(space: &Space, count: usize, kind: Kind) -> anyhow::Result<Sample> {
+async fn measure(space: &BenchNamespace, count: usize, kind: StoredKind) -> anyhow::Result<Sample> {
     let resident = || resident_kib(&space.target.pids) as f64;
     let definition = match kind {
-        Kind::ConfigMap => None,
-        Kind::Custom => Some(Definition::make(space, &mut space.connect().await?).await?.0),
+        StoredKind::ConfigMap => None,
+        StoredKind::Custom => Some(BenchDefinition::make(space, &mut space.connect().await?).await?.0),
     };
     tokio::time::sleep(Duration::from_secs(2)).await;
     let idle = resident();
@@ -61,7 +61,7 @@ async fn measure(space: &Space, count: usize, kind: Kind) -> anyhow::Result<Samp
         Some(definition) => (definition.path(space), definition.fill(space, count, CONNECTIONS).await?),
     };
     let full = resident();
-    space.connect().await?.send(&Ask::delete(path)).await?;
+    space.connect().await?.send(&LoadRequest::delete(path)).await?;
     let deleted = resident();
     tokio::time::sleep(RETURN).await;
     let after = resident();

@@ -14,11 +14,11 @@ mod start;
 pub(crate) mod watch;
 
 use crate::measure::Sample;
-use crate::space::Space;
+use crate::namespace::BenchNamespace;
 use std::pin::Pin;
 
 /// How much of everything.
-pub(crate) struct Plan {
+pub(crate) struct LoadPlan {
     /// Requests per scenario.
     pub(crate) requests: usize,
     /// Connections.
@@ -45,7 +45,7 @@ pub(crate) struct Scenario {
     /// It starts servers itself: only for targets that are binaries.
     pub(crate) starts: bool,
     /// Measures one round.
-    pub(crate) run: for<'a> fn(&'a Space, &'a Plan) -> Measuring<'a>,
+    pub(crate) run: for<'a> fn(&'a BenchNamespace, &'a LoadPlan) -> Measuring<'a>,
 }
 
 /// All, in the order in which they run.

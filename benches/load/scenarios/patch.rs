@@ -1,8 +1,8 @@
 //! Merge patches: of many objects, and of one that everybody wants.
 
-use super::{Measuring, Plan, Scenario};
-use crate::connection::Ask;
-use crate::space::{MERGE, Space};
+use super::{LoadPlan, Measuring, Scenario};
+use crate::connection::LoadRequest;
+use crate::namespace::{BenchNamespace, MERGE};
 
 /// Clients of the one object.
 const CROWD: usize = 64;
@@ -13,11 +13,11 @@ pub(crate) const ALL: &[Scenario] = &[
 ];
 
 /// A patch that changes the object.
-pub(crate) fn patch(path: String, index: usize) -> Ask {
-    Ask::write("PATCH", path, MERGE, format!(r#"{{"data":{{"count":"{index}"}}}}"#))
+pub(crate) fn patch(path: String, index: usize) -> LoadRequest {
+    LoadRequest::write("PATCH", path, MERGE, format!(r#"{{"data":{{"count":"{index}"}}}}"#))
 }
 
-fn many<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+fn many<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         space.fill(plan.requests).await?;
         let paths = space.objects();
@@ -25,7 +25,7 @@ fn many<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
     })
 }
 
-fn hot<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+fn hot<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         space.fill(1).await?;
         let path = space.object(0);

@@ -1,10 +1,10 @@
 //! Starts: from nothing, and with many objects.
 
-use super::{Measuring, Plan, Scenario};
+use super::{LoadPlan, Measuring, Scenario};
 use crate::measure::{Sample, resident_kib, whole_cpu};
-use crate::process::{Binary, Own};
-use crate::space::Space;
-use crate::target::Target;
+use crate::namespace::BenchNamespace;
+use crate::process::{Binary, OwnServer};
+use crate::target::LoadTarget;
 use anyhow::Context;
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ pub(crate) const ALL: &[Scenario] = &[
 ];
 
 /// What the target was started from.
-pub(super) fn binary(space: &Space) -> anyhow::Result<Arc<Binary>> {
+pub(super) fn binary(space: &BenchNamespace) -> anyhow::Result<Arc<Binary>> {
     space.target.binary.clone().context("only for binaries")
 }
 
-fn start<'a>(space: &'a Space, _: &'a Plan) -> Measuring<'a> {
+fn start<'a>(space: &'a BenchNamespace, _: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
-        let own = Own::start(binary(space)?).await?;
+        let own = OwnServer::start(binary(space)?).await?;
         let sample = sample(&own)?;
         own.stop().await?;
         Ok(sample)
     })
 }
 
-fn restart<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
+fn restart<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
-        let own = Own::start(binary(space)?).await?;
-        Space::make(Arc::new(Target::of(&own)?)).await?.fill(plan.stored).await?;
+        let own = OwnServer::start(binary(space)?).await?;
+        BenchNamespace::make(Arc::new(LoadTarget::of(&own)?)).await?.fill(plan.stored).await?;
         let own = own.restart().await?;
         let sample = sample(&own)?;
         own.stop().await?;
@@ -38,7 +38,7 @@ fn restart<'a>(space: &'a Space, plan: &'a Plan) -> Measuring<'a> {
     })
 }
 
-fn sample(own: &Own) -> anyhow::Result<Sample> {
+fn sample(own: &OwnServer) -> anyhow::Result<Sample> {
     let pid = own.pid()?;
     let figures = vec![("MB-ready", resident_kib(&[pid]) as f64 / 1024.0)];
     Ok(Sample { count: 1, wall: own.ready, cpu: whole_cpu(pid), latencies: vec![own.ready], figures })

@@ -1,12 +1,12 @@
 //! Events to many watchers of one object: CPU for each delivered event, when the last of them has it, and what a watch holds.
 
 use super::patch::patch;
-use super::{Measuring, Plan, Scenario};
-use crate::connection::{Ask, Connection, Protocol};
+use super::{LoadPlan, Measuring, Scenario};
+use crate::connection::{HttpVersion, LoadConnection, LoadRequest};
 use crate::measure::{Sample, cpu, resident_kib};
-use crate::process::Own;
-use crate::space::Space;
-use crate::target::Target;
+use crate::namespace::BenchNamespace;
+use crate::process::OwnServer;
+use crate::target::LoadTarget;
 use anyhow::{Context, ensure};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -29,13 +29,13 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "watch-h1",
         what: "events to --watchers watchers, a connection each",
         starts: false,
-        run: |space, plan| watches(space, plan, Protocol::Http1),
+        run: |space, plan| watches(space, plan, HttpVersion::Http1),
     },
     Scenario {
         name: "watch-h2",
         what: "events to --watchers watchers, 100 on a connection",
         starts: false,
-        run: |space, plan| watches(space, plan, Protocol::Http2),
+        run: |space, plan| watches(space, plan, HttpVersion::Http2),
     },
     Scenario {
         name: "watch-memory",
@@ -46,14 +46,14 @@ pub(crate) const ALL: &[Scenario] = &[
 ];
 
 /// What a watch holds; each protocol in a process of its own when it can be started. Else the second uses again what the first one freed.
-async fn memory(space: &Space, watchers: usize) -> anyhow::Result<Sample> {
+async fn memory(space: &BenchNamespace, watchers: usize) -> anyhow::Result<Sample> {
     let mut sample = Sample::default();
-    for (protocol, name) in [(Protocol::Http1, "KiB/h1-watch"), (Protocol::Http2, "KiB/h2-watch")] {
+    for (protocol, name) in [(HttpVersion::Http1, "KiB/h1-watch"), (HttpVersion::Http2, "KiB/h2-watch")] {
         let held = match space.target.binary.clone() {
             None => held(&space.target, protocol, watchers, &mut sample).await?,
             Some(binary) => {
-                let own = Own::start(binary).await?;
-                let held = held(&Arc::new(Target::of(&own)?), protocol, watchers, &mut sample).await?;
+                let own = OwnServer::start(binary).await?;
+                let held = held(&Arc::new(LoadTarget::of(&own)?), protocol, watchers, &mut sample).await?;
                 own.stop().await?;
                 held
             }
@@ -64,8 +64,8 @@ async fn memory(space: &Space, watchers: usize) -> anyhow::Result<Sample> {
 }
 
 /// Resident KiB for each watch a moment after all were opened; adds what opening them took.
-pub(crate) async fn held(target: &Arc<Target>, protocol: Protocol, watchers: usize, sample: &mut Sample) -> anyhow::Result<f64> {
-    let space = Space::make(Arc::clone(target)).await?;
+pub(crate) async fn held(target: &Arc<LoadTarget>, protocol: HttpVersion, watchers: usize, sample: &mut Sample) -> anyhow::Result<f64> {
+    let space = BenchNamespace::make(Arc::clone(target)).await?;
     space.fill(1).await?;
     let pids = &target.pids;
     tokio::time::sleep(REST).await;
@@ -83,12 +83,12 @@ pub(crate) async fn held(target: &Arc<Target>, protocol: Protocol, watchers: usi
     Ok(held)
 }
 
-fn watches<'a>(space: &'a Space, plan: &'a Plan, protocol: Protocol) -> Measuring<'a> {
+fn watches<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan, protocol: HttpVersion) -> Measuring<'a> {
     Box::pin(fan_out(space, protocol, (plan.watchers, plan.events)))
 }
 
 /// One round with so many watchers and events.
-pub(crate) async fn fan_out(space: &Space, protocol: Protocol, (watchers, events): (usize, usize)) -> anyhow::Result<Sample> {
+pub(crate) async fn fan_out(space: &BenchNamespace, protocol: HttpVersion, (watchers, events): (usize, usize)) -> anyhow::Result<Sample> {
     space.fill(1).await?;
     let pids = &space.target.pids;
     let crowd = Crowd::open(space, protocol, watchers).await?;
@@ -109,7 +109,7 @@ pub(crate) async fn fan_out(space: &Space, protocol: Protocol, (watchers, events
 }
 
 /// What the watchers have in common.
-struct Seen {
+struct WatchProgress {
     begun: Instant,
     lines: AtomicUsize,
     goal: AtomicUsize,
@@ -118,7 +118,7 @@ struct Seen {
     wake: Notify,
 }
 
-impl Seen {
+impl WatchProgress {
     fn add(&self, lines: usize) {
         let before = self.lines.fetch_add(lines, Ordering::AcqRel);
         let goal = self.goal.load(Ordering::Acquire);
@@ -132,23 +132,23 @@ impl Seen {
 /// Open watches and their readers.
 struct Crowd {
     watchers: usize,
-    seen: Arc<Seen>,
+    seen: Arc<WatchProgress>,
     _readers: JoinSet<()>,
-    _connections: Vec<Connection>,
+    _connections: Vec<LoadConnection>,
 }
 
 impl Crowd {
     /// Opens them all and waits until each has its first event.
-    async fn open(space: &Space, protocol: Protocol, watchers: usize) -> anyhow::Result<Self> {
-        let on_one = if protocol == Protocol::Http1 { 1 } else { STREAMS.min(watchers) };
+    async fn open(space: &BenchNamespace, protocol: HttpVersion, watchers: usize) -> anyhow::Result<Self> {
+        let on_one = if protocol == HttpVersion::Http1 { 1 } else { STREAMS.min(watchers) };
         let connections = watchers.div_ceil(on_one);
         let watchers = connections * on_one;
         let lines = (AtomicUsize::new(0), AtomicUsize::new(watchers));
-        let seen = Arc::new(Seen { begun: Instant::now(), lines: lines.0, goal: lines.1, reached: AtomicU64::new(0), wake: Notify::new() });
-        let ask = Ask::get(format!("{}?watch=true&resourceVersion=0", space.objects()));
+        let seen = Arc::new(WatchProgress { begun: Instant::now(), lines: lines.0, goal: lines.1, reached: AtomicU64::new(0), wake: Notify::new() });
+        let ask = LoadRequest::get(format!("{}?watch=true&resourceVersion=0", space.objects()));
         let (mut readers, mut open) = (JoinSet::new(), Vec::new());
         for _ in 0..connections {
-            let mut connection = Connection::open(&space.target, protocol).await?;
+            let mut connection = LoadConnection::open(&space.target, protocol).await?;
             for _ in 0..on_one {
                 let response = connection.start(&ask).await?;
                 ensure!(response.status().is_success(), "a watch was answered with {}", response.status());
@@ -180,7 +180,7 @@ impl Crowd {
     }
 }
 
-async fn read(mut body: Incoming, seen: Arc<Seen>) {
+async fn read(mut body: Incoming, seen: Arc<WatchProgress>) {
     while let Some(Ok(frame)) = body.frame().await {
         let lines = frame.data_ref().map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
         if lines > 0 {

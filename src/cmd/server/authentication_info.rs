@@ -1,6 +1,6 @@
 //! The ConfigMap by which other servers of the cluster learn how to authenticate: `kube-system/extension-apiserver-authentication`.
 
-use super::Plan;
+use super::ServerSetup;
 use anyhow::Context;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::json as codec;
@@ -23,22 +23,22 @@ pub(super) struct AuthenticationInfo {
 
 impl AuthenticationInfo {
     /// As the flags say; without a front proxy's CA nothing is said of front proxies.
-    pub(super) fn new(plan: &Plan<'_>, pki: &Pki) -> anyhow::Result<Self> {
-        let namesake = plan.namesake;
+    pub(super) fn new(setup: &ServerSetup<'_>, pki: &Pki) -> anyhow::Result<Self> {
+        let kube_apiserver = setup.kube_apiserver;
         let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
         let mut clients = pki.client_ca_pem().to_owned();
-        if let Some(path) = &namesake.client_ca_file {
+        if let Some(path) = &kube_apiserver.client_ca_file {
             clients = join(&clients, &read(path)?);
         }
         let mut info = Self { bundles: vec![("client-ca-file", clients)], lists: Vec::new() };
-        if let Some(path) = &namesake.requestheader_client_ca_file {
+        if let Some(path) = &kube_apiserver.requestheader_client_ca_file {
             info.bundles.push(("requestheader-client-ca-file", read(path)?));
             info.lists = vec![
-                ("requestheader-username-headers", namesake.requestheader_username_headers.clone()),
-                ("requestheader-uid-headers", namesake.requestheader_uid_headers.clone()),
-                ("requestheader-group-headers", namesake.requestheader_group_headers.clone()),
-                ("requestheader-extra-headers-prefix", namesake.requestheader_extra_headers_prefix.clone()),
-                ("requestheader-allowed-names", namesake.requestheader_allowed_names.clone()),
+                ("requestheader-username-headers", kube_apiserver.requestheader_username_headers.clone()),
+                ("requestheader-uid-headers", kube_apiserver.requestheader_uid_headers.clone()),
+                ("requestheader-group-headers", kube_apiserver.requestheader_group_headers.clone()),
+                ("requestheader-extra-headers-prefix", kube_apiserver.requestheader_extra_headers_prefix.clone()),
+                ("requestheader-allowed-names", kube_apiserver.requestheader_allowed_names.clone()),
             ];
         }
         Ok(info)

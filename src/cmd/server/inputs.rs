@@ -4,7 +4,7 @@
 //! listening socket. What is read here is what is used later, unless it is read again because it changed.
 
 use super::{Companion, KeyFiles, listener, static_tokens::StaticTokens};
-use crate::cmd::flags::{NamesakeFlags, ServerFlags};
+use crate::cmd::flags::{KubeApiserverFlags, ServerFlags};
 use crate::cmd::{process, runtime_config};
 use anyhow::{Context, anyhow};
 use ferrokube_auth::audit::Policy;
@@ -28,7 +28,7 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     /// Reads everything; the first thing that is wrong is the error.
-    pub(super) fn read(flags: &ServerFlags, namesake: &NamesakeFlags, companion: Option<&dyn Companion>) -> anyhow::Result<Self> {
+    pub(super) fn read(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags, companion: Option<&dyn Companion>) -> anyhow::Result<Self> {
         let (gates, warnings) = flags.features.gates()?;
         let spans = flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;
         process::check_log(&flags.log.config(&gates, None))?;
@@ -44,8 +44,8 @@ impl Inputs {
             static_tokens: flags.auth.token_auth_file.clone().map(StaticTokens::read).transpose()?,
         };
         process::check_log_path("--audit-log-path", flags.audit.audit_log_path.as_deref())?;
-        KeyFiles::check(namesake)?;
-        listener::check(flags, namesake)?;
+        KeyFiles::check(kube_apiserver)?;
+        listener::check(flags, kube_apiserver)?;
         Ok(inputs)
     }
 }

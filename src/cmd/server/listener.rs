@@ -1,7 +1,7 @@
 //! The listener of a server: its certificates, their renewal, and the admin's kubeconfig.
 
-use super::Plan;
-use crate::cmd::flags::{NamesakeFlags, ServerFlags};
+use super::ServerSetup;
+use crate::cmd::flags::{KubeApiserverFlags, ServerFlags};
 use anyhow::{Context, anyhow};
 use ferrokube_pki::kubeconfig::Kubeconfig;
 use ferrokube_pki::{self as pki, ADMIN, Pair, Pki, PkiError, Renewal};
@@ -34,10 +34,10 @@ pub(super) struct Listener {
 
 /// Whether the address, the port and the files of the flags can be used, before anything is opened: a port in use should cost nothing. What is made here is
 /// thrown away.
-pub(super) fn check(flags: &ServerFlags, namesake: &NamesakeFlags) -> anyhow::Result<()> {
+pub(super) fn check(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags) -> anyhow::Result<()> {
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
     TcpListener::bind(address).map_err(|source| advise(ServerError::Bind { address, source }))?;
-    let (files, policy) = (tls_files(namesake), flags.tls.policy());
+    let (files, policy) = (tls_files(kube_apiserver), flags.tls.policy());
     if files == TlsFiles::default() && flags.tls_sans.is_empty() && policy.suites.is_empty() {
         return Ok(());
     }
@@ -50,20 +50,20 @@ pub(super) fn check(flags: &ServerFlags, namesake: &NamesakeFlags) -> anyhow::Re
     Ok(())
 }
 
-fn tls_files(namesake: &NamesakeFlags) -> TlsFiles {
+fn tls_files(kube_apiserver: &KubeApiserverFlags) -> TlsFiles {
     TlsFiles {
-        serving: namesake.tls_cert_file.clone().zip(namesake.tls_private_key_file.clone()),
-        client_ca: namesake.client_ca_file.clone(),
-        proxy_ca: namesake.requestheader_client_ca_file.clone(),
+        serving: kube_apiserver.tls_cert_file.clone().zip(kube_apiserver.tls_private_key_file.clone()),
+        client_ca: kube_apiserver.client_ca_file.clone(),
+        proxy_ca: kube_apiserver.requestheader_client_ca_file.clone(),
         ..TlsFiles::default()
     }
 }
 
 impl Listener {
     /// Binds, with the certificates of the flags or its own.
-    pub(super) fn bind(plan: &Plan<'_>, pki: &Pki) -> anyhow::Result<Self> {
-        let (flags, namesake) = (plan.flags, plan.namesake);
-        let files = TlsFiles { client_ca_pem: pki.client_ca_pem().into(), ..tls_files(namesake) };
+    pub(super) fn bind(setup: &ServerSetup<'_>, pki: &Pki) -> anyhow::Result<Self> {
+        let (flags, kube_apiserver) = (setup.flags, setup.kube_apiserver);
+        let files = TlsFiles { client_ca_pem: pki.client_ca_pem().into(), ..tls_files(kube_apiserver) };
         let names = pki::serving_names(flags.bind_address, &flags.tls_sans);
         let policy = flags.tls.policy();
         let own = || pki.serving(&names).context(SAN);

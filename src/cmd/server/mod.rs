@@ -10,7 +10,7 @@ mod trace_page;
 mod wiring;
 
 use super::data_dir::DataDir;
-use super::flags::{NamesakeFlags, ServerFlags, Storage};
+use super::flags::{KubeApiserverFlags, ServerFlags, Storage};
 use super::process::{self, Signals};
 use anyhow::{Context, anyhow};
 use ferrokube_controlplane::ControlPlane;
@@ -31,12 +31,12 @@ use tokio::task::{JoinHandle, JoinSet};
 pub(crate) use token_keys::KeyFiles;
 
 /// How long the end may take, drain included; what is not done then is cut.
-const END: Duration = Duration::from_secs(40);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A server's command line, and what was made of it first.
-pub(crate) struct Plan<'a> {
+pub(crate) struct ServerSetup<'a> {
     pub(crate) flags: &'a ServerFlags,
-    pub(crate) namesake: &'a NamesakeFlags,
+    pub(crate) kube_apiserver: &'a KubeApiserverFlags,
     pub(crate) inputs: Inputs,
     pub(crate) directory: DataDir,
     /// What the trace page remembers; only where everything is one process.
@@ -49,12 +49,12 @@ pub(crate) trait Companion {
     fn check(&self) -> anyhow::Result<()>;
 
     /// Starts it; it ends itself after the shutdown began.
-    fn start(&self, plan: &Plan<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()>;
+    fn start(&self, setup: &ServerSetup<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()>;
 }
 
 /// Runs a server until a signal.
-pub(crate) fn run(flags: &ServerFlags, namesake: &NamesakeFlags, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
-    let inputs = Inputs::read(flags, namesake, companion)?;
+pub(crate) fn run(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
+    let inputs = Inputs::read(flags, kube_apiserver, companion)?;
     let remembers = flags.trace_ui.enabled && companion.is_some() && inputs.gates.enabled(&LOG_TRACKING);
     let ring = remembers.then(|| Arc::new(Ring::default()));
     // First of what is opened: the log may be in it.
@@ -62,12 +62,12 @@ pub(crate) fn run(flags: &ServerFlags, namesake: &NamesakeFlags, companion: Opti
     let log_file = (companion.is_some() && flags.storage == Storage::Embedded).then(|| directory.join("ferrokube.log"));
     let log = log::Config { tap: ring.clone().map(|ring| ring as Arc<dyn log::Tap>), ..flags.log.config(&inputs.gates, log_file.as_deref()) };
     let _telemetry = process::set_up(&log, &inputs.gates, &inputs.warnings, inputs.spans.as_ref())?;
-    let plan = Plan { flags, namesake, inputs, directory, ring };
-    process::block_on(serve(&plan, companion, started))
+    let setup = ServerSetup { flags, kube_apiserver, inputs, directory, ring };
+    process::block_on(serve(&setup, companion, started))
 }
 
 /// A server that answers.
-struct Running {
+struct RunningServer {
     control_plane: ControlPlane,
     store: Store,
     audit: ferrokube_auth::audit::AuditLog,
@@ -76,22 +76,22 @@ struct Running {
     tasks: JoinSet<()>,
 }
 
-async fn serve(plan: &Plan<'_>, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
+async fn serve(setup: &ServerSetup<'_>, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
-    let (pki, store) = open(plan)?;
-    let listener = Listener::bind(plan, &pki)?;
-    let wiring::Server { control_plane, audit, tokens, keys: (key_files, pem) } = wiring::build(plan, &pki, &store)?;
+    let (pki, store) = open(setup)?;
+    let listener = Listener::bind(setup, &pki)?;
+    let wiring::AssembledServer { control_plane, audit, tokens, keys: (key_files, pem) } = wiring::build(setup, &pki, &store)?;
     control_plane.show_listener(listener.stats());
     let url = listener.url();
     let mut tasks = JoinSet::new();
     let (trigger, shutdown) = ShutdownTrigger::new();
     tasks.spawn(key_files.watch(tokens, pem, shutdown.clone()));
-    if let Some(tokens) = plan.inputs.static_tokens.clone() {
+    if let Some(tokens) = setup.inputs.static_tokens.clone() {
         tasks.spawn(tokens.watch(shutdown.clone()));
     }
-    let kubeconfig = plan.directory.join("admin.kubeconfig");
+    let kubeconfig = setup.directory.join("admin.kubeconfig");
     let serving = listener.start(control_plane.handler(), pki.clone(), &kubeconfig, &shutdown, &mut tasks)?;
-    let mut running = Running { control_plane, store, audit, trigger, serving, tasks };
+    let mut running = RunningServer { control_plane, store, audit, trigger, serving, tasks };
     tokio::select! {
         result = running.control_plane.start() => result?,
         // Nothing was promised yet: no drain.
@@ -102,37 +102,37 @@ async fn serve(plan: &Plan<'_>, companion: Option<&dyn Companion>, started: Inst
         reason = running.store.failed() => return Err(anyhow!("the state cannot be written any more: {reason}")),
     }
     if let Some(companion) = companion {
-        companion.start(plan, &pki, &url, shutdown, &mut running.tasks)?;
+        companion.start(setup, &pki, &url, shutdown, &mut running.tasks)?;
     }
-    plan.directory.hold_back();
+    setup.directory.hold_back();
     report(&format!("ready in {} ms: {url} kubeconfig {}", started.elapsed().as_millis(), kubeconfig.display()));
     running.wait(&mut signals).await
 }
 
-fn open(plan: &Plan<'_>) -> anyhow::Result<(Pki, Store)> {
-    let config = match plan.flags.storage {
-        Storage::Embedded => Config { must_exist: plan.directory.had_state(), ..Config::embedded(plan.directory.join("store")) },
+fn open(setup: &ServerSetup<'_>) -> anyhow::Result<(Pki, Store)> {
+    let config = match setup.flags.storage {
+        Storage::Embedded => Config { must_exist: setup.directory.had_state(), ..Config::embedded(setup.directory.join("store")) },
         Storage::Memory => Config::memory(),
     };
     // Recovery reads, making keys computes and syncs, definitions are parsed: at the same time.
     std::thread::scope(|scope| {
-        let store = scope.spawn(|| open_store(plan, config));
+        let store = scope.spawn(|| open_store(setup, config));
         scope.spawn(|| (ferrokube_resources::tables(), ferrokube_resources::messages()));
-        plan.directory.finish()?;
-        let pki = Pki::open(&plan.directory.join("pki"))?;
+        setup.directory.finish()?;
+        let pki = Pki::open(&setup.directory.join("pki"))?;
         let store = store.join().map_err(|_| anyhow!("opening the state panicked"))??;
         Ok((pki, store))
     })
 }
 
-fn open_store(plan: &Plan<'_>, config: Config) -> anyhow::Result<Store> {
-    let is_embedded = plan.flags.storage == Storage::Embedded;
-    let store = match Store::open_with(config, parts()?) {
-        Err(error @ OpenError::Missing(_)) => return Err(error).with_context(|| plan.directory.advice()).context("cannot open the state"),
+fn open_store(setup: &ServerSetup<'_>, config: Config) -> anyhow::Result<Store> {
+    let is_embedded = setup.flags.storage == Storage::Embedded;
+    let store = match Store::open_with(config, store_environment()?) {
+        Err(error @ OpenError::Missing(_)) => return Err(error).with_context(|| setup.directory.advice()).context("cannot open the state"),
         outcome => outcome.context("cannot open the state")?,
     };
     if is_embedded {
-        plan.directory.note_state()?;
+        setup.directory.note_state()?;
     }
     Ok(store)
 }
@@ -140,7 +140,7 @@ fn open_store(plan: &Plan<'_>, config: Config) -> anyhow::Result<Store> {
 /// What the store is built on: in debug builds a disk at which the process dies where `FERROKUBE_FAILPOINT` says (`none`: nowhere), with segments so small that
 /// all of the journal's work comes by.
 #[cfg(debug_assertions)]
-fn parts() -> anyhow::Result<Environment> {
+fn store_environment() -> anyhow::Result<Environment> {
     use ferrokube_storage::JournalLimits;
     use ferrokube_storage::testing::FailpointDisk;
     let Ok(text) = std::env::var("FERROKUBE_FAILPOINT") else { return Ok(Environment::default()) };
@@ -151,7 +151,7 @@ fn parts() -> anyhow::Result<Environment> {
 
 #[cfg(not(debug_assertions))]
 #[allow(clippy::unnecessary_wraps, reason = "as in debug builds")]
-fn parts() -> anyhow::Result<Environment> {
+fn store_environment() -> anyhow::Result<Environment> {
     Ok(Environment::default())
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn report(line: &str) {
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
-impl Running {
+impl RunningServer {
     /// Until a signal, or until the server cannot go on.
     async fn wait(mut self, signals: &mut Signals) -> anyhow::Result<ExitCode> {
         tokio::select! {
@@ -191,7 +191,7 @@ impl Running {
             while self.tasks.join_next().await.is_some() {}
             self.store.close().await;
         };
-        if tokio::time::timeout(END, in_order).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, in_order).await.is_err() {
             tracing::error!("the end took too long and was cut short");
         }
         let audit = self.audit;

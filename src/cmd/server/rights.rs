@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 
 /// Who answers. Cheap to clone; before [`Rights::set`] everything is refused.
 #[derive(Clone, Default)]
-pub(super) struct Rights(Arc<OnceLock<Known>>);
+pub(super) struct Rights(Arc<OnceLock<RbacRights>>);
 
-struct Known {
+struct RbacRights {
     authorizer: Arc<dyn Authorizer>,
     escalation: EscalationCheck,
 }
@@ -21,7 +21,7 @@ impl Rights {
     /// From now on these answer.
     pub(super) fn set(&self, rbac: &Arc<Rbac>, authorizer: &Arc<dyn Authorizer>) {
         let escalation = EscalationCheck::new(Arc::clone(rbac), Arc::clone(authorizer));
-        let is_first = self.0.set(Known { authorizer: Arc::clone(authorizer), escalation }).is_ok();
+        let is_first = self.0.set(RbacRights { authorizer: Arc::clone(authorizer), escalation }).is_ok();
         debug_assert!(is_first, "a server is wired once");
     }
 

@@ -3,8 +3,8 @@
 //! To rotate: put the new public key beside the old one (a further block of a `--service-account-key-file`), then change the signing key's file, and take
 //! the old public key out when its last token has expired. Tokens are valid as long as their key is in one of the files.
 
-use super::Plan;
-use crate::cmd::flags::NamesakeFlags;
+use super::ServerSetup;
+use crate::cmd::flags::KubeApiserverFlags;
 use anyhow::{Context, anyhow};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenKeys};
 use ferrokube_pki::files;
@@ -30,24 +30,29 @@ pub(crate) struct KeyFiles {
 
 /// What the files held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pem {
+pub(super) struct KeyPem {
     signing: Vec<u8>,
     verifying: Vec<Vec<u8>>,
 }
 
 impl KeyFiles {
     /// As the flags say; without a signing key's file, the server's own signs.
-    pub(crate) fn new(plan: &Plan<'_>) -> Self {
-        let namesake = plan.namesake;
-        let own = || plan.directory.join("pki").join("sa.key");
-        Self { signing: namesake.service_account_signing_key_file.clone().unwrap_or_else(own), verifying: namesake.service_account_key_file.clone() }
+    pub(crate) fn new(setup: &ServerSetup<'_>) -> Self {
+        let kube_apiserver = setup.kube_apiserver;
+        let own = || setup.directory.join("pki").join("sa.key");
+        Self {
+            signing: kube_apiserver.service_account_signing_key_file.clone().unwrap_or_else(own),
+            verifying: kube_apiserver.service_account_key_file.clone(),
+        }
     }
 
     /// Whether the files that the flags name can be used; the server's own key is another matter.
-    pub(super) fn check(namesake: &NamesakeFlags) -> anyhow::Result<()> {
-        let files =
-            Self { signing: namesake.service_account_signing_key_file.clone().unwrap_or_default(), verifying: namesake.service_account_key_file.clone() };
-        if namesake.service_account_signing_key_file.is_some() {
+    pub(super) fn check(kube_apiserver: &KubeApiserverFlags) -> anyhow::Result<()> {
+        let files = Self {
+            signing: kube_apiserver.service_account_signing_key_file.clone().unwrap_or_default(),
+            verifying: kube_apiserver.service_account_key_file.clone(),
+        };
+        if kube_apiserver.service_account_signing_key_file.is_some() {
             return files.keys().map(drop);
         }
         let pem = files.read_verifying()?;
@@ -66,9 +71,9 @@ impl KeyFiles {
     }
 
     /// Reads them all.
-    pub(super) fn read(&self) -> anyhow::Result<Pem> {
+    pub(super) fn read(&self) -> anyhow::Result<KeyPem> {
         let signing = files::read_private(&self.signing)?.ok_or_else(|| missing(&self.signing))?;
-        Ok(Pem { signing, verifying: self.read_verifying()? })
+        Ok(KeyPem { signing, verifying: self.read_verifying()? })
     }
 
     fn read_verifying(&self) -> anyhow::Result<Vec<Vec<u8>>> {
@@ -76,7 +81,7 @@ impl KeyFiles {
     }
 
     /// Looks at the files until the shutdown; what cannot be used is logged and changes nothing.
-    pub(super) async fn watch(self, tokens: ServiceAccountTokens, mut used: Pem, shutdown: Shutdown) {
+    pub(super) async fn watch(self, tokens: ServiceAccountTokens, mut used: KeyPem, shutdown: Shutdown) {
         loop {
             tokio::select! {
                 () = shutdown.begun() => return,
@@ -93,7 +98,7 @@ impl KeyFiles {
         }
     }
 
-    fn reload(&self, tokens: &ServiceAccountTokens, used: &Pem) -> anyhow::Result<Option<Pem>> {
+    fn reload(&self, tokens: &ServiceAccountTokens, used: &KeyPem) -> anyhow::Result<Option<KeyPem>> {
         let now = self.read()?;
         if now == *used {
             return Ok(None);
@@ -103,7 +108,7 @@ impl KeyFiles {
     }
 }
 
-impl Pem {
+impl KeyPem {
     /// The keys in it.
     pub(super) fn keys(&self) -> anyhow::Result<TokenKeys> {
         let verifying: Vec<&[u8]> = self.verifying.iter().map(Vec::as_slice).collect();

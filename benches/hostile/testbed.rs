@@ -23,7 +23,7 @@ pub(crate) const TENANTS: [&str; 8] =
     ["tenant0-token", "tenant1-token", "tenant2-token", "tenant3-token", "tenant4-token", "tenant5-token", "tenant6-token", "tenant7-token"];
 
 /// The running server.
-pub(crate) struct Stage {
+pub(crate) struct Testbed {
     cluster: Cluster,
     admin: Client,
     /// `127.0.0.1:port`
@@ -35,7 +35,7 @@ pub(crate) struct Stage {
     _directory: tempfile::TempDir,
 }
 
-impl Stage {
+impl Testbed {
     /// Starts the server, makes users, rights and objects.
     pub(crate) async fn set(binary: &Path, objects: usize) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;

@@ -1,8 +1,8 @@
 //! A namespace that a scenario works in, and the ways to keep a server busy.
 
-use crate::connection::{Ask, Connection, Protocol};
+use crate::connection::{HttpVersion, LoadConnection, LoadRequest};
 use crate::measure::{Sample, cpu};
-use crate::target::Target;
+use crate::target::LoadTarget;
 use anyhow::ensure;
 use http::StatusCode;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ pub(crate) const MERGE: &str = "application/merge-patch+json";
 pub(crate) const JSON: &str = "application/json";
 
 /// A namespace of a target.
-pub(crate) struct Space {
+pub(crate) struct BenchNamespace {
     /// Where.
-    pub(crate) target: Arc<Target>,
+    pub(crate) target: Arc<LoadTarget>,
     /// Its name.
     pub(crate) name: String,
     /// Whether this run made it.
@@ -36,13 +36,13 @@ pub(crate) fn unique() -> String {
     format!("load-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-impl Space {
+impl BenchNamespace {
     /// Makes the namespace. A server of custom resources alone has none to make: there it is `default`.
-    pub(crate) async fn make(target: Arc<Target>) -> anyhow::Result<Self> {
+    pub(crate) async fn make(target: Arc<LoadTarget>) -> anyhow::Result<Self> {
         let name = unique();
-        let mut connection = Connection::open(&target, Protocol::Http1).await?;
+        let mut connection = LoadConnection::open(&target, HttpVersion::Http1).await?;
         let body = format!(r#"{{"kind":"Namespace","apiVersion":"v1","metadata":{{"name":"{name}"}}}}"#);
-        let (status, answer) = connection.ask(&Ask::write("POST", "/api/v1/namespaces", JSON, body)).await?;
+        let (status, answer) = connection.ask(&LoadRequest::write("POST", "/api/v1/namespaces", JSON, body)).await?;
         if status == http::StatusCode::NOT_FOUND {
             return Ok(Self { target, name: "default".to_owned(), own: false });
         }
@@ -57,14 +57,14 @@ impl Space {
         }
         let mut connection = self.connect().await?;
         // A million objects are more than a server deletes in the time of one request.
-        while connection.ask(&Ask::delete(self.objects())).await?.0 == StatusCode::GATEWAY_TIMEOUT {}
-        connection.send(&Ask::delete(format!("/api/v1/namespaces/{}", self.name))).await?;
+        while connection.ask(&LoadRequest::delete(self.objects())).await?.0 == StatusCode::GATEWAY_TIMEOUT {}
+        connection.send(&LoadRequest::delete(format!("/api/v1/namespaces/{}", self.name))).await?;
         Ok(())
     }
 
     /// A connection of HTTP/1.1.
-    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
-        Connection::open(&self.target, Protocol::Http1).await
+    pub(crate) async fn connect(&self) -> anyhow::Result<LoadConnection> {
+        LoadConnection::open(&self.target, HttpVersion::Http1).await
     }
 
     /// Path of the ConfigMaps.
@@ -85,12 +85,12 @@ impl Space {
     /// Creates ConfigMaps with these numbers.
     pub(crate) async fn fill_range(&self, numbers: std::ops::Range<usize>, connections: usize) -> anyhow::Result<Sample> {
         let (path, first) = (self.objects(), numbers.start);
-        let ask = move |index: usize| Ask::write("POST", path.clone(), JSON, config_map(&format!("o{}", first + index)));
+        let ask = move |index: usize| LoadRequest::write("POST", path.clone(), JSON, config_map(&format!("o{}", first + index)));
         self.load(numbers.len(), connections, ask).await
     }
 
     /// `count` requests over so many connections, each with one request at a time.
-    pub(crate) async fn load(&self, count: usize, connections: usize, ask: impl Fn(usize) -> Ask + Send + Sync + 'static) -> anyhow::Result<Sample> {
+    pub(crate) async fn load(&self, count: usize, connections: usize, ask: impl Fn(usize) -> LoadRequest + Send + Sync + 'static) -> anyhow::Result<Sample> {
         let (ask, next) = (Arc::new(ask), Arc::new(AtomicUsize::new(0)));
         let mut open = Vec::new();
         for _ in 0..connections.min(count) {
