@@ -1,8 +1,9 @@
-//! `ferrokube trace` over a gigabyte of plain logs in the page cache: `cargo bench --bench trace -- [--megabytes N]`.
+//! `ferrokube trace` over a gigabyte of plain logs in the page cache: `cargo bench --bench trace --
+//! [--megabytes N]`.
 //!
-//! The logs are of three components in three forms (text, JSON, audit events) and are removed at the end. The limits are the issue's: 5 s on two cores, 100 MB;
-//! the wall clock is printed, and the limit is on the CPU time, since other work on the machine does not slow that down. `FERROKUBE_BINARY` measures another
-//! executable than the one of this build.
+//! Generates logs of three components in three forms (text, JSON, audit events), and removes them
+//! at the end. Limits: 5 s on two cores, 100 MB. Prints wall-clock time, but limits CPU time, which
+//! does not depend on other load. `FERROKUBE_BINARY` selects another executable.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on should say so")]
 
 use std::fmt::Write as _;
@@ -12,12 +13,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Twice the 5 s: on two cores.
+/// 5 s on two cores.
 const MAX_CPU_SECONDS: f64 = 10.0;
 const MAX_KIB: u64 = 100 << 10;
-/// Of `/proc/PID/stat`, on every Linux.
+/// Unit of CPU times in `/proc/PID/stat`, the same on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// An object's family: it has one trace in so many.
+/// Initial trace id that every 64th trace belongs to.
 const FAMILY: &str = "0af7651916cd43dd8448eb211c80319c";
 const TRACES_PER_FAMILY: u64 = 5000;
 const ROUNDS: usize = 5;
@@ -47,7 +48,6 @@ fn main() {
     }
 }
 
-/// What one search cost.
 #[derive(Default)]
 struct SearchCost {
     took: Duration,
@@ -74,7 +74,7 @@ fn run(logs: &Path, id: &str) -> SearchCost {
     cost
 }
 
-/// Writes lines until there are enough bytes; gives the number of traces.
+/// Writes lines until there are enough bytes. Returns the number of traces.
 fn generate(directory: &Path, bytes: u64) -> u64 {
     let [mut server, mut manager, mut audit] =
         ["apiserver.log", "controllers.json", "audit.log"].map(|name| BufWriter::new(File::create(directory.join(name)).unwrap()));

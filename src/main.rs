@@ -1,4 +1,4 @@
-//! The executable: sets up the process, picks the role, nothing else. Start reading at [`cmd`].
+//! The executable: sets up the process and picks the role. Start at [`cmd`].
 
 mod cmd;
 mod memory;
@@ -8,9 +8,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let started = std::time::Instant::now();
     memory::set_up();
-    // With them an idle server holds 20 MB more, for memory that it does not use; a kernel that cannot do without them only costs that.
+    // Transparent huge pages would cost an idle server 20 MB. Failure is harmless.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
-    // Before anything makes a TLS client: two crypto libraries could be linked, and the choice is ours.
+    // Before any TLS client exists: with two crypto libraries linked, rustls would not choose.
     let _ = rustls::crypto::ring::default_provider().install_default();
     cmd::run(std::env::args_os().collect(), started)
 }

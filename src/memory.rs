@@ -1,8 +1,10 @@
-//! The allocator, and returning freed memory to the system while nothing happens.
+//! The allocator, and returning freed memory to the system while idle.
 //!
-//! mimalloc returns freed pages after a delay, and only during a later allocation: a process that goes quiet after a burst would keep all of it
-//! (250 MB after 100,000 deleted objects). Under load its default of 1 s keeps up to 100 MB that large objects have just left (64 writers of an
-//! object of 500 KB: 295 MB resident, with 25 ms 200 MB); no scenario of `benches/load` slows down with 25 ms, lists do with none at all.
+//! mimalloc returns freed pages after a delay, and only during a later allocation: a process that
+//! goes idle after a burst would keep all of it (250 MB after 100,000 deleted objects). Under load,
+//! its default delay of 1 s keeps up to 100 MB freed by large objects (64 writers of an object of
+//! 500 KB: 295 MB resident, with 25 ms 200 MB). No scenario of `benches/load` slows down with 25 ms;
+//! lists do without a delay.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -10,17 +12,19 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often memory is looked at; freed memory is given back after one to two of these.
+/// Purge interval; freed memory is returned after one to two of them.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Every so many looks all that is free goes, however short it was so: also the pages that a worker holds back for itself.
+/// Every this many purges all free memory is returned, however recently freed, including pages that
+/// workers retain.
 const ALL: u32 = 8;
 
-#[expect(unsafe_code, reason = "a declaration of the allocator's own function, linked in with it")]
+#[expect(unsafe_code, reason = "declares a function of the linked allocator")]
 mod allocator {
     unsafe extern "C" {
-        /// Gives back what the calling thread and the whole process have freed for long enough (with `force`: all of it).
+        /// Returns memory of the calling thread and of the process that has been free long enough;
+        /// all of it with `force`.
         pub(super) safe fn mi_collect(force: bool);
-        /// Sets one of `mi_option_t`, whatever the environment says.
+        /// Sets a `mi_option_t`, overriding the environment.
         pub(super) safe fn mi_option_set(option: std::ffi::c_int, value: std::ffi::c_long);
         #[cfg(test)]
         pub(super) safe fn mi_option_get(option: std::ffi::c_int) -> std::ffi::c_long;
@@ -31,7 +35,7 @@ mod allocator {
 const PURGE_DELAY: std::ffi::c_int = 15;
 const PURGE_DELAY_MS: std::ffi::c_long = 25;
 
-/// Call it before the first thread starts.
+/// Must be called before the first thread starts.
 pub(crate) fn set_up() {
     allocator::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS);
 }
@@ -41,11 +45,12 @@ pub(crate) fn set_up() {
 pub(crate) const IDLE_THREAD: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// When this worker gave back last, and how often it has.
+    /// This worker's last purge, and its number of purges.
     static LAST: Cell<(Option<Instant>, u32)> = const { Cell::new((None, 0)) };
 }
 
-/// A worker has nothing to do: it gives back what it holds, at most once in a while. Only it can: what others free of its memory waits for it.
+/// Called by an idle worker: returns its free memory, rate limited. Only the worker itself can;
+/// memory freed by other threads waits for it.
 pub(crate) fn at_rest() {
     LAST.with(|last| {
         let ((before, looks), now) = (last.get(), Instant::now());
@@ -56,7 +61,7 @@ pub(crate) fn at_rest() {
     });
 }
 
-/// Wakes a worker now and then, so that one comes to rest after what was freed while all slept.
+/// Wakes a worker regularly, so that memory freed before all of them went idle is returned.
 pub(crate) async fn wake() {
     loop {
         tokio::time::sleep(PERIOD).await;
@@ -67,7 +72,7 @@ pub(crate) async fn wake() {
 mod tests {
     use super::*;
 
-    /// Another release of mimalloc may number its options differently.
+    /// Other releases of mimalloc may number their options differently.
     #[test]
     fn the_option_is_the_purge_delay() {
         assert_eq!(allocator::mi_option_get(PURGE_DELAY), 1000, "mimalloc 3's default");

@@ -1,4 +1,4 @@
-//! What one user notices while another attacks: latency of creates, errors, and the server's memory, per attack.
+//! Effect of attacks on another user: create latency, errors and server memory, per attack.
 //!
 //! ```text
 //! cargo bench --bench hostile                            # every attack, 10 s each, on one server
@@ -6,10 +6,11 @@
 //! cargo bench --bench hostile -- --binary target/release/ferrokube --markdown docs/hostile.md
 //! ```
 //!
-//! One server with 10,000 objects takes all attacks in turn, so that memory that an attack leaves behind counts against the next;
-//! its objects are deleted after it.
-//! Attackers run in threads of the lowest priority: they share the machine with the server and must not win by taking its cores.
-//! Start reading at `attacks::ALL`.
+//! One server with 10,000 objects takes all attacks in turn, so memory that an attack leaves behind
+//! counts against the next. Created objects are deleted in between.
+//! Attackers run on threads of the lowest priority, so that they do not win by taking CPU from the
+//! server.
+//! Start at `attacks::ALL`.
 
 mod attacks;
 mod testbed;
@@ -28,40 +29,40 @@ use victim::{Latencies, Victim};
 #[derive(Parser, Debug)]
 #[command(name = "hostile", about = "Attacks a server and measures another user's creates", long_about = None)]
 struct HostileOptions {
-    /// The executable; the one that cargo built unless given.
+    /// Executable [default: the one cargo built]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// Only these attacks (comma-separated names).
+    /// Run only these attacks (comma-separated names)
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// How long each attack lasts.
+    /// Duration of each attack in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// ConfigMaps of 1 KiB stored before the first attack.
+    /// ConfigMaps of 1 KiB stored before the first attack
     #[arg(long, default_value_t = 10_000)]
     objects: usize,
-    /// Writes the table here, too.
+    /// Also write the table to this file
     #[arg(long)]
     markdown: Option<PathBuf>,
-    /// List the attacks.
+    /// List the attacks
     #[arg(long)]
     list: bool,
-    /// Given by cargo bench; ignored.
+    /// Passed by cargo bench; ignored
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// Between an attack and the next: its connections end, what it began is finished.
+/// Pause between attacks: connections close, and pending work ends.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What was measured during one attack.
+/// Measurements of one attack.
 struct AttackOutcome {
     name: &'static str,
     latencies: Latencies,
     manifests: Latencies,
-    /// Highest resident memory of the server, in MiB.
+    /// Peak resident memory of the server, in MiB.
     peak_mib: u64,
-    /// What the attacker saw.
+    /// Responses and errors that the attacker counted.
     seen: String,
 }
 
@@ -74,7 +75,7 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     for name in &options.only {
-        anyhow::ensure!(attacks::ALL.iter().any(|attack| attack.name == name), "no attack is called {name}; see --list");
+        anyhow::ensure!(attacks::ALL.iter().any(|attack| attack.name == name), "unknown attack {name}; see --list");
     }
     let _ = rustls::crypto::ring::default_provider().install_default();
     let attackers = tokio::runtime::Builder::new_multi_thread().worker_threads(2).on_thread_start(lower_priority).enable_all().build()?;
@@ -83,7 +84,7 @@ fn main() -> anyhow::Result<()> {
     outcome
 }
 
-/// Of the calling thread only: Linux keeps a priority for each.
+/// Affects the calling thread only: on Linux priorities are per thread.
 fn lower_priority() {
     let _ = rustix::process::nice(19);
 }

@@ -1,4 +1,4 @@
-//! The server, its users and its objects.
+//! The server under attack, its users and objects.
 
 use anyhow::{Context, ensure};
 use ferrokube_testkit::{Client, Cluster, Launch};
@@ -11,32 +11,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Token of the measured user: may create ConfigMaps in the namespace `victim`.
+/// Token of the measured user, who may create ConfigMaps in the namespace `victim`.
 pub(crate) const VICTIM: &str = "victim-token";
-/// Token of the attacker: reads everything, writes in the namespace `tenant`.
+/// Token of the attacker, who reads everything and writes in the namespace `tenant`.
 pub(crate) const TENANT: &str = "tenant-token";
-/// Token of an attacker who may also make CustomResourceDefinitions.
+/// Token of an attacker who may also create CustomResourceDefinitions.
 pub(crate) const AUTHOR: &str = "author-token";
 
-/// Tokens of eight attackers with the rights of [`TENANT`]: what is shared by callers is contended.
+/// Tokens of eight attackers with the rights of [`TENANT`], to contend for what callers share.
 pub(crate) const TENANTS: [&str; 8] =
     ["tenant0-token", "tenant1-token", "tenant2-token", "tenant3-token", "tenant4-token", "tenant5-token", "tenant6-token", "tenant7-token"];
 
-/// The running server.
+/// A running server.
 pub(crate) struct Testbed {
     cluster: Cluster,
     admin: Client,
     /// `127.0.0.1:port`
     pub(crate) authority: String,
-    /// For certificates.
+    /// Server name for TLS.
     pub(crate) server_name: ServerName<'static>,
-    /// Trusts the server, without ALPN.
+    /// Client configuration that trusts the server, without ALPN.
     pub(crate) tls: rustls::ClientConfig,
     _directory: tempfile::TempDir,
 }
 
 impl Testbed {
-    /// Starts the server, makes users, rights and objects.
+    /// Starts the server and creates users, rights and objects.
     pub(crate) async fn set(binary: &Path, objects: usize) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let tokens = directory.path().join("tokens");
@@ -92,7 +92,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// A kind that keeps whatever it is given.
+    /// A custom kind without pruning.
     async fn custom(&self) -> anyhow::Result<()> {
         let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
         let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
@@ -120,7 +120,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Deletes what the victim and the attackers made, so that each attack meets the same number of objects.
+    /// Deletes what victim and attackers created, so that each attack starts with the same objects.
     pub(crate) async fn clear(&self) -> anyhow::Result<()> {
         let tenant = "/api/v1/namespaces/tenant/configmaps";
         for path in ["/api/v1/namespaces/victim/configmaps", tenant, "/apis/hostile.example.com/v1/namespaces/tenant/bags"] {
@@ -132,13 +132,13 @@ impl Testbed {
         Ok(())
     }
 
-    /// Whether it still answers its administrator.
+    /// Whether the server still responds to its administrator.
     pub(crate) async fn is_alive(&self) -> bool {
         let asked = tokio::time::timeout(Duration::from_secs(30), self.admin.get("/readyz")).await;
         matches!(asked, Ok(Ok(answer)) if answer.status == 200)
     }
 
-    /// Looks at the server's memory until the result is dropped.
+    /// Samples the server's memory until dropped.
     pub(crate) fn watch_memory(&self) -> MemoryWatch {
         let (peak, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (path, thread) = (format!("/proc/{}/status", self.cluster.pid()), (Arc::clone(&peak), Arc::clone(&stop)));
@@ -156,14 +156,14 @@ impl Testbed {
     }
 }
 
-/// Keeps the highest resident memory.
+/// Records the peak resident memory.
 pub(crate) struct MemoryWatch {
     peak: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 }
 
 impl MemoryWatch {
-    /// So far.
+    /// Peak so far.
     pub(crate) fn peak_mib(&self) -> u64 {
         self.peak.load(Ordering::Relaxed) / 1024
     }

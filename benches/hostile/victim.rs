@@ -1,5 +1,5 @@
-//! The user who did nothing: creates at a steady, low rate, of small objects over HTTP/1.1 and of manifests over HTTP/2. Manifests are large enough to need what
-//! all bodies share.
+//! The measured user: creates objects at a steady, low rate, small ones over HTTP/1.1 and manifests
+//! over HTTP/2. Manifests are large enough to need the shared body budget.
 
 use crate::testbed::{Testbed, VICTIM};
 use crate::wire::{Wire, WireProtocol};
@@ -13,30 +13,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// Connections; each has one request at a time.
+/// Connections, with one request at a time each.
 const CONNECTIONS: usize = 4;
-/// From one create to the next on a connection.
+/// Interval of creates per connection.
 const PACE: Duration = Duration::from_millis(20);
-/// The same of manifests, on a connection of their own each.
+/// Interval of manifest creates, per connection.
 const MANIFEST_PACE: Duration = Duration::from_millis(50);
 const MANIFEST_CONNECTIONS: usize = 2;
-/// Manifests are of these lengths, in turn.
+/// Lengths of manifests, in turn.
 const MANIFEST_BYTES: [usize; 3] = [20_000, 40_000, 64_000];
 const PATH: &str = "/api/v1/namespaces/victim/configmaps";
-/// A create that takes longer is an error.
+/// Creates that take longer count as errors.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Creates ConfigMaps in a namespace of its own.
+/// Creates ConfigMaps in its own namespace.
 pub(crate) struct Victim {
     stage: Arc<Testbed>,
     number: Cell<u64>,
 }
 
-/// How long creates took.
+/// Latencies of creates.
 #[derive(Default)]
 pub(crate) struct Latencies {
     sorted: Vec<Duration>,
-    /// Refused, failed or later than the patience.
+    /// Refused, failed or timed out creates.
     pub(crate) errors: usize,
 }
 
@@ -51,12 +51,12 @@ impl Latencies {
         all
     }
 
-    /// All creates.
+    /// Number of creates.
     pub(crate) fn count(&self) -> usize {
         self.sorted.len()
     }
 
-    /// By rank, in milliseconds.
+    /// Percentile in milliseconds.
     pub(crate) fn percentile(&self, share: f64) -> f64 {
         let rank = (self.sorted.len().saturating_sub(1) as f64 * share).round() as usize;
         self.sorted.get(rank).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3)
@@ -68,7 +68,7 @@ impl Victim {
         Self { stage: Arc::clone(stage), number: Cell::new(0) }
     }
 
-    /// Creates for this long: small objects, and manifests.
+    /// Creates small objects and manifests for `time`.
     pub(crate) async fn measure(&self, time: Duration) -> (Latencies, Latencies) {
         let end = Instant::now() + time;
         let small = futures::future::join_all((0..CONNECTIONS).map(|_| self.create_until(end, PACE, async |kept: &mut Option<Wire>| self.create(kept).await)));

@@ -1,4 +1,4 @@
-//! A TLS connection on which anything can be written: text of HTTP/1.1, and frames of HTTP/2 that no client library would send.
+//! Raw TLS connections: HTTP/1.1 text, and HTTP/2 frames that no client library would send.
 
 use crate::testbed::Testbed;
 use anyhow::{Context, bail};
@@ -9,7 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// What is negotiated.
+/// ALPN protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WireProtocol {
     Http1,
@@ -28,22 +28,22 @@ pub(crate) mod frame {
     pub(crate) const END_HEADERS: u8 = 4;
 }
 
-/// One connection.
+/// A raw connection.
 pub(crate) struct Wire {
-    /// Open to reading and writing.
+    /// Plain-text stream.
     pub(crate) stream: TlsStream<TcpStream>,
     authority: String,
 }
 
 impl Wire {
-    /// Connects and shakes hands.
+    /// Connects and performs the TLS handshake.
     pub(crate) async fn connect(stage: &Testbed, protocol: WireProtocol) -> anyhow::Result<Self> {
         let tcp = TcpStream::connect(&stage.authority).await?;
         tcp.set_nodelay(true)?;
         Self::over(stage, protocol, tcp).await
     }
 
-    /// Shakes hands on a connection.
+    /// Performs the TLS handshake on a TCP connection.
     pub(crate) async fn over(stage: &Testbed, protocol: WireProtocol, tcp: TcpStream) -> anyhow::Result<Self> {
         let mut tls = stage.tls.clone();
         tls.alpn_protocols = vec![if protocol == WireProtocol::Http1 { b"http/1.1".to_vec() } else { b"h2".to_vec() }];
@@ -51,7 +51,7 @@ impl Wire {
         Ok(Self { stream, authority: stage.authority.clone() })
     }
 
-    /// A TCP connection from an address of the loopback net, with a small receive buffer if asked.
+    /// A TCP connection from a loopback address, optionally with a small receive buffer.
     pub(crate) async fn tcp(stage: &Testbed, from: Ipv4Addr, receive_bytes: Option<u32>) -> anyhow::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         if let Some(bytes) = receive_bytes {
@@ -61,22 +61,22 @@ impl Wire {
         Ok(socket.connect(stage.authority.parse()?).await?)
     }
 
-    /// Head of a request of HTTP/1.1, its body's length announced.
+    /// Head of an HTTP/1.1 request, with its Content-Length.
     pub(crate) fn head(&self, method: &str, path: &str, token: &str, content_type: &str, length: usize) -> String {
         let authorization = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
         format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n{authorization}content-type: {content_type}\r\ncontent-length: {length}\r\n\r\n", self.authority)
     }
 
-    /// A POST on HTTP/1.1: status and text of the answer.
+    /// An HTTP/1.1 POST. Returns status and body.
     pub(crate) async fn post(&mut self, path: &str, token: &str, content_type: &str, body: &[u8]) -> anyhow::Result<(u16, String)> {
         self.send("POST", path, token, content_type, body).await
     }
 
-    /// Any request on HTTP/1.1.
+    /// An HTTP/1.1 request. Returns status and body.
     pub(crate) async fn send(&mut self, method: &str, path: &str, token: &str, content_type: &str, body: &[u8]) -> anyhow::Result<(u16, String)> {
         let mut bytes = self.head(method, path, token, content_type, body.len()).into_bytes();
         bytes.extend_from_slice(body);
-        // A server that refuses a body may answer and close before it has read all of it.
+        // A server that rejects a body may respond and close before reading all of it.
         let written = self.stream.write_all(&bytes).await;
         let answer = self.answer().await;
         if answer.is_err() {
@@ -97,7 +97,7 @@ impl Wire {
                 end = Some(at + 4);
                 length = match head.lines().find_map(|line| line.strip_prefix("content-length: ")) {
                     Some(text) => text.trim().parse().context("content-length")?,
-                    // Chunked: the status is all that callers of such answers look at.
+                    // Chunked: callers use only the status.
                     None => bytes.len() - at - 4,
                 };
             }
@@ -112,7 +112,7 @@ impl Wire {
         }
     }
 
-    /// Begins HTTP/2 with these settings (identifier, value).
+    /// Starts HTTP/2 with these settings (identifier, value).
     pub(crate) async fn preface(&mut self, settings: &[(u16, u32)]) -> anyhow::Result<()> {
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         let mut payload = Vec::new();
@@ -125,7 +125,7 @@ impl Wire {
         Ok(self.stream.write_all(&bytes).await?)
     }
 
-    /// A header block without compression.
+    /// An uncompressed header block.
     pub(crate) fn header_block(&self, method: &str, path: &str, token: &str) -> Vec<u8> {
         let mut block = Vec::new();
         let authorization = format!("Bearer {token}");
@@ -140,7 +140,7 @@ impl Wire {
     }
 }
 
-/// Appends a header field that enters no table.
+/// Appends a header field without indexing.
 pub(crate) fn push_field(block: &mut Vec<u8>, name: &str, value: &str) {
     block.push(0);
     for text in [name, value] {
@@ -149,7 +149,7 @@ pub(crate) fn push_field(block: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-/// An HPACK integer with a prefix of 7 bits.
+/// An HPACK integer with a 7-bit prefix.
 fn push_length(block: &mut Vec<u8>, length: usize) {
     if length < 127 {
         return block.push(length as u8);

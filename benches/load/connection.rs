@@ -1,4 +1,4 @@
-//! Connections that cost the client little: one hyper connection each, bodies read and dropped or kept.
+//! Cheap client connections: one hyper connection each; bodies are dropped or collected.
 
 use crate::target::LoadTarget;
 use anyhow::{Context, bail};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Either protocol.
+/// HTTP version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HttpVersion {
     /// HTTP/1.1
@@ -25,7 +25,7 @@ enum RequestSender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// One connection; on HTTP/1.1 one request at a time.
+/// A connection; HTTP/1.1 handles one request at a time.
 pub(crate) struct LoadConnection {
     sender: RequestSender,
     authority: String,
@@ -35,17 +35,17 @@ pub(crate) struct LoadConnection {
 /// A request to send.
 #[derive(Clone, Default)]
 pub(crate) struct LoadRequest {
-    /// `GET`, ...
+    /// HTTP method.
     pub(crate) method: &'static str,
-    /// With the query.
+    /// Path with query.
     pub(crate) path: String,
     /// `Accept`; empty for the server's default.
     pub(crate) accept: &'static str,
     /// `Content-Type`; empty without a body.
     pub(crate) content_type: &'static str,
-    /// Ask for gzip.
+    /// Whether to accept gzip.
     pub(crate) gzip: bool,
-    /// The body.
+    /// Request body.
     pub(crate) body: Bytes,
 }
 
@@ -60,14 +60,14 @@ impl LoadRequest {
         Self { method: "DELETE", path: path.into(), ..Self::default() }
     }
 
-    /// A write with a JSON body of some type.
+    /// A write with a JSON body of the given type.
     pub(crate) fn write(method: &'static str, path: impl Into<String>, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         Self { method, path: path.into(), content_type, body: body.into(), ..Self::default() }
     }
 }
 
 impl LoadConnection {
-    /// Connects.
+    /// Connects to a target.
     pub(crate) async fn open(target: &LoadTarget, protocol: HttpVersion) -> anyhow::Result<Self> {
         let mut tls = target.tls.clone();
         tls.alpn_protocols = vec![if protocol == HttpVersion::Http1 { b"http/1.1".to_vec() } else { b"h2".to_vec() }];
@@ -90,7 +90,7 @@ impl LoadConnection {
         Ok(Self { sender, authority: target.authority.clone(), authorization: target.authorization.clone() })
     }
 
-    /// Sends and gives the response head with its body to read.
+    /// Sends a request. Returns the response head with its body to read.
     pub(crate) async fn start(&mut self, ask: &LoadRequest) -> anyhow::Result<http::Response<Incoming>> {
         let mut request = http::Request::builder().method(ask.method);
         request = match &self.sender {
@@ -118,20 +118,20 @@ impl LoadConnection {
         })
     }
 
-    /// Sends and gives the whole answer, whatever it is.
+    /// Sends a request. Returns the whole response, whatever its status.
     pub(crate) async fn ask(&mut self, ask: &LoadRequest) -> anyhow::Result<(http::StatusCode, Bytes)> {
         let response = self.start(ask).await?;
         Ok((response.status(), response.into_body().collect().await?.to_bytes()))
     }
 
-    /// Sends, reads the whole answer, and demands a 2xx; gives the body's size.
+    /// Sends a request and requires a 2xx response. Returns the size of its body.
     pub(crate) async fn send(&mut self, ask: &LoadRequest) -> anyhow::Result<usize> {
         let response = self.start(ask).await?;
         let status = response.status();
         let mut body = response.into_body();
         if !status.is_success() {
             let text = body.collect().await?.to_bytes();
-            bail!("{} {} answered {status}: {}", ask.method, ask.path, String::from_utf8_lossy(&text[..text.len().min(300)]));
+            bail!("{} {} returned {status}: {}", ask.method, ask.path, String::from_utf8_lossy(&text[..text.len().min(300)]));
         }
         let mut size = 0;
         while let Some(frame) = body.frame().await {

@@ -1,4 +1,4 @@
-//! A load generator for any Kubernetes-style API server: CPU per operation beside rates and latencies.
+//! A load generator for any Kubernetes-style API server: CPU per operation, rates and latencies.
 //!
 //! ```text
 //! cargo bench --bench load                                            # our own server, started in a temporary directory
@@ -8,9 +8,11 @@
 //! cargo bench --bench load -- --curve objects=1000,10000,100000,1000000 --only none
 //! ```
 //!
-//! With several servers the rounds are interleaved (A B, B A, A B, ...), so that the machine's noise falls on all alike. CPU is what the named
-//! processes used, from `/proc/PID/task/*/schedstat`; on a small shared machine it binds, while rates only inform.
-//! Start reading at `scenarios` (a file for each family) and `curves`; docs/benchmarks.md says how the figures are to be read.
+//! With several servers the rounds are interleaved (A B, B A, A B, ...), so that noise affects all
+//! alike. CPU is that of the given processes, from `/proc/PID/task/*/schedstat`; on a small shared
+//! machine it is the reliable figure, and rates are informative.
+//! Start at `scenarios` (a file per family) and `curves`; docs/benchmarks.md explains how to read
+//! the figures.
 
 mod connection;
 mod curves;
@@ -41,58 +43,61 @@ use target::LoadTarget;
 #[derive(Parser, Debug)]
 #[command(name = "load", about = "Measures API servers", long_about = None)]
 struct LoadOptions {
-    /// [NAME=]PATH [FLAG...]: a ferrokube to start for the run, in a temporary directory. Without any server, the one that cargo built.
+    /// [NAME=]PATH [FLAG...]: a ferrokube to start in a temporary directory; without any server,
+    /// the one cargo built
     #[arg(long)]
     binary: Vec<String>,
-    /// NAME=KUBECONFIG[,PID...]: a running server, and the processes whose CPU and memory count (else who listens on its port on this machine).
+    /// NAME=KUBECONFIG[,PID...]: a running server, and the processes whose CPU and memory count
+    /// (default: those listening on its port)
     #[arg(long)]
     target: Vec<String>,
-    /// NAME=URL[,PID...]: a running server by its URL, with the credentials of --kubeconfig.
+    /// NAME=URL[,PID...]: a running server by URL, with the credentials of --kubeconfig
     #[arg(long, requires = "kubeconfig")]
     server: Vec<String>,
-    /// For --server; one for all, or one for each in the same order.
+    /// For --server; one for all, or one for each in the same order
     #[arg(long)]
     kubeconfig: Vec<PathBuf>,
-    /// Interleaved rounds.
+    /// Interleaved rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Only these scenarios (comma-separated names or prefixes; "none" for curves alone).
+    /// Run only these scenarios (comma-separated names or prefixes; "none" for curves alone)
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// NAME[=SIZE,SIZE...]: how costs grow with size; see --list. On servers of its own where they can be started.
+    /// NAME[=SIZE,SIZE...]: costs by size, see --list; on separate servers where possible
     #[arg(long)]
     curve: Vec<String>,
-    /// Requests per scenario and round.
+    /// Requests per scenario and round
     #[arg(long, default_value_t = 2000)]
     requests: usize,
-    /// Connections (one request at a time on each).
+    /// Connections (one request at a time on each)
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// Objects in the list scenarios.
+    /// Objects in the list scenarios
     #[arg(long, default_value_t = 10_000)]
     objects: usize,
-    /// Objects in the scenarios about memory and restarts.
+    /// Objects in the memory and restart scenarios
     #[arg(long, default_value_t = 100_000)]
     stored: usize,
-    /// Watchers in the watch scenarios.
+    /// Watchers in the watch scenarios
     #[arg(long, default_value_t = 1000)]
     watchers: usize,
-    /// Events of each round in them.
+    /// Events per round of the watch scenarios
     #[arg(long, default_value_t = scenarios::watch::EVENTS)]
     events: usize,
-    /// Write everything that was measured here.
+    /// Write all results to this file
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Write a page with tables and plots here.
+    /// Write a page with tables and plots to this file
     #[arg(long)]
     page: Option<PathBuf>,
-    /// Begin with what an earlier run wrote with --json; with "--only none" to join several and write a page.
+    /// Start with the results of an earlier run (--json); with "--only none", joins several into a
+    /// page
     #[arg(long)]
     from: Vec<PathBuf>,
-    /// List the scenarios and curves.
+    /// List the scenarios and curves
     #[arg(long)]
     list: bool,
-    /// Given by cargo bench; ignored.
+    /// Passed by cargo bench; ignored
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -116,7 +121,7 @@ async fn run(options: LoadOptions) -> anyhow::Result<()> {
     let mut results = Results::default();
     for path in &options.from {
         let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        results.merge(serde_json::from_slice(&text).with_context(|| format!("{} is no report", path.display()))?);
+        results.merge(serde_json::from_slice(&text).with_context(|| format!("{} is not a report", path.display()))?);
     }
     let chosen = chosen(&options.only)?;
     if !(chosen.is_empty() && options.curve.is_empty()) {
@@ -140,7 +145,7 @@ fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
     let wanted = |scenario: &&Scenario| only.is_empty() || only.iter().any(|word| scenario.name.starts_with(word.as_str()));
     let chosen: Vec<&Scenario> = scenarios::all().filter(wanted).collect();
     if chosen.is_empty() {
-        bail!("no scenario is called {only:?}; see --list");
+        bail!("unknown scenario {only:?}; see --list");
     }
     Ok(chosen)
 }
@@ -173,7 +178,7 @@ async fn measure(options: &LoadOptions, chosen: &[&Scenario], results: &mut Resu
     Ok(())
 }
 
-/// The servers, and those among them that were started here.
+/// All targets, and those that were started here.
 async fn targets(options: &LoadOptions) -> anyhow::Result<(Vec<Arc<LoadTarget>>, Vec<OwnServer>)> {
     let (mut targets, mut started) = (Vec::new(), Vec::new());
     let mut binaries = options.binary.iter().map(|text| Binary::parse(text).with_context(|| format!("--binary {text}"))).collect::<Result<Vec<_>, _>>()?;
@@ -195,7 +200,7 @@ async fn targets(options: &LoadOptions) -> anyhow::Result<(Vec<Arc<LoadTarget>>,
     Ok((targets, started))
 }
 
-/// One round on every target; every other one in the opposite order, so that a drift falls on all alike.
+/// One round on every target, in alternating order, so that drift affects all alike.
 async fn rounds(scenario: &Scenario, round: usize, targets: &[Arc<LoadTarget>], plan: &LoadPlan, results: &mut Results) -> anyhow::Result<()> {
     let mut order: Vec<&Arc<LoadTarget>> = targets.iter().filter(|target| !scenario.starts || target.binary.is_some()).collect();
     if round % 2 == 1 {
@@ -224,7 +229,7 @@ async fn one(scenario: &Scenario, target: &Arc<LoadTarget>, plan: &LoadPlan) -> 
     Ok(sample)
 }
 
-/// A curve on a server of its own, or on a running one.
+/// Measures a curve on a separate server if possible.
 async fn grow(wanted: &CurveSpec, target: &Arc<LoadTarget>) -> anyhow::Result<results::Curve> {
     let Some(binary) = target.binary.clone() else { return wanted.measure(target.clone()).await };
     let own = OwnServer::start(binary).await?;

@@ -1,8 +1,8 @@
-//! CPU and memory of processes, and what one round of a scenario gave.
+//! CPU time and memory of processes, and the result of one round of a scenario.
 
 use std::time::Duration;
 
-/// CPU time that processes have used, all their living threads.
+/// CPU time of processes, over their live threads.
 pub(crate) fn cpu(pids: &[u32]) -> Duration {
     let mut nanos = 0;
     for pid in pids {
@@ -13,11 +13,12 @@ pub(crate) fn cpu(pids: &[u32]) -> Duration {
     Duration::from_nanos(nanos)
 }
 
-/// CPU time of a process since its start, threads that have ended included: what is counted in steps of 10 ms, or more finely by the living threads.
+/// CPU time of a process since its start, including ended threads: in steps of 10 ms, or finer by
+/// the live threads.
 pub(crate) fn whole_cpu(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let words = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    // User and system time are the 14th and 15th; two stand before what is split here.
+    // User and system time are fields 14 and 15; the first two fields were split off.
     let ticks: u64 = words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
     Duration::from_millis(10 * ticks).max(cpu(&[pid]))
 }
@@ -27,7 +28,7 @@ pub(crate) fn own_cpu() -> Duration {
     Duration::from_nanos(on_cpu(std::path::Path::new("/proc/thread-self")))
 }
 
-/// The first number of `schedstat`: nanoseconds on a CPU. Finer than `stat`, which counts ticks of 10 ms.
+/// First number of `schedstat`: nanoseconds on a CPU. `stat` counts ticks of 10 ms.
 fn on_cpu(task: &std::path::Path) -> u64 {
     let text = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
@@ -42,7 +43,7 @@ pub(crate) fn resident_kib(pids: &[u32]) -> u64 {
     pids.iter().map(of).sum()
 }
 
-/// The processes of this machine that listen on a TCP port: whose CPU counts when nobody names them.
+/// Local processes that listen on a TCP port: the default for whose CPU counts.
 pub(crate) fn listeners(port: u16) -> Vec<u32> {
     let mut inodes = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -67,18 +68,18 @@ fn holds_socket(pid: u32, inodes: &[String]) -> bool {
     links.any(|link| inodes.iter().any(|inode| link.as_os_str() == inode.as_str()))
 }
 
-/// What one round of one scenario gave.
+/// Result of one round of one scenario.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
-    /// Operations.
+    /// Number of operations.
     pub(crate) count: usize,
-    /// Wall time of all of them.
+    /// Total wall-clock time.
     pub(crate) wall: Duration,
-    /// CPU of the target's processes.
+    /// CPU time of the target's processes.
     pub(crate) cpu: Duration,
     /// Sorted latencies.
     pub(crate) latencies: Vec<Duration>,
-    /// Named figures of the scenario itself, such as `KiB/object`.
+    /// Additional figures of the scenario, such as `KiB/object`.
     pub(crate) figures: Vec<(&'static str, f64)>,
 }
 
@@ -93,7 +94,7 @@ impl Sample {
         self.count as f64 / self.wall.as_secs_f64().max(1e-9)
     }
 
-    /// A latency by its rank, in milliseconds.
+    /// Latency percentile in milliseconds.
     pub(crate) fn percentile(&self, share: f64) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
         self.latencies.get((last as f64 * share).round() as usize).map_or(0.0, |latency| latency.as_secs_f64() * 1e3)

@@ -1,4 +1,4 @@
-//! A namespace that a scenario works in, and the ways to keep a server busy.
+//! A scenario's namespace, and helpers that generate load.
 
 use crate::connection::{HttpVersion, LoadConnection, LoadRequest};
 use crate::measure::{Sample, cpu};
@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Merge patches.
+/// Content type of merge patches.
 pub(crate) const MERGE: &str = "application/merge-patch+json";
-/// Bodies.
+/// Content type of JSON bodies.
 pub(crate) const JSON: &str = "application/json";
 
-/// A namespace of a target.
+/// A namespace on a target.
 pub(crate) struct BenchNamespace {
-    /// Where.
+    /// Target server.
     pub(crate) target: Arc<LoadTarget>,
-    /// Its name.
+    /// Namespace name.
     pub(crate) name: String,
-    /// Whether this run made it.
+    /// Whether this run created it.
     own: bool,
 }
 
@@ -30,14 +30,15 @@ pub(crate) fn config_map(name: &str) -> String {
     format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}"}},"data":{{"value":"{}"}}}}"#, "x".repeat(1024))
 }
 
-/// A name that no other run uses.
+/// A name unique among runs.
 pub(crate) fn unique() -> String {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     format!("load-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
 impl BenchNamespace {
-    /// Makes the namespace. A server of custom resources alone has none to make: there it is `default`.
+    /// Creates the namespace. Falls back to `default` on servers without namespaces (custom
+    /// resources only).
     pub(crate) async fn make(target: Arc<LoadTarget>) -> anyhow::Result<Self> {
         let name = unique();
         let mut connection = LoadConnection::open(&target, HttpVersion::Http1).await?;
@@ -50,19 +51,19 @@ impl BenchNamespace {
         Ok(Self { target, name, own: true })
     }
 
-    /// Deletes the objects and the namespace; does not wait for controllers.
+    /// Deletes the objects and the namespace, without waiting for controllers.
     pub(crate) async fn remove(&self) -> anyhow::Result<()> {
         if !self.own {
             return Ok(());
         }
         let mut connection = self.connect().await?;
-        // A million objects are more than a server deletes in the time of one request.
+        // A million objects exceed the time limit of one request.
         while connection.ask(&LoadRequest::delete(self.objects())).await?.0 == StatusCode::GATEWAY_TIMEOUT {}
         connection.send(&LoadRequest::delete(format!("/api/v1/namespaces/{}", self.name))).await?;
         Ok(())
     }
 
-    /// A connection of HTTP/1.1.
+    /// An HTTP/1.1 connection.
     pub(crate) async fn connect(&self) -> anyhow::Result<LoadConnection> {
         LoadConnection::open(&self.target, HttpVersion::Http1).await
     }
@@ -72,12 +73,12 @@ impl BenchNamespace {
         format!("/api/v1/namespaces/{}/configmaps", self.name)
     }
 
-    /// Path of one that [`Self::fill`] makes.
+    /// Path of an object created by [`Self::fill`].
     pub(crate) fn object(&self, index: usize) -> String {
         format!("{}/o{index}", self.objects())
     }
 
-    /// Creates `count` ConfigMaps of 1 KiB from 16 connections.
+    /// Creates `count` ConfigMaps of 1 KiB over 16 connections.
     pub(crate) async fn fill(&self, count: usize) -> anyhow::Result<Sample> {
         self.fill_range(0..count, 16).await
     }
@@ -89,7 +90,7 @@ impl BenchNamespace {
         self.load(numbers.len(), connections, ask).await
     }
 
-    /// `count` requests over so many connections, each with one request at a time.
+    /// Sends `count` requests over `connections` connections, one at a time on each.
     pub(crate) async fn load(&self, count: usize, connections: usize, ask: impl Fn(usize) -> LoadRequest + Send + Sync + 'static) -> anyhow::Result<Sample> {
         let (ask, next) = (Arc::new(ask), Arc::new(AtomicUsize::new(0)));
         let mut open = Vec::new();

@@ -1,26 +1,26 @@
-//! The machine and its noise: what a reader needs to judge the figures.
+//! The machine and its noise, for judging the figures.
 
 use crate::measure::own_cpu;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// Where a run happened.
+/// Environment of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// As `/proc/cpuinfo` names it.
+    /// CPU model from `/proc/cpuinfo`.
     pub(crate) cpu: String,
-    /// How many.
+    /// Number of cores.
     pub(crate) cores: usize,
-    /// As `/proc/version` says.
+    /// Kernel from `/proc/version`.
     pub(crate) kernel: String,
-    /// Seconds since 1970, at the start.
+    /// Start time in seconds since 1970.
     pub(crate) unix_seconds: u64,
-    /// How the load generator was called.
+    /// Command line of the load generator.
     pub(crate) command: String,
 }
 
 impl Machine {
-    /// This one, now.
+    /// The current machine.
     pub(crate) fn here() -> Self {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = info.lines().find_map(|line| line.strip_prefix("model name")).map_or("unknown", |rest| rest.trim_start_matches(['\t', ' ', ':']));
@@ -36,26 +36,27 @@ impl Machine {
     }
 }
 
-/// A word of a command line with each path cut to its last part: reports name no folders of the machine that made them.
+/// Shortens paths in a command line argument to their last component: reports must not name local
+/// directories.
 fn without_folders(word: &str) -> String {
     let last = |value: &str| if value.contains("://") { value.to_owned() } else { value.rsplit('/').next().unwrap_or_default().to_owned() };
     let values = |part: &str| part.split(',').map(last).collect::<Vec<_>>().join(",");
     word.split('=').map(values).collect::<Vec<_>>().join("=")
 }
 
-/// One look at the noise.
+/// One noise sample.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Noise {
-    /// The load average of the last minute: our own work is in it, too.
+    /// Load average of the last minute, including our own load.
     pub(crate) load: f64,
-    /// CPU milliseconds of a fixed piece of work: how much slower a core is while its caches and its other half are in use.
+    /// CPU milliseconds of a fixed workload: shows contention for caches and the sibling thread.
     pub(crate) loop_cpu_ms: f64,
-    /// Wall time of the same work divided by its CPU time: 1.0 on a machine where nobody else wants the core.
+    /// Wall-clock time of that workload divided by its CPU time; 1.0 on an idle machine.
     pub(crate) waiting: f64,
 }
 
 impl Noise {
-    /// Looks: costs a few milliseconds.
+    /// Takes a sample, in a few milliseconds.
     pub(crate) fn look() -> Self {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let (before, begun) = (own_cpu(), Instant::now());
@@ -69,7 +70,8 @@ impl Noise {
     }
 }
 
-/// About 10 ms of arithmetic over 256 KiB: feels the clock rate, the second thread of the core and the shared cache.
+/// About 10 ms of arithmetic over 256 KiB, sensitive to clock rate, sibling thread and shared
+/// cache.
 fn work() -> u64 {
     let mut cells: Vec<u64> = (0..32_768).collect();
     let mut mixed = 1u64;

@@ -1,4 +1,4 @@
-//! The report as one page of HTML: tables with ratios and intervals, plots, and under which noise it was measured.
+//! Renders the report as an HTML page: tables with ratios and intervals, plots, and the noise.
 
 use crate::plot::{PlotLine, bars, color, curves, escape, short};
 use crate::results::{Curve, Measured, Results};
@@ -10,7 +10,7 @@ const STYLE: &str = "body{font-family:sans-serif;max-width:62em;margin:2em auto;
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right;font-variant-numeric:tabular-nums}\
 th:first-child,td:first-child,td:nth-child(2){text-align:left}small{color:#555}.key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}";
 
-/// The page.
+/// Renders the page.
 pub(crate) fn render(results: &Results) -> String {
     let mut page = format!("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Benchmarks</title><style>{STYLE}</style></head><body>\n");
     page += "<h1>Benchmarks</h1>\n";
@@ -45,7 +45,7 @@ fn about(page: &mut String, results: &Results) {
     );
 }
 
-/// Seconds since 1970 as a date (days to civil, proleptic Gregorian).
+/// Formats seconds since 1970 as a date (days to civil, proleptic Gregorian).
 fn date(unix_seconds: u64) -> String {
     let days = i64::try_from(unix_seconds / 86_400).unwrap_or(0) + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
@@ -120,7 +120,7 @@ fn plots(page: &mut String, results: &Results) {
     }
 }
 
-/// One plot for each figure of a curve, a line for each target.
+/// One plot per figure of a curve, with a line per target.
 fn growth(page: &mut String, all: &[&Curve]) {
     let Some(first) = all.first() else { return };
     let _ = writeln!(page, "<h2>By number of {}</h2>", escape(&first.name));

@@ -1,22 +1,23 @@
-//! Plots as SVG text: bars with their intervals, and curves on logarithmic axes. No scripts, no fonts, no files beside the page.
+//! SVG plots: bars with intervals, and curves on logarithmic axes. No scripts, fonts or external
+//! files.
 
 use crate::stats::Spread;
 use std::fmt::Write;
 
-/// One color for each target.
+/// Colors of targets.
 const COLORS: [&str; 6] = ["#2563a8", "#c2571a", "#2e7d4f", "#8a3f8f", "#7a6a1e", "#555555"];
 
-/// The color of the n-th target or line.
+/// Color of the n-th target or line.
 pub(crate) fn color(index: usize) -> &'static str {
     COLORS[index % COLORS.len()]
 }
 
-/// What stands for text in markup.
+/// Escapes text for markup.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Three digits that count.
+/// Formats with three significant digits.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -28,7 +29,7 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// One bar for each value, the interval as a whisker: `rows` are color, label and value.
+/// A bar per value, with its interval as a whisker. `rows` are color, label and value.
 pub(crate) fn bars(rows: &[(usize, String, Spread)]) -> String {
     const WIDTH: f64 = 640.0;
     const LEFT: f64 = 130.0;
@@ -48,15 +49,15 @@ pub(crate) fn bars(rows: &[(usize, String, Spread)]) -> String {
     svg + "</svg>"
 }
 
-/// A line of a curve: its label and its points.
+/// A line of a plot.
 pub(crate) struct PlotLine {
-    /// For the legend.
+    /// Legend label.
     pub(crate) label: String,
-    /// Size and value.
+    /// Sizes and values.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Where a value lies on a logarithmic axis.
+/// A logarithmic axis.
 struct Axis {
     low: f64,
     high: f64,
@@ -65,7 +66,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Over whole decades.
+    /// Covers whole decades.
     fn of(values: impl Iterator<Item = f64> + Clone, from: f64, to: f64) -> Self {
         let low = values.clone().fold(f64::INFINITY, f64::min).max(1e-6).log10().floor();
         let high = values.fold(f64::MIN_POSITIVE, f64::max).log10().ceil();
@@ -83,7 +84,7 @@ impl Axis {
     }
 }
 
-/// Lines over sizes; both axes logarithmic, so that a cost that does not grow is flat, and one that grows with the size rises as the diagonal does.
+/// Log-log plot over sizes: constant costs are flat, linear ones are parallel to the diagonal.
 pub(crate) fn curves(lines: &[PlotLine], title: &str) -> String {
     const WIDTH: f64 = 420.0;
     const LEFT: f64 = 60.0;

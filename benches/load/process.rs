@@ -1,4 +1,4 @@
-//! Servers that are started for the run, each in a directory of its own.
+//! Servers started for the run, each in its own directory.
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,44 +9,44 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// What to start.
+/// A binary to start.
 pub(crate) struct Binary {
-    /// For the report.
+    /// Name in the report.
     pub(crate) name: String,
     path: PathBuf,
-    /// Flags beside those that say where.
+    /// Flags in addition to those for directory and port.
     flags: Vec<String>,
 }
 
 impl Binary {
-    /// `[NAME=]PATH [FLAG...]`; the name is that of the file unless given.
+    /// `[NAME=]PATH [FLAG...]`; the name defaults to the file name.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let mut words = text.split_whitespace();
-        let first = words.next().context("it is empty")?;
+        let first = words.next().context("empty argument")?;
         let (name, path) = first.split_once('=').map_or((None, first), |(name, path)| (Some(name), path));
-        let file = Path::new(path).file_name().context("it names no file")?;
+        let file = Path::new(path).file_name().context("not a file")?;
         let name = name.map_or_else(|| file.to_string_lossy().into_owned(), str::to_owned);
         Ok(Self { name, path: path.into(), flags: words.map(str::to_owned).collect() })
     }
 
-    /// The one that cargo built with this load generator.
+    /// The binary that cargo built for this bench.
     pub(crate) fn ours() -> Self {
         Self { name: "ferrokube".to_owned(), path: env!("CARGO_BIN_EXE_ferrokube").into(), flags: Vec::new() }
     }
 }
 
-/// A process in a directory of its own.
+/// A server process in its own directory.
 pub(crate) struct OwnServer {
-    /// What it is.
+    /// Its binary.
     pub(crate) binary: Arc<Binary>,
     process: Child,
     directory: tempfile::TempDir,
-    /// From its start to its ready line.
+    /// Time from spawning to the ready line.
     pub(crate) ready: Duration,
 }
 
 impl OwnServer {
-    /// Starts it in an empty directory and waits until it is ready.
+    /// Starts a server in an empty directory and waits until it is ready.
     pub(crate) async fn start(binary: Arc<Binary>) -> anyhow::Result<Self> {
         Self::start_in(binary, tempfile::tempdir()?).await
     }
@@ -64,31 +64,31 @@ impl OwnServer {
             .spawn()
             .with_context(|| format!("cannot start {}", binary.path.display()))?;
         let mut lines = BufReader::new(process.stdout.take().context("no stdout")?).lines();
-        let line = tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await.context("not ready in 60 s")??.context("it ended")?;
+        let line = tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await.context("not ready in 60 s")??.context("the server exited")?;
         ensure!(line.starts_with("ready in "), "unexpected line {line:?}");
         Ok(Self { binary, process, directory, ready: begun.elapsed() })
     }
 
-    /// Its administrator's kubeconfig.
+    /// Administrator's kubeconfig.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.directory.path().join("data/admin.kubeconfig")
     }
 
-    /// Its number.
+    /// Process id.
     pub(crate) fn pid(&self) -> anyhow::Result<u32> {
         self.process.id().context("it ended")
     }
 
-    /// Ends it politely and starts it again on what it has written.
+    /// Terminates the server and restarts it on its data.
     pub(crate) async fn restart(mut self) -> anyhow::Result<Self> {
         let pid = Pid::from_raw(i32::try_from(self.pid()?)?).context("no process")?;
         kill_process(pid, Signal::TERM)?;
-        let status = tokio::time::timeout(Duration::from_secs(60), self.process.wait()).await.context("it does not end")??;
-        ensure!(status.success(), "it ended with {status}");
+        let status = tokio::time::timeout(Duration::from_secs(60), self.process.wait()).await.context("still running after SIGTERM")??;
+        ensure!(status.success(), "exited with {status}");
         Self::start_in(self.binary, self.directory).await
     }
 
-    /// Ends it.
+    /// Terminates the server.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.process.kill().await?;
         Ok(())

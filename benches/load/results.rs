@@ -1,4 +1,4 @@
-//! Everything that was measured, as it is written to JSON and read back for a page.
+//! Results of a run, with their JSON form.
 
 use crate::measure::Sample;
 use crate::noise::{Machine, Noise};
@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 /// One round of one scenario on one target.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Round {
-    /// Operations.
+    /// Number of operations.
     pub(crate) count: usize,
-    /// CPU of the server's processes per operation; 0: not known (another machine).
+    /// CPU milliseconds of the server per operation; 0 if unknown (another machine).
     pub(crate) cpu_ms: f64,
     /// Operations per second.
     pub(crate) rate: f64,
-    /// Latencies.
+    /// Median latency.
     pub(crate) p50_ms: f64,
-    /// Latencies.
+    /// 99th percentile latency.
     pub(crate) p99_ms: f64,
-    /// The scenario's own figures.
+    /// Additional figures of the scenario.
     pub(crate) figures: BTreeMap<String, f64>,
 }
 
@@ -36,24 +36,24 @@ impl From<Sample> for Round {
     }
 }
 
-/// The rounds of one scenario on one target, in order.
+/// All rounds of one scenario on one target.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// The scenario.
+    /// Scenario name.
     pub(crate) scenario: String,
-    /// The target.
+    /// Target name.
     pub(crate) target: String,
-    /// In the order in which they ran; the same index on another target ran beside it.
+    /// In order. The same index on another target ran next to it.
     pub(crate) rounds: Vec<Round>,
 }
 
 impl Measured {
-    /// One figure of every round.
+    /// A figure of every round.
     pub(crate) fn values(&self, figure: impl Fn(&Round) -> f64) -> Vec<f64> {
         self.rounds.iter().map(figure).collect()
     }
 
-    /// Its median.
+    /// Median and interval of a figure.
     pub(crate) fn spread(&self, figure: impl Fn(&Round) -> f64) -> Spread {
         Spread::of(self.values(figure))
     }
@@ -64,7 +64,7 @@ impl Measured {
 pub(crate) struct Curve {
     /// What grows, such as `objects`.
     pub(crate) name: String,
-    /// The target.
+    /// Target name.
     pub(crate) target: String,
     /// Size and figures.
     pub(crate) points: Vec<(f64, BTreeMap<String, f64>)>,
@@ -73,13 +73,13 @@ pub(crate) struct Curve {
 /// A whole run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
-    /// Where, when and how; one for each run that was merged.
+    /// Environment, one per merged run.
     pub(crate) machines: Vec<Machine>,
-    /// Looked at before every round.
+    /// Sampled before every round.
     pub(crate) noise: Vec<Noise>,
-    /// Scenarios.
+    /// Results by scenario and target.
     pub(crate) measured: Vec<Measured>,
-    /// Curves.
+    /// Results of curves.
     pub(crate) curves: Vec<Curve>,
 }
 
@@ -92,12 +92,12 @@ impl Results {
         }
     }
 
-    /// What one scenario gave, by target, in the order in which the targets were named.
+    /// Results of a scenario, by target, in command line order.
     pub(crate) fn of<'a>(&'a self, scenario: &'a str) -> impl Iterator<Item = &'a Measured> {
         self.measured.iter().filter(move |measured| measured.scenario == scenario)
     }
 
-    /// The scenarios, in the order in which they ran.
+    /// Scenario names in order of execution.
     pub(crate) fn scenarios(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for measured in &self.measured {
@@ -108,7 +108,7 @@ impl Results {
         names
     }
 
-    /// Takes over another run; what both measured is that of the later one.
+    /// Merges a later run, which wins for scenarios measured by both.
     pub(crate) fn merge(&mut self, later: Self) {
         self.measured.retain(|old| !later.measured.iter().any(|new| new.scenario == old.scenario && new.target == old.target));
         self.curves.retain(|old| !later.curves.iter().any(|new| new.name == old.name && new.target == old.target));

@@ -1,19 +1,21 @@
-//! Medians and their intervals.
+//! Medians and their confidence intervals.
 
-/// A median and the interval that holds the true one.
+/// A median with its confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Spread {
-    /// The middle value.
+    /// Median.
     pub(crate) median: f64,
-    /// Lower end of the interval.
+    /// Lower bound.
     pub(crate) low: f64,
-    /// Upper end.
+    /// Upper bound.
     pub(crate) high: f64,
 }
 
 impl Spread {
-    /// Of the rounds' values. The interval is made of two of them, by rank, the narrowest that holds the true median with at least 93 % (sign test):
-    /// for 5 rounds the lowest and the highest (93.8 %), for 10 the second from each end (97.9 %). Nothing is assumed about the distribution.
+    /// From the values of all rounds. The bounds are the closest pair of values, by rank, that
+    /// contains the true median with at least 93 % (sign test): for 5 rounds the lowest and the
+    /// highest (93.8 %), for 10 the second from each end (97.9 %). Makes no assumption about the
+    /// distribution.
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.retain(|value| value.is_finite());
         values.sort_by(f64::total_cmp);
@@ -24,7 +26,7 @@ impl Spread {
     }
 }
 
-/// How many values may be dropped at each end.
+/// Number of values to drop at each end.
 fn skipped(count: usize) -> usize {
     let (mut tail, mut binomial, mut skip) = (0.0, 1.0, 0);
     for rank in 0..count / 2 {
@@ -38,7 +40,7 @@ fn skipped(count: usize) -> usize {
     skip
 }
 
-/// Of the ratios of two targets, round by round: what disturbs a round disturbs both.
+/// Ratio of two targets, round by round, since noise in a round affects both.
 pub(crate) fn ratio(values: &[f64], first: &[f64]) -> Spread {
     Spread::of(values.iter().zip(first).map(|(value, first)| value / first).collect())
 }

@@ -1,9 +1,9 @@
-//! The text tables.
+//! Text tables.
 
 use crate::results::{Curve, Measured, Results};
 use crate::stats::{Spread, ratio};
 
-/// One line for each target of a scenario; with several, ratios to the first.
+/// A line per target of a scenario; with several targets, with ratios to the first.
 pub(crate) fn print(results: &Results, scenario: &str) {
     let mut first: Option<&Measured> = None;
     for measured in results.of(scenario) {
@@ -33,7 +33,7 @@ fn spread(spread: Spread, digits: usize) -> String {
     format!("{:.digits$} [{:.digits$} .. {:.digits$}]", spread.median, spread.low, spread.high)
 }
 
-/// A curve: a line for each size.
+/// A line per size of a curve.
 pub(crate) fn print_curve(curve: &Curve) {
     for (size, figures) in &curve.points {
         let text: Vec<String> = figures.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
@@ -41,9 +41,9 @@ pub(crate) fn print_curve(curve: &Curve) {
     }
 }
 
-/// The machine's noise over the run.
+/// Noise during the run.
 pub(crate) fn print_noise(results: &Results) {
     let of = |figure: fn(&crate::noise::Noise) -> f64| Spread::of(results.noise.iter().map(figure).collect());
     let (load, cpu, waiting) = (of(|noise| noise.load), of(|noise| noise.loop_cpu_ms), of(|noise| noise.waiting));
-    println!("noise: load {}, a fixed loop takes {} ms of CPU, and {} times that by the clock", spread(load, 1), spread(cpu, 2), spread(waiting, 2));
+    println!("noise: load {}, a fixed loop takes {} ms of CPU, and {} times that in wall-clock time", spread(load, 1), spread(cpu, 2), spread(waiting, 2));
 }

@@ -1,4 +1,4 @@
-//! Servers to measure: any by kubeconfig or URL, or binaries that are started for the run.
+//! Servers to measure: by kubeconfig or URL, or started for the run.
 
 use crate::measure::listeners;
 use crate::process::{Binary, OwnServer};
@@ -13,19 +13,19 @@ use std::sync::Arc;
 
 /// A running server.
 pub(crate) struct LoadTarget {
-    /// For the report.
+    /// Name in the report.
     pub(crate) name: String,
     /// `host:port`
     pub(crate) authority: String,
-    /// For certificates.
+    /// Server name for TLS.
     pub(crate) server_name: ServerName<'static>,
-    /// Without ALPN; connections add theirs.
+    /// Without ALPN, which connections add.
     pub(crate) tls: rustls::ClientConfig,
-    /// `Bearer ...`, when the kubeconfig has a token.
+    /// `Bearer ...`, if the kubeconfig has a token.
     pub(crate) authorization: Option<String>,
-    /// Whose CPU and memory count.
+    /// Processes whose CPU and memory count.
     pub(crate) pids: Vec<u32>,
-    /// What was started, when it was: scenarios may start others like it.
+    /// Binary of a server started here; scenarios may start more of them.
     pub(crate) binary: Option<Arc<Binary>>,
 }
 
@@ -42,7 +42,7 @@ impl LoadTarget {
         Self::from_kubeconfig(name, kubeconfig, Some(url), pids)
     }
 
-    /// One that was started here.
+    /// A server started here.
     pub(crate) fn of(own: &OwnServer) -> anyhow::Result<Self> {
         let mut target = Self::from_kubeconfig(&own.binary.name, &own.kubeconfig(), None, vec![own.pid()?])?;
         target.binary = Some(own.binary.clone());
@@ -51,11 +51,11 @@ impl LoadTarget {
 
     fn from_kubeconfig(name: &str, path: &Path, url: Option<&str>, pids: Vec<u32>) -> anyhow::Result<Self> {
         let config = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let (cluster, user) = current(&config).with_context(|| format!("{} names no cluster and user", path.display()))?;
+        let (cluster, user) = current(&config).with_context(|| format!("{} has no cluster and user", path.display()))?;
         let server = url.or(cluster.server.as_deref()).context("no server")?;
         let authority = server.strip_prefix("https://").context("only https")?.trim_end_matches('/').to_owned();
         let (host, port) = authority.rsplit_once(':').context("the URL has no port")?;
-        let pids = if pids.is_empty() { listeners(port.parse().context("the port is no number")?) } else { pids };
+        let pids = if pids.is_empty() { listeners(port.parse().context("the port is not a number")?) } else { pids };
         let server_name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
         let authorization = user.token.as_ref().map(|token| format!("Bearer {}", token.expose_secret()));
         Ok(Self { name: name.to_owned(), server_name, tls: tls(cluster, user)?, authorization, pids, authority, binary: None })
@@ -66,11 +66,11 @@ fn split(text: &str) -> anyhow::Result<(&str, &str, Vec<u32>)> {
     let (name, rest) = text.split_once('=').context("expected NAME=WHAT[,PID...]")?;
     let mut words = rest.split(',');
     let what = words.next().unwrap_or_default();
-    let pids = words.map(str::parse).collect::<Result<_, _>>().context("a PID is no number")?;
+    let pids = words.map(str::parse).collect::<Result<_, _>>().context("a PID is not a number")?;
     Ok((name, what, pids))
 }
 
-/// Those of the current context; without one, the first.
+/// Of the current context, or else the first ones.
 fn current(config: &Kubeconfig) -> Option<(&Cluster, &AuthInfo)> {
     let context = config.contexts.iter().find(|named| Some(&named.name) == config.current_context.as_ref()).and_then(|named| named.context.as_ref());
     let cluster = config.clusters.iter().find(|named| context.is_none_or(|context| context.cluster == named.name))?;

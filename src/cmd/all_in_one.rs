@@ -1,4 +1,4 @@
-//! `ferrokube all-in-one`: everything in one process.
+//! `ferrokube all-in-one`: API server, storage and controllers in one process.
 
 use super::controllers::Controllers;
 use super::flags::{KubeApiserverFlags, ServerFlags, kube_apiserver_defaults};
@@ -7,16 +7,16 @@ use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// The role's flags.
 #[derive(Debug, Args)]
 pub(crate) struct AllInOneFlags {
-    /// Controllers to run: names, * for all, -name for all but that one, -* for none
+    /// Controllers to run: names, * for all, -name to exclude one, -* to exclude all
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
-    /// Requests without credentials are those of system:anonymous, which may do next to nothing; false: they are refused
+    /// Treat requests without credentials as system:anonymous, which has next to no rights; false:
+    /// refuse them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     anonymous_auth: bool,
-    // Last: the headings of its groups would hold for what follows, too.
+    // Last, as clap applies the headings of its groups to everything after it.
     #[command(flatten)]
     server: ServerFlags,
 }
@@ -33,7 +33,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct TestCli {
+    struct AllInOneCli {
         #[command(flatten)]
         flags: AllInOneFlags,
     }
@@ -42,7 +42,7 @@ mod tests {
     fn anonymous_requests_can_be_refused() {
         for (arguments, want) in [(&["all-in-one"][..], true), (&["all-in-one", "--anonymous-auth=false"], false), (&["all-in-one", "--anonymous-auth"], true)]
         {
-            assert_eq!(TestCli::try_parse_from(arguments).expect("flags").flags.anonymous_auth, want);
+            assert_eq!(AllInOneCli::try_parse_from(arguments).expect("flags").flags.anonymous_auth, want);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `ferrokube apiserver`: the API server as a process of its own.
+//! `ferrokube apiserver`: the API server as a separate process.
 
 use super::flags::{KubeApiserverFlags, ServerFlags};
 use super::server;
@@ -6,7 +6,6 @@ use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// The role's flags.
 #[derive(Debug, Args)]
 pub(crate) struct ApiserverFlags {
     #[command(flatten)]

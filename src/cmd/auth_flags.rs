@@ -1,26 +1,29 @@
-//! Flags about who is believed, and for how long.
+//! Flags for credentials and tokens.
 
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Credentials.
+/// Credential flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Authentication")]
 pub(crate) struct AuthFlags {
-    /// Static tokens: lines of token,user,uid,"group,..."; readable by its owner only; read again when it changes
+    /// Static tokens: lines of token,user,uid,"group,..."; readable by the owner only; reloaded on
+    /// change
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
-    /// Accept the tokens of secrets of type bootstrap.kubernetes.io/token in kube-system
+    /// Accept tokens from secrets of type bootstrap.kubernetes.io/token in kube-system
     #[arg(long)]
     pub(crate) enable_bootstrap_token_auth: bool,
-    /// Longest life of a service account token, from 1h on; requests for longer ones are shortened with a warning; 0: 2^32 seconds
+    /// Maximum lifetime of service account tokens, at least 1h; longer requests are shortened with
+    /// a warning; 0: 2^32 seconds
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = max_token_life)]
     pub(crate) service_account_max_token_expiration: Duration,
-    /// Tokens live as long as was asked for; false is the only value
+    /// Extend the lifetime of injected tokens; only false is supported
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, value_parser = never)]
     pub(crate) service_account_extend_token_expiration: bool,
-    /// Serve the issuer's keys (/openid/v1/jwks) without credentials, as its discovery document; else to whom system:service-account-issuer-discovery is bound
+    /// Serve the issuer's keys (/openid/v1/jwks) without credentials, like the discovery document;
+    /// else only to subjects of system:service-account-issuer-discovery
     #[arg(long)]
     pub(crate) public_issuer_discovery: bool,
 }
@@ -31,26 +34,26 @@ const MAX_LIFE: Duration = Duration::from_secs(1 << 32);
 fn max_token_life(text: &str) -> Result<Duration, String> {
     let life = super::flags::duration(text)?;
     let is_some = Duration::from_secs(3600)..=MAX_LIFE;
-    if life.is_zero() || is_some.contains(&life) { Ok(life) } else { Err("it must be between 1 hour and 2^32 seconds".to_owned()) }
+    if life.is_zero() || is_some.contains(&life) { Ok(life) } else { Err("must be between 1 hour and 2^32 seconds".to_owned()) }
 }
 
 fn never(text: &str) -> Result<bool, String> {
-    if text == "false" { Ok(false) } else { Err("tokens are never extended here".to_owned()) }
+    if text == "false" { Ok(false) } else { Err("extended tokens are not supported".to_owned()) }
 }
 
-/// An issuer of tokens: any text, and a URL if it looks like one.
+/// A token issuer: any text, but a valid URL if it looks like one.
 pub(crate) fn issuer(text: &str) -> Result<String, String> {
     let is_url = !text.contains(':') || text.parse::<http::Uri>().is_ok_and(|url| url.scheme().is_some());
-    if is_url { word(text) } else { Err("it is no URL".to_owned()) }
+    if is_url { word(text) } else { Err("not a URL".to_owned()) }
 }
 
-/// A name in a token.
+/// Text without spaces or control characters.
 pub(crate) fn word(text: &str) -> Result<String, String> {
     let is_word = !text.is_empty() && !text.contains(|letter: char| letter.is_control() || letter.is_whitespace());
-    if is_word { Ok(text.to_owned()) } else { Err("it must be a word".to_owned()) }
+    if is_word { Ok(text.to_owned()) } else { Err("must be a single word".to_owned()) }
 }
 
-/// The name of a header, or the beginning of one.
+/// A header name or prefix.
 pub(crate) fn header(text: &str) -> Result<String, String> {
-    text.parse::<http::HeaderName>().map(|_| text.to_owned()).map_err(|_| "it is no name of a header".to_owned())
+    text.parse::<http::HeaderName>().map(|_| text.to_owned()).map_err(|_| "not a header name".to_owned())
 }

@@ -1,4 +1,4 @@
-//! `ferrokube controller-manager`: the controllers as a process of their own, against any API server.
+//! `ferrokube controller-manager`: the controllers as a separate process, against any API server.
 
 use super::controllers::signer;
 use super::flags::{FeatureFlags, LogFlags, duration};
@@ -21,37 +21,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The role's flags.
 #[derive(Debug, Args)]
 pub(crate) struct ControllerManagerFlags {
     /// The API server and the manager's identity
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
-    /// Controllers to run: names, * for all, -name for all but that one, -* for none
+    /// Controllers to run: names, * for all, -name to exclude one, -* to exclude all
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
     /// Act only while holding the lease kube-system/kube-controller-manager
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     leader_elect: bool,
-    /// A lease that was not renewed for so long may be taken over
+    /// Time after which a lease without renewal may be taken over
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     leader_elect_lease_duration: Duration,
-    /// The leader gives up after so long without a renewal
+    /// Time without a renewal after which the leader gives up
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     leader_elect_renew_deadline: Duration,
-    /// Between two attempts to take or renew the lease
+    /// Interval of attempts to acquire or renew the lease
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     leader_elect_retry_period: Duration,
-    /// CA that is published in every namespace [default: the kubeconfig's]
+    /// CA to publish in every namespace [default: the kubeconfig's]
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
-    /// Key (ES256) that signs the tokens of secrets; without it those secrets are not filled
+    /// Key (ES256) that signs tokens of secrets; without it those secrets are not filled
     #[arg(long, value_name = "FILE")]
     service_account_private_key_file: Option<PathBuf>,
-    /// Address to listen on for /healthz and /metrics
+    /// Address of /healthz and /metrics
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     bind_address: IpAddr,
-    /// Port to listen on; 0 takes any free one
+    /// Port to listen on; 0 for any free one
     #[arg(long, value_name = "PORT", default_value_t = 10257)]
     secure_port: u16,
     #[command(flatten)]
@@ -69,10 +68,10 @@ impl ControllerManagerFlags {
         LeaseTiming { duration: self.leader_elect_lease_duration, deadline: self.leader_elect_renew_deadline, retry: self.leader_elect_retry_period }
     }
 
-    /// Checks what can be checked before anything is opened; gives the CA to publish.
+    /// Checks flags before anything is opened. Returns the CA to publish.
     fn check(&self) -> anyhow::Result<Option<String>> {
         ferrokube_controllers::check_names(&self.controllers)?;
-        self.timing().check().context("the --leader-elect times do not fit together")?;
+        self.timing().check().context("inconsistent --leader-elect times")?;
         let read = |path: &PathBuf| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
         read(&self.kubeconfig)?;
         if let Some(path) = &self.service_account_private_key_file {
@@ -144,13 +143,13 @@ fn listen(flags: &ControllerManagerFlags) -> anyhow::Result<Server> {
     }
 }
 
-/// Unique among all managers: the host, the process, and a random part against reused process ids.
+/// Unique among managers: host name, process id, and a random part in case process ids are reused.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{}_{}", host.trim(), std::process::id(), ferrokube_trace::SpanId::random().hex().as_str())
 }
 
-/// Health for everybody, and two numbers; there is nothing here that needs hiding.
+/// Serves health and two metrics, none of them confidential, to everyone.
 struct HealthHandler {
     is_leading: watch::Receiver<bool>,
 }

@@ -1,4 +1,5 @@
-//! The controllers beside the API server in one process. They speak HTTPS to it like everybody else, as a user of their own.
+//! Runs the controllers alongside the API server in one process. They use HTTPS like any other
+//! client, as a user of their own.
 
 use super::server::{Companion, KeyFiles, ServerSetup};
 use ferrokube_apimachinery::name;
@@ -12,22 +13,22 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Until the controllers are started again after they failed.
+/// Delay before failed controllers are restarted.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Which controllers run in `all-in-one`.
+/// Controllers of `all-in-one`.
 pub(crate) struct Controllers<'a> {
     pub(crate) chosen: &'a [String],
 }
 
-/// Why a run of the controllers ended early; they are started again.
+/// Why the controllers stopped; they are restarted.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
-    #[error("cannot make their certificate")]
+    #[error("cannot issue their certificate")]
     Pki(#[from] PkiError),
-    #[error("cannot connect them")]
+    #[error("cannot connect them to the API server")]
     Connection(#[from] ConnectionError),
-    #[error("they stopped")]
+    #[error("they stopped unexpectedly")]
     Manager(#[from] ManagerError),
 }
 
@@ -43,7 +44,7 @@ impl Companion for Controllers<'_> {
     }
 }
 
-/// Signs the tokens of secrets with the key as it is then.
+/// Signs tokens of secrets with the current key.
 pub(crate) fn signer(keys: KeyFiles) -> Signer {
     let sign = move |subject: &TokenSubject<'_>| match keys.keys() {
         Ok(keys) => {
@@ -51,14 +52,14 @@ pub(crate) fn signer(keys: KeyFiles) -> Signer {
             Some(token.sign(&keys))
         }
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "the token of a secret cannot be signed");
+            tracing::error!(error = format!("{error:#}"), "cannot sign the token of a secret");
             None
         }
     };
     Signer { sign: Arc::new(sign), is_account: |name| name::dns1123_subdomain(name).is_empty() }
 }
 
-/// What a run of the controllers needs.
+/// Inputs of a run.
 struct ControllersRun {
     chosen: Vec<String>,
     pki: Pki,
@@ -70,7 +71,7 @@ impl ControllersRun {
     async fn run_with_restart(self, shutdown: Shutdown) {
         while !shutdown.is_begun() {
             if let Err(error) = self.run_once(&shutdown).await {
-                tracing::error!(error = &error as &dyn std::error::Error, "the controllers failed and are started again");
+                tracing::error!(error = &error as &dyn std::error::Error, "the controllers failed, restarting");
                 tokio::select! {
                     () = shutdown.begun() => {}
                     () = tokio::time::sleep(PAUSE) => {}
@@ -79,13 +80,13 @@ impl ControllersRun {
         }
     }
 
-    /// Until the shutdown, or until their certificate should be renewed.
+    /// Runs until shutdown, or until their certificate is due for renewal.
     async fn run_once(&self, shutdown: &Shutdown) -> Result<(), RunError> {
         let pair = self.pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
         let config = ferrokube_controllers::ManagerConfig {
             connection: Connection::from_parts(&self.url, self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem).await?,
             controllers: self.chosen.clone(),
-            // The data directory belongs to one process: nobody else can lead.
+            // The data directory is locked by this process, so there is no other candidate.
             leader_elect: false,
             timing: LeaseTiming::default(),
             identity: "all-in-one".to_owned(),

@@ -1,15 +1,15 @@
-//! The data directory: where it is, whose it is, its format, and that one process has it.
+//! The data directory: location, lock and format.
 //!
 //! ```text
 //! version            format number
-//! reserve            space that is held back for a start
-//! lock               the number of the process that has the directory; the lock itself is on the directory
-//! store.made         there was a journal: without it the server does not start
-//! admin.kubeconfig   the administrator's
+//! reserve            disk space reserved for a start
+//! lock               id of the process that holds the directory; the lock is on the directory itself
+//! store.made         a journal existed: the server does not start without it
+//! admin.kubeconfig   credentials of the administrator
 //! pki/               CAs (of the server, of clients) and token keys
 //! store/             the journal
-//! audit.log          who did what; older ones next to it, and .audit.log.reserve, which holds space back
-//! ferrokube.log      the log of an all-in-one; older ones beside it
+//! audit.log          audit log; older ones next to it, and .audit.log.reserve, which reserves disk space
+//! ferrokube.log      the log of an all-in-one; older ones next to it
 //! ```
 
 use anyhow::{Context, anyhow, bail};
@@ -20,33 +20,34 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The format that this executable writes.
+/// Format written by this version.
 const FORMAT: u32 = 1;
 
-/// So much space is held back for what a start writes, while there is plenty.
+/// Disk space reserved for the files that a start writes, in bytes.
 const RESERVE_BYTES: u64 = 256 << 10;
-/// So much of it is given up by a start without space: for a kubeconfig and the like.
+/// Released by a start without disk space: room for a kubeconfig and the like.
 const START_BYTES: u64 = 64 << 10;
-/// With less free there is no plenty.
+/// Free space below which nothing is reserved.
 const PLENTY_BYTES: u64 = 4 << 20;
 
-/// Written when the journal was made.
+/// Written once a journal exists.
 const STATE_MADE: &str = "store.made";
 
-/// Steps from one format to the next: the first upgrades format 1, and so on.
+/// Upgrades between formats; the first one is from format 1.
 const UPGRADES: [fn(&Path) -> anyhow::Result<()>; 0] = [];
 
-/// An opened data directory; nobody else opens it until this is dropped.
+/// An open data directory, locked until dropped.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
     _lock: [File; 2],
-    /// There was none: a new directory.
+    /// The directory is new.
     lacks_format: bool,
 }
 
 impl DataDir {
-    /// Opens a directory, or makes it. Older formats are upgraded. A new one gets its format number by [`Self::finish`].
+    /// Opens or creates a directory, and upgrades older formats. [`Self::finish`] writes the format
+    /// number of a new one.
     pub(crate) fn open(chosen: Option<&Path>) -> anyhow::Result<Self> {
         let path = Self::locate(chosen)?;
         files::private_directory(&path).with_context(|| format!("cannot use the data directory {}", path.display()))?;
@@ -57,7 +58,7 @@ impl DataDir {
         Ok(directory)
     }
 
-    /// Without space a start goes on with what an earlier one has held back. Whatever fails here shows when something is written.
+    /// On a full disk, releases some of the reserve. Best effort: failures show up in later writes.
     fn make_room(&self) {
         let reserve = OpenOptions::new().write(true).open(self.join("reserve"));
         if let (Ok(free), Ok(file)) = (self.free_bytes(), reserve)
@@ -68,13 +69,13 @@ impl DataDir {
         }
     }
 
-    /// Holds space back for the next start, if there is plenty.
+    /// Reserves space for the next start, if there is plenty.
     pub(crate) fn hold_back(&self) {
         if self.free_bytes().is_ok_and(|free| free >= PLENTY_BYTES) {
             let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(self.join("reserve"));
             let held = options.and_then(|file| Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, RESERVE_BYTES)?));
             if let Err(error) = held {
-                tracing::debug!(%error, "no space is held back for a start");
+                tracing::debug!(%error, "failed to reserve space for a start");
             }
         }
     }
@@ -84,7 +85,7 @@ impl DataDir {
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    /// Where it is, without opening it.
+    /// Location of the directory, without opening it.
     pub(crate) fn locate(chosen: Option<&Path>) -> anyhow::Result<PathBuf> {
         match chosen {
             Some(path) => std::path::absolute(path).with_context(|| format!("cannot use {}", path.display())),
@@ -92,26 +93,25 @@ impl DataDir {
         }
     }
 
-    /// Whether a journal was made in it, at any time.
+    /// Whether a journal was ever created in the directory.
     pub(crate) fn had_state(&self) -> bool {
         self.join(STATE_MADE).exists()
     }
 
-    /// Notes that a journal was made.
+    /// Records that a journal was created.
     pub(crate) fn note_state(&self) -> anyhow::Result<()> {
         if self.had_state() {
             return Ok(());
         }
-        let text = "The server was started with embedded storage here. Remove this file to let it begin with an empty state when store/ is missing.\n";
+        let text = "The server was started with embedded storage here. Remove this file to let it start with an empty state if store/ is missing.\n";
         Ok(files::write(&self.join(STATE_MADE), text.as_bytes(), Access::Private)?)
     }
 
-    /// What to do when the journal is missing.
+    /// Advice for a missing journal.
     pub(crate) fn advice(&self) -> String {
-        format!("restore the directory, or remove {} to begin with an empty state", self.join(STATE_MADE).display())
+        format!("restore the directory, or remove {} to start with an empty state", self.join(STATE_MADE).display())
     }
 
-    /// A path in it.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -123,7 +123,7 @@ impl DataDir {
             return Ok(());
         };
         let found: Option<u32> = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
-        let found = found.filter(|found| *found > 0).ok_or_else(|| anyhow!("{} holds no format number: restore the file", path.display()))?;
+        let found = found.filter(|found| *found > 0).ok_or_else(|| anyhow!("{} contains no format number: restore the file", path.display()))?;
         if found > FORMAT {
             bail!("{} has format {found}, this version writes format {FORMAT}: use the newer version that wrote it", self.path.display());
         }
@@ -136,7 +136,8 @@ impl DataDir {
         self.write_format()
     }
 
-    /// Makes the format number of a new directory durable; apart from [`Self::open`], so that it can happen while other files are made.
+    /// Makes the format number of a new directory durable. Separate from [`Self::open`], to overlap
+    /// with other file creation.
     pub(crate) fn finish(&self) -> anyhow::Result<()> {
         if self.lacks_format { self.write_format() } else { Ok(()) }
     }
@@ -153,7 +154,8 @@ fn default_path() -> anyhow::Result<PathBuf> {
     base.map(|base| base.join("ferrokube")).ok_or_else(|| anyhow!("neither XDG_DATA_HOME nor HOME is set: choose a directory with --data-dir"))
 }
 
-/// Locks the directory itself, which nobody can remove from under us, and the file of that name, which earlier versions lock.
+/// Locks the directory itself, which cannot be removed, and the lock file, which earlier versions
+/// lock.
 fn lock(directory: &Path) -> anyhow::Result<[File; 2]> {
     let path = directory.join("lock");
     let failed = || format!("cannot lock {}", directory.display());
@@ -173,7 +175,7 @@ fn lock(directory: &Path) -> anyhow::Result<[File; 2]> {
     let handle = rustix::fs::open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR).with_context(failed)?;
     let mut file = File::from(handle);
     take(&file)?;
-    // In place: on a full disk nothing that is given up may come back. It is for people; the lock holds without it.
+    // Written in place: on a full disk, released space may not come back. Informational only.
     let text = format!("{}\n", std::process::id());
     match file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64)) {
         Err(error) if !is_full(&error) => Err(error).with_context(failed),
@@ -200,7 +202,7 @@ mod tests {
         let first = open(&path).unwrap();
         let message = open(&path).unwrap_err().to_string();
         assert!(message.contains(&format!("in use by process {}", std::process::id())), "{message}");
-        // The lock is not in the file: that it is gone changes nothing.
+        // The lock does not depend on the file.
         std::fs::remove_file(path.join("lock")).unwrap();
         let message = open(&path).unwrap_err().to_string();
         assert!(message.contains("in use by another process"), "{message}");

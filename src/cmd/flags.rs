@@ -1,4 +1,4 @@
-//! Flags that several roles take, and how they become what crates want.
+//! Flags shared by several roles, and their conversion to the crates' configurations.
 
 use super::auth_flags::{self, AuthFlags};
 use super::tls::TlsFlags;
@@ -10,37 +10,39 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How a process logs.
+/// Logging flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logging")]
 pub(crate) struct LogFlags {
-    /// Form of the log lines on standard error: text or json
+    /// Log format on standard error: text or json
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: log::Format,
-    /// error, warn, info, debug or trace, or directives such as `info,ferrokube_serve=debug` [default: $RUST_LOG, else info]
+    /// error, warn, info, debug or trace, or directives such as `info,ferrokube_serve=debug`
+    /// [default: $RUST_LOG, else info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Verbosity as a number: 0-2 info, 3-5 debug, 6-10 trace
+    /// Verbosity: 0-2 info, 3-5 debug, 6-10 trace
     #[arg(short, long = "v", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=10), conflicts_with = "log_level")]
     verbosity: Option<u8>,
-    /// Keep the log in this file, too, readable by its owner only; without a level it holds a line for each reconcile besides. `-`: in none
-    /// [default: all-in-one with embedded storage: ferrokube.log in the data directory; else none]
+    /// Also write the log to this file, readable by its owner only; unless a level is set, it
+    /// additionally has a line per reconcile. `-`: no file [default: with all-in-one and embedded
+    /// storage ferrokube.log in the data directory; else none]
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
-    /// Megabytes after which a new log file is begun
+    /// Size in megabytes at which the log file is rotated
     #[arg(long, value_name = "MB", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     log_file_maxsize: u64,
-    /// Old log files that are kept
+    /// Rotated log files to keep
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     log_file_maxbackup: u16,
 }
 
-/// What the log file holds unless a level is chosen: what caused what in the controllers. Requests that write are in the audit log, and a line for every
-/// other one would cost each of them time.
+/// Default filter of the log file: causes and effects in the controllers. Writes are in the audit
+/// log, and a line per read would cost each of them time.
 const FILE_FILTER: &str = "warn,kube_client=off,ferrokube=info,ferrokube::seam=off,ferrokube_client=debug,ferrokube_controllers=debug";
 
 impl LogFlags {
-    /// With the ids of requests if the gate says so. `file` is kept unless another one is chosen.
+    /// Includes trace ids if the gate is on. `file` is the default log file.
     pub(crate) fn config(&self, gates: &Gates, file: Option<&Path>) -> log::Config {
         let of_verbosity = self.verbosity.map(|verbosity| log::level_of_verbosity(verbosity).to_owned());
         let of_environment = || std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
@@ -56,17 +58,18 @@ impl LogFlags {
     }
 }
 
-/// Feature gates.
+/// Feature gate flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Features")]
 pub(crate) struct FeatureFlags {
-    /// Feature gates: Name=true,... (also AllAlpha and AllBeta); unknown names are warned about and ignored
+    /// Feature gates: Name=true,... (also AllAlpha and AllBeta); unknown names are ignored with a
+    /// warning
     #[arg(long = "feature-gates", value_name = "A=true,...")]
     feature_gates: Vec<GateSettings>,
 }
 
 impl FeatureFlags {
-    /// The gates' values, and what to warn about.
+    /// The gates' values, and warnings about the settings.
     pub(crate) fn gates(&self) -> anyhow::Result<(Gates, Vec<ferrokube_features::GateWarning>)> {
         let mut settings = GateSettings::default();
         for given in &self.feature_gates {
@@ -76,57 +79,60 @@ impl FeatureFlags {
     }
 }
 
-/// `15s`, `1m30s`, `500ms`, `24h`, `0`.
+/// Parses `15s`, `1m30s`, `500ms`, `24h` or `0`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let text = if text == "0" { "0s" } else { text };
     let parsed: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
-    Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())
+    Duration::try_from(parsed).map_err(|_| "must not be negative".to_owned())
 }
 
-/// Where the state is.
+/// Storage engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Storage {
-    /// In the data directory; survives everything
+    /// In the data directory; persistent
     Embedded,
-    /// In memory; forgotten at the end
+    /// In memory; lost on exit
     Memory,
 }
 
-/// What is served.
+/// Set of resources served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Profile {
-    /// No pods and nodes
+    /// No pods, no nodes
     Generic,
 }
 
-/// What an API server is and where it listens.
+/// Flags of an API server's identity and listener.
 #[derive(Debug, Args)]
 pub(crate) struct ServerFlags {
-    /// Keys, certificates and state; made if missing, for its owner only [default: $XDG_DATA_HOME/ferrokube, else ~/.local/share/ferrokube]
+    /// Keys, certificates and state; created if missing, for its owner only [default:
+    /// $XDG_DATA_HOME/ferrokube, else ~/.local/share/ferrokube]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Address to listen on
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     pub(crate) bind_address: IpAddr,
-    /// Port to listen on; 0 takes any free one
+    /// Port to listen on; 0 for any free one
     #[arg(long, value_name = "PORT", default_value_t = 6443)]
     pub(crate) secure_port: u16,
-    /// Further names and addresses in the serving certificate
+    /// Additional names and addresses in the serving certificate
     #[arg(long = "tls-san", value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) tls_sans: Vec<String>,
-    /// How long the administrator's certificate in admin.kubeconfig is valid; the file is written again after two thirds of it
+    /// Lifetime of the administrator's certificate in admin.kubeconfig; the file is renewed after
+    /// two thirds of it
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive_duration)]
     pub(crate) admin_certificate_lifetime: Duration,
-    /// Where the state is kept
+    /// Storage engine
     #[arg(long, value_enum, default_value_t = Storage::Embedded)]
     pub(crate) storage: Storage,
-    /// Which kinds are served
+    /// Resources to serve
     #[arg(long, value_enum, default_value_t = Profile::Generic)]
     pub(crate) profile: Profile,
-    /// API versions that are served only on request: coordination.k8s.io/v1beta1=true, api/beta=true, api/all=true
+    /// Optional API versions to serve: coordination.k8s.io/v1beta1=true, api/beta=true,
+    /// api/all=true
     #[arg(long, value_name = "GROUP/VERSION=BOOL,...", value_delimiter = ',')]
     pub(crate) runtime_config: Vec<String>,
-    // After the flags without a heading: it would hold for them, too.
+    // After the flags without a heading, as clap would apply this one to them.
     #[command(flatten)]
     pub(crate) tls: TlsFlags,
     #[command(flatten)]
@@ -143,75 +149,79 @@ pub(crate) struct ServerFlags {
     pub(crate) tracing: TracingFlags,
 }
 
-/// The trace page.
+/// Trace page flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Trace page")]
 pub(crate) struct TraceUiFlags {
-    /// Serve /ui/trace/: the timeline of objects, of what this process remembers (for a browser: kubectl proxy)
+    /// Serve /ui/trace/: timelines of objects from this process's recent events (in a browser:
+    /// kubectl proxy)
     #[arg(long = "trace-ui")]
     pub(crate) enabled: bool,
-    /// Where the tracing backend shows a trace: a URL with {trace_id} in it
+    /// URL of a trace in the tracing backend, with the placeholder {trace_id}
     #[arg(long = "trace-ui-backend", value_name = "URL", value_parser = backend, requires = "enabled")]
     pub(crate) backend: Option<String>,
 }
 
-/// Only what a link may lead to.
+/// Restricts links to HTTP URLs.
 fn backend(text: &str) -> Result<String, String> {
     let is_web = text.starts_with("https://") || text.starts_with("http://");
     if is_web && text.contains("{trace_id}") && !text.contains(char::is_whitespace) {
         Ok(text.to_owned())
     } else {
-        Err("it must begin with https:// or http:// and hold {trace_id}".to_owned())
+        Err("must start with https:// or http:// and contain {trace_id}".to_owned())
     }
 }
 
-/// What is written to the audit log.
+/// Audit log flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Audit")]
 pub(crate) struct AuditFlags {
     /// Audit policy (audit.k8s.io/v1) [default: metadata of writes, of reads of secrets, and of what is refused]
     #[arg(long, value_name = "FILE")]
     pub(crate) audit_policy_file: Option<PathBuf>,
-    /// Audit log; - is standard output [default: audit.log in the data directory; none with memory storage]
+    /// Audit log file; - for standard output [default: audit.log in the data directory; none with
+    /// memory storage]
     #[arg(long, value_name = "FILE")]
     pub(crate) audit_log_path: Option<PathBuf>,
-    /// Megabytes after which a new audit log is begun
+    /// Size in megabytes at which the audit log is rotated
     #[arg(long, value_name = "MB", default_value_t = 100)]
     pub(crate) audit_log_maxsize: u64,
-    /// Old audit logs that are kept; 0 keeps all
+    /// Rotated audit logs to keep; 0 keeps all
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) audit_log_maxbackup: usize,
-    /// Days after which old audit logs are removed, and at most one after which a new one is begun; 0 keeps them
+    /// Days after which rotated audit logs are removed; also rotates at least this often; 0: never
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub(crate) audit_log_maxage: u32,
-    /// Sync the audit log before a write is acknowledged: it then survives power cuts as the state does, not only the end of the process
+    /// Sync the audit log before a write is acknowledged: it then survives power cuts like the
+    /// state, not only crashes of the process
     #[arg(long)]
     pub(crate) audit_log_sync: bool,
-    /// While the audit log cannot be written: refuse writes (blocking-strict), or drop events and count them
+    /// When the audit log cannot be written: refuse writes (blocking-strict), or drop and count
+    /// events
     #[arg(long, value_name = "MODE", default_value = "blocking-strict", value_parser = ["blocking-strict", "blocking"])]
     pub(crate) audit_log_mode: String,
 }
 
-/// Further flags of `apiserver`, with the names and meanings of its namesake's.
+/// kube-apiserver's flags, where supported.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "As kube-apiserver")]
 pub(crate) struct KubeApiserverFlags {
-    /// Serving certificate chain; read again when it changes [default: made and renewed by itself]
+    /// Serving certificate chain; reloaded on change [default: generated and renewed automatically]
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub(crate) tls_cert_file: Option<PathBuf>,
     /// Key of --tls-cert-file
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub(crate) tls_private_key_file: Option<PathBuf>,
-    /// CAs whose client certificates are accepted, besides the own one; read again when it changes
+    /// CAs of accepted client certificates, in addition to our own; reloaded on change
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca_file: Option<PathBuf>,
-    /// CAs of front proxies; read again when it changes
+    /// CAs of front proxies; reloaded on change
     #[arg(long, value_name = "FILE")]
     pub(crate) requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names that a front proxy may have; empty: any
+    /// Common names allowed for front proxies; empty: any
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', requires = "requestheader_client_ca_file")]
     pub(crate) requestheader_allowed_names: Vec<String>,
-    /// Headers with the user's name
+    /// Headers with the user name
     #[arg(long, value_name = "HEADER,...", value_delimiter = ',', value_parser = auth_flags::header, default_value = "X-Remote-User")]
     pub(crate) requestheader_username_headers: Vec<String>,
     /// Headers with the user's uid
@@ -220,40 +230,43 @@ pub(crate) struct KubeApiserverFlags {
     /// Headers with the user's groups
     #[arg(long, value_name = "HEADER,...", value_delimiter = ',', value_parser = auth_flags::header, default_value = "X-Remote-Group")]
     pub(crate) requestheader_group_headers: Vec<String>,
-    /// Prefixes of headers with extra attributes of the user
+    /// Prefixes of headers with the user's extra attributes
     #[arg(long, value_name = "PREFIX,...", value_delimiter = ',', value_parser = auth_flags::header, default_value = "X-Remote-Extra-")]
     pub(crate) requestheader_extra_headers_prefix: Vec<String>,
     /// Issuer of service account tokens
     #[arg(long, value_name = "URL", default_value = DEFAULT_ISSUER, value_parser = auth_flags::issuer)]
     pub(crate) service_account_issuer: String,
-    /// Keys (public or private) that verify service account tokens; several times for several; read again when they change [default: the signing key]
+    /// Key (public or private) that verifies service account tokens; repeatable; reloaded on change
+    /// [default: the signing key]
     #[arg(long, value_name = "FILE")]
     pub(crate) service_account_key_file: Vec<PathBuf>,
-    /// Key (ES256) that signs service account tokens; read again when it changes [default: pki/sa.key in the data directory]
+    /// Key (ES256) that signs service account tokens; reloaded on change [default: pki/sa.key in
+    /// the data directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) service_account_signing_key_file: Option<PathBuf>,
     /// Audiences of the server [default: the issuer]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = auth_flags::word)]
     pub(crate) api_audiences: Vec<String>,
-    /// Requests without credentials are those of system:anonymous, which may do next to nothing; false: they are refused
+    /// Treat requests without credentials as system:anonymous, which has next to no rights; false:
+    /// refuse them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) anonymous_auth: bool,
-    /// How requests are authorized; there is one way
+    /// Authorization mode; only RBAC is supported
     #[arg(long, value_name = "MODE", default_value = "RBAC", value_parser = ["RBAC"])]
     pub(crate) authorization_mode: String,
 }
 
-/// At least a second, and no more than ten years, after which the CA is not valid either.
+/// Between a second and ten years, the lifetime of the CA.
 fn positive_duration(text: &str) -> Result<Duration, String> {
     let parsed = duration(text)?;
     let bounds = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 24 * 3600);
-    if bounds.contains(&parsed) { Ok(parsed) } else { Err("it must be between 1s and 87600h".to_owned()) }
+    if bounds.contains(&parsed) { Ok(parsed) } else { Err("must be between 1s and 87600h".to_owned()) }
 }
 
-/// As upstream's own clusters have it.
+/// As in clusters set up by kubeadm.
 pub(crate) const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc";
 
-/// What `all-in-one` takes for the flags that it does not have.
+/// Defaults for `all-in-one`, which lacks these flags.
 pub(crate) fn kube_apiserver_defaults() -> KubeApiserverFlags {
     let one = |text: &str| vec![text.to_owned()];
     KubeApiserverFlags {

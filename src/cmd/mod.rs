@@ -1,6 +1,6 @@
-//! The roles: which exist, how one is chosen, how its end becomes an exit code.
+//! Roles: their list, how one is chosen, and how its result becomes an exit code.
 //!
-//! Here is only parsing, wiring and waiting; what a role does is in the crates under `src/lib`.
+//! Only parsing, wiring and waiting happens here; the logic is in the crates under `src/lib`.
 
 mod all_in_one;
 mod apiserver;
@@ -29,7 +29,8 @@ use std::time::Instant;
 
 /// A Kubernetes-style control plane in one binary.
 ///
-/// The role is the first word, or the name under which the file is called (`apiserver`, `kube-apiserver`, ...).
+/// The role is the first argument, or the name of the executable (`apiserver`, `kube-apiserver`,
+/// ...).
 #[derive(Debug, Parser)]
 #[command(name = "ferrokube", version, propagate_version = true, max_term_width = 120, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
@@ -37,10 +38,10 @@ struct Cli {
     role: Role,
 }
 
-/// The roles that exist, and what belongs to no role.
+/// Roles and utility commands.
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// API server, storage and controllers in one process: the main job
+    /// API server, storage and controllers in one process: the main role
     AllInOne(Box<all_in_one::AllInOneFlags>),
     /// The API server alone
     #[command(visible_alias = "kube-apiserver")]
@@ -50,26 +51,26 @@ enum Role {
     ControllerManager(Box<controller_manager::ControllerManagerFlags>),
     /// Find the request behind a log line, and the log lines behind a request
     Trace(Box<trace::TraceFlags>),
-    /// The ids of log tracking for another API server, as a mutating admission webhook
+    /// Trace ids for another API server, as a mutating admission webhook
     TraceWebhook(Box<trace_webhook::TraceWebhookFlags>),
     /// Print the version
     Version,
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     Completions {
-        /// The shell
+        /// Shell
         shell: clap_complete::Shell,
     },
 }
 
-/// What a call of the executable under one of these names means, whether the role exists yet or not.
+/// Executable names that select a role, including planned roles.
 const ROLE_NAMES: [&str; 5] = ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
-/// Not roles.
+/// Commands that are not roles.
 const OTHERS: [&str; 5] = ["trace", "trace-webhook", "version", "completions", "help"];
 
-/// The process's exit code for a command line that cannot be followed.
+/// Exit code for usage errors.
 const USAGE: u8 = 2;
 
-/// Runs the role that the arguments (with the executable's name) choose.
+/// Runs the role chosen by `arguments`, which start with the name of the executable.
 pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
     let (arguments, by_name) = by_name(arguments);
     let parsed = Cli::command().multicall(by_name).try_get_matches_from(&arguments).and_then(|matches| Cli::from_arg_matches(&matches));
@@ -88,16 +89,16 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
             print(&script)
         }
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
-            // Of `help kubelet` it is the second word.
+            // `help kubelet` has it in second place.
             let word = match error.get(ContextKind::InvalidSubcommand) {
                 Some(ContextValue::String(word)) => word.clone(),
                 _ => arguments.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),
             };
-            eprintln!("ferrokube: there is no role {word:?} in this version; the roles are {}", roles().join(", "));
+            eprintln!("ferrokube: no role {word:?} in this version; the roles are {}", roles().join(", "));
             return ExitCode::from(USAGE);
         }
         Err(error) => {
-            // Help and version come as errors too, and go to standard output.
+            // Help and version are reported as errors, too, but go to standard output.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
         }
@@ -111,7 +112,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
     }
 }
 
-/// Makes the role the first word when the executable's own name says it, and says whether it does.
+/// If the executable's name denotes a role, makes it the first argument. Returns whether it does.
 fn by_name(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
     let called = arguments.first().and_then(|path| Path::new(path).file_name()?.to_str().map(str::to_owned)).unwrap_or_default();
     let role = called.strip_prefix("kube-").unwrap_or(&called);
@@ -122,17 +123,16 @@ fn by_name(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
     (arguments, is_role)
 }
 
-/// The roles that exist, by name.
 fn roles() -> Vec<String> {
     Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).filter(|name| !OTHERS.contains(&name.as_str())).collect()
 }
 
-/// What failed and why, down to the last cause, on one line whatever the causes hold.
+/// The error chain on a single line.
 fn one_line(error: &anyhow::Error) -> String {
     format!("{error:#}").lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// Prints to standard output; that nobody reads it to the end is no failure.
+/// Prints to standard output; ignores a closed one.
 fn print(bytes: &[u8]) -> anyhow::Result<ExitCode> {
     let mut output = std::io::stdout().lock();
     let _ = output.write_all(bytes).and_then(|()| output.flush());

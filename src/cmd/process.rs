@@ -1,4 +1,4 @@
-//! What every role needs of its process: logs, panics, file handles, the runtime, signals.
+//! Process setup for every role: logs, panics, file descriptors, runtime, signals.
 
 use anyhow::{Context, ensure};
 use ferrokube_features::{GateWarning, Gates, LOG_TRACKING_INTEROP};
@@ -12,13 +12,14 @@ use std::process::ExitCode;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What the process tells about itself; dropped at its end, it sends the last spans and writes the last lines.
+/// Logging and tracing of the process. Flushed on drop.
 pub(crate) struct Telemetry {
     _spans: Option<Finish>,
     _log: LastLines,
 }
 
-/// Starts logging and, when asked, the export of spans; takes all file handles there are, and makes panics one log line.
+/// Starts logging and, if configured, span export; raises the file descriptor limit, and turns
+/// panics into log lines.
 pub(crate) fn set_up(log: &log::Config, gates: &Gates, warnings: &[GateWarning], spans: Option<&export::Config>) -> anyhow::Result<Telemetry> {
     if gates.enabled(&LOG_TRACKING_INTEROP) {
         ferrokube_trace::interop::turn_on();
@@ -30,27 +31,27 @@ pub(crate) fn set_up(log: &log::Config, gates: &Gates, warnings: &[GateWarning],
     }
     report_panics();
     let limit = getrlimit(Resource::Nofile);
-    // Not fatal: connections are then refused earlier.
+    // Not fatal: connections are refused earlier.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     Ok(Telemetry { _spans: spans, _log: log })
 }
 
-/// Whether logging could start like this, as far as can be seen without opening anything.
+/// Checks the log configuration without opening anything.
 pub(crate) fn check_log(log: &log::Config) -> anyhow::Result<()> {
     log::check(log)?;
     check_log_path("--log-file", log.file.as_ref().map(|file| file.path.as_path()))
 }
 
-/// Whether a log could be kept there; `-` is no file.
+/// Checks a log path; `-` means no file.
 pub(crate) fn check_log_path(flag: &str, path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path.filter(|path| *path != Path::new("-")) else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    ensure!(!path.is_dir(), "cannot use {flag} {}: it is a directory", path.display());
-    ensure!(folder.is_dir(), "cannot use {flag} {}: {} is no directory", path.display(), folder.display());
+    ensure!(!path.is_dir(), "cannot use {flag} {}: is a directory", path.display());
+    ensure!(folder.is_dir(), "cannot use {flag} {}: {} is not a directory", path.display(), folder.display());
     Ok(())
 }
 
-/// Where, and what if it is a constant of the program: a computed message may hold what must not be in a log.
+/// Logs the location, and the message only if constant: formatted messages may contain secrets.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -60,7 +61,7 @@ fn report_panics() {
     }));
 }
 
-/// Runs a role to its end on a runtime of its own: two workers or more.
+/// Runs a role to completion on a new runtime with at least two workers.
 pub(crate) fn block_on(role: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = Builder::new_multi_thread()
@@ -70,15 +71,15 @@ pub(crate) fn block_on(role: impl Future<Output = anyhow::Result<ExitCode>>) -> 
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    // Ends with the runtime; holds nothing.
+    // Stops with the runtime.
     runtime.spawn(crate::memory::wake());
     let result = runtime.block_on(role);
-    // Blocking work that is still under way must not hold up the end; whatever must be durable was waited for.
+    // Do not wait for blocking work: whatever must be durable was awaited.
     runtime.shutdown_background();
     result
 }
 
-/// The signals that ask the process to end.
+/// Termination signals.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -90,7 +91,7 @@ impl Signals {
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
-    /// Waits for the next one: its name, and the exit code of a process that it ends.
+    /// The next signal's name, and the exit code of a process that it terminates.
     pub(crate) async fn next(&mut self) -> (&'static str, u8) {
         tokio::select! {
             _ = self.terminate.recv() => ("SIGTERM", 143),

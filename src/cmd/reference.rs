@@ -1,4 +1,4 @@
-//! Keeps the tables of flags in `docs/configuration.md` in step with the flags.
+//! Keeps the tables of flags in `docs/configuration.md` in sync with the flags.
 
 use super::Cli;
 use clap::{Arg, ArgAction, CommandFactory};
@@ -70,7 +70,7 @@ fn spelled(flag: &Arg, is_switch: bool) -> String {
     }
 }
 
-/// For a cell of a table.
+/// Escapes text for a table cell.
 fn escape(text: &str) -> String {
     text.trim().replace('|', "\\|").replace(['\n', '\r'], " ")
 }

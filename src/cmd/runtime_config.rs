@@ -1,10 +1,10 @@
-//! `--runtime-config`: which API versions are served that upstream serves only on request.
+//! `--runtime-config`: optional API versions, which upstream serves only on request, too.
 
 use anyhow::bail;
 use ferrokube_resource::native::NativeKind;
 
-/// The rows that the settings turn on: `group/version=true`, `api/beta=true`, `api/all=true`; a later setting of one version wins over an earlier one, and a
-/// version of its own over `api/...`.
+/// The optional kinds that the settings enable: `group/version=true`, `api/beta=true`,
+/// `api/all=true`. Later settings win, and those of a version win over `api/...`.
 pub(crate) fn on_request(settings: &[String]) -> anyhow::Result<Vec<&'static NativeKind>> {
     let rows = ferrokube_resources::on_request();
     let mut chosen: Vec<(&str, bool)> = Vec::new();
@@ -17,10 +17,10 @@ pub(crate) fn on_request(settings: &[String]) -> anyhow::Result<Vec<&'static Nat
         };
         if !matches!(name, "api/all" | "api/beta" | "api/alpha" | "api/ga") && !rows.iter().any(|row| version(row) == name) {
             let known: Vec<String> = rows.iter().map(version).collect();
-            bail!("--runtime-config {name}: no such version can be turned on or off; those that can are {}", known.join(", "));
+            bail!("--runtime-config {name}: not an optional version; these are {}", known.join(", "));
         }
         if !value && matches!(name, "api/all" | "api/ga") {
-            bail!("--runtime-config {name}=false: versions that are served by default stay");
+            bail!("--runtime-config {name}=false: versions served by default cannot be disabled");
         }
         chosen.push((name, value));
     }

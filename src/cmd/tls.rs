@@ -1,33 +1,33 @@
-//! What a listener negotiates, with kube-apiserver's flags and names.
+//! TLS versions and cipher suites, with kube-apiserver's flags and names.
 
 use clap::Args;
 use ferrokube_serve::TlsPolicy;
 
-/// TLS versions and cipher suites.
+/// TLS flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsFlags {
     /// Minimum TLS version: VersionTLS12 or VersionTLS13
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS12", value_parser = minimum)]
     tls_min_version: MinTlsVersion,
-    /// Cipher suites of TLS 1.2 by their Go names, such as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256; those of TLS 1.3 cannot be chosen [default: all safe ones]
+    /// TLS 1.2 cipher suites by their Go names, such as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+    /// those of TLS 1.3 are fixed [default: all safe ones]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = suite)]
     tls_cipher_suites: Vec<CipherSuiteName>,
 }
 
-/// A version.
+/// Minimum TLS version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MinTlsVersion {
     Tls12,
     Tls13,
 }
 
-/// A cipher suite's name that is known.
+/// Name of a supported cipher suite.
 #[derive(Clone, Debug)]
 struct CipherSuiteName(String);
 
 impl TlsFlags {
-    /// As chosen.
     pub(crate) fn policy(&self) -> TlsPolicy {
         let suites = self.tls_cipher_suites.iter().filter_map(|suite| TlsPolicy::suite(&suite.0)).collect();
         TlsPolicy { only_tls13: self.tls_min_version == MinTlsVersion::Tls13, suites }
@@ -38,14 +38,14 @@ fn minimum(text: &str) -> Result<MinTlsVersion, String> {
     match text {
         "VersionTLS12" => Ok(MinTlsVersion::Tls12),
         "VersionTLS13" => Ok(MinTlsVersion::Tls13),
-        "VersionTLS10" | "VersionTLS11" => Err("it is not safe and not supported; the versions are VersionTLS12 and VersionTLS13".to_owned()),
+        "VersionTLS10" | "VersionTLS11" => Err("not safe and not supported; use VersionTLS12 or VersionTLS13".to_owned()),
         _ => Err(format!("unknown tls version {text:?}")),
     }
 }
 
 fn suite(text: &str) -> Result<CipherSuiteName, String> {
     let text = text.trim();
-    // Upstream has these two without the hash, too.
+    // Upstream accepts these two without the hash, too.
     let full = if text.ends_with("_WITH_CHACHA20_POLY1305") { format!("{text}_SHA256") } else { text.to_owned() };
     match TlsPolicy::suite(&full) {
         Some(_) => Ok(CipherSuiteName(full)),
@@ -59,13 +59,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Debug, Parser)]
-    struct TestCli {
+    struct TlsCli {
         #[command(flatten)]
         tls: TlsFlags,
     }
 
     fn policy(flags: &[&str]) -> Result<TlsPolicy, String> {
-        TestCli::try_parse_from([&["x"], flags].concat()).map(|line| line.tls.policy()).map_err(|error| error.to_string())
+        TlsCli::try_parse_from([&["x"], flags].concat()).map(|line| line.tls.policy()).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `ferrokube trace`: the request behind a log line, and the log lines behind a request or an object.
+//! `ferrokube trace`: the request behind a log line, and the log lines behind a request or an
+//! object.
 
 use super::data_dir::DataDir;
 use anyhow::{Context, bail};
@@ -10,26 +11,26 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Nothing was found.
+/// Exit code: nothing found.
 const NOTHING: u8 = 1;
 
-/// The command's flags.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 something was found, 1 nothing was, 2 the command line cannot be followed or nothing could be searched.")]
 pub(crate) struct TraceFlags {
     /// A trace id, initial trace id or span id from a log line; or an object as KIND/NAME
     #[arg(value_name = "ID | KIND/NAME")]
     what: String,
-    /// Log and audit files, or directories of them (rotated and gzip files too), or journald [default: the audit log and logs in the data directory]
+    /// Log and audit files, or directories of them (including rotated and gzip files), or journald
+    /// [default: the audit log and logs in the data directory]
     #[arg(long, value_name = "FILE|DIR|journald", num_args = 1..)]
     logs: Vec<PathBuf>,
     /// Namespace of KIND/NAME
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
-    /// How KIND/NAME is read [default: admin.kubeconfig in the data directory]
+    /// Kubeconfig to read KIND/NAME with [default: admin.kubeconfig in the data directory]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The data directory of an all-in-one [default: as all-in-one's]
+    /// Data directory of an all-in-one [default: that of all-in-one]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Print JSON
@@ -37,14 +38,14 @@ pub(crate) struct TraceFlags {
     json: bool,
 }
 
-/// An object as it is asked for.
+/// A requested object.
 struct RequestedObject<'a> {
     kind: &'a str,
     name: &'a str,
     namespace: &'a str,
 }
 
-/// The command line cannot be followed, or nothing could be searched.
+/// Exit code: usage error, or nothing searched.
 const FAILED: u8 = 2;
 
 /// Searches and prints.
@@ -73,13 +74,13 @@ fn run_or_fail(flags: &TraceFlags) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if story.is_empty() { NOTHING } else { 0 }))
 }
 
-/// That nobody reads the output to its end is no failure.
+/// Ignores a closed standard output.
 fn show(output: &mut impl Write, story: &Story, json: bool) {
     let text = if json { format!("{}\n", render::json(story)) } else { render::text(story) };
     let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
 }
 
-/// What an all-in-one leaves behind in its directory.
+/// Files in an all-in-one's data directory.
 fn default_logs(directory: &std::path::Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(directory).with_context(|| format!("cannot read {} (name the files with --logs)", directory.display()))?;
     let is_log = |path: &PathBuf| {
@@ -87,22 +88,23 @@ fn default_logs(directory: &std::path::Path) -> anyhow::Result<Vec<PathBuf>> {
     };
     let logs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_log).collect();
     if logs.is_empty() {
-        let why = "a server with memory storage keeps none unless --log-file and --audit-log-path say where";
-        bail!("{} holds no logs ({why}): name the files with --logs", directory.display());
+        let why = "a server with memory storage keeps none unless --log-file and --audit-log-path are set";
+        bail!("{} contains no logs ({why}): name the files with --logs", directory.display());
     }
     Ok(logs)
 }
 
-/// The ids that an object carries: its family's first, since it finds the object's whole life. Of one that is gone the audit log tells.
+/// The ids on an object, its initial trace id first, as it leads to the object's whole life. For a
+/// deleted object, from the audit log.
 async fn ids_of(asked: &RequestedObject<'_>, kubeconfig: PathBuf, logs: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let RequestedObject { kind, name, namespace } = asked;
     let client = Connection::from_kubeconfig(&kubeconfig).await?.client()?;
-    let discovered = Discovered::query(&client).await.context("cannot ask the API server what it serves (no server is asked about an id)")?;
+    let discovered = Discovered::query(&client).await.context("cannot discover the API server's resources (searching for an id needs no server)")?;
     let Some(found) = discovered.named(kind) else { bail!("the API server serves no kind {kind:?}") };
     let annotations = found.annotations(&client, namespace, name).await.with_context(|| format!("cannot read {kind}/{name}"))?;
     let Some(annotations) = annotations else {
         let resource = found.resource.plural.clone();
-        // Requests about a namespace are made in it.
+        // Requests on a namespace have it as their namespace.
         let namespace = if found.namespaced {
             *namespace
         } else if resource == "namespaces" {
@@ -115,16 +117,16 @@ async fn ids_of(asked: &RequestedObject<'_>, kubeconfig: PathBuf, logs: &[PathBu
             let place = if found.namespaced { format!(" in namespace {namespace}") } else { String::new() };
             bail!("there is no {kind}/{name}{place}, and no audit log among the files tells of one");
         }
-        eprintln!("ferrokube: there is no {kind}/{name} any more; this is the last one that was");
+        eprintln!("ferrokube: {kind}/{name} was deleted; showing the last object of that name");
         return Ok(ids);
     };
     let of = |key: &str| annotations.get(key).cloned();
     let mut ids: Vec<String> = [of(ferrokube_trace::annotation::INITIAL_TRACE_ID), of(ferrokube_trace::annotation::TRACE_ID)].into_iter().flatten().collect();
-    // On a server that does not own them anybody may have edited them.
+    // Another API server may let anyone edit them.
     ids.retain(|id| id.parse::<TraceId>().is_ok());
     ids.dedup();
     if ids.is_empty() {
-        bail!("{kind}/{name} carries no ids: it was written with the gate LogTracking off, or by another server");
+        bail!("{kind}/{name} has no ids: it was written with the gate LogTracking off, or by another server");
     }
     Ok(ids)
 }

@@ -1,4 +1,4 @@
-//! `ferrokube trace-webhook`: the ids for another API server, as a mutating admission webhook.
+//! `ferrokube trace-webhook`: trace ids for another API server, as a mutating admission webhook.
 
 use super::flags::{FeatureFlags, LogFlags};
 use super::process::{self, Signals};
@@ -23,25 +23,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The role's flags.
 #[derive(Debug, Args)]
 pub(crate) struct TraceWebhookFlags {
     /// Address to listen on
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     bind_address: IpAddr,
-    /// Port to listen on; 0 takes any free one
+    /// Port to listen on; 0 for any free one
     #[arg(long, value_name = "PORT", default_value_t = 9443)]
     secure_port: u16,
-    /// Serving certificate chain; read again when it changes
+    /// Serving certificate chain; reloaded on change
     #[arg(long, value_name = "FILE")]
     tls_cert_file: PathBuf,
     /// Key of --tls-cert-file
     #[arg(long, value_name = "FILE")]
     tls_private_key_file: PathBuf,
-    /// CAs whose client certificates are accepted; only with one are reviews and metrics answered; read again when it changes [default: everybody may call]
+    /// CAs of client certificates required for reviews and metrics; reloaded on change [default:
+    /// anyone may call]
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// Common names that a caller may have; empty: any
+    /// Common names allowed for callers; empty: any
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', requires = "client_ca_file")]
     client_allowed_names: Vec<String>,
     #[command(flatten)]
@@ -50,17 +50,18 @@ pub(crate) struct TraceWebhookFlags {
     log: LogFlags,
 }
 
-/// Two objects of the size that an API server takes, and what is around them.
+/// Two objects of the maximum size, plus overhead.
 const MAX_BODY_BYTES: usize = 8 << 20;
-/// A body that takes longer comes too late for its API server.
+/// A later body misses the API server's timeout.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// Bodies that are being read at a time; further calls are refused.
+/// Bodies read concurrently; further calls are refused.
 const MAX_BODIES: usize = 1_000;
-/// So much of each does not count towards [`MAX_BYTES`].
+/// Bytes per body that do not count towards [`MAX_BYTES`].
 const FREE_BYTES: usize = 16 << 10;
-/// Bytes of all that have arrived; calls for which there is no room are refused. What has not arrived takes nothing from others.
+/// Total bytes of bodies received so far; calls beyond it are refused. Bytes not yet received are
+/// not reserved.
 const MAX_BYTES: usize = 64 << 20;
-/// How often the certificate files are looked at.
+/// Interval of certificate file checks.
 const RELOAD: Duration = Duration::from_secs(2);
 
 /// Runs until a signal.
@@ -74,7 +75,7 @@ pub(crate) fn run(flags: &TraceWebhookFlags) -> anyhow::Result<ExitCode> {
     let _telemetry = process::set_up(&log, &gates, &warnings, None)?;
     let callers = flags.client_ca_file.is_some().then(|| Callers { certificates: X509::new(system_clock()), allowed: flags.client_allowed_names.clone() });
     if callers.is_none() && !flags.bind_address.is_loopback() {
-        tracing::warn!(address = %flags.bind_address, "everybody who reaches this address may call: --client-ca-file asks callers for a certificate");
+        tracing::warn!(address = %flags.bind_address, "anyone who reaches this address may call; --client-ca-file requires client certificates");
     }
     let webhook = TraceWebhook {
         on: gates.enabled(&LOG_TRACKING),
@@ -109,18 +110,18 @@ async fn serve(flags: &TraceWebhookFlags, webhook: Arc<TraceWebhook>, (files, tl
     Ok(ExitCode::SUCCESS)
 }
 
-/// Answers reviews.
+/// Handles admission reviews.
 struct TraceWebhook {
     /// Gate `LogTracking`.
     on: bool,
-    /// Who may call; nobody is asked without.
+    /// Allowed callers; `None` allows anyone.
     callers: Option<Callers>,
     bodies: Semaphore,
     bytes: Semaphore,
     counts: WebhookCounters,
 }
 
-/// What one body takes of the bytes.
+/// A body's share of the bytes.
 struct BodyBudget<'a> {
     bytes: &'a Semaphore,
     free: usize,
@@ -140,7 +141,7 @@ impl BodyBudget<'_> {
     }
 }
 
-/// Who may call: holders of a certificate that the client CA verifies, if need be of these names.
+/// Allowed callers: certificates verified by the client CA, optionally with one of these names.
 struct Callers {
     certificates: X509,
     allowed: Vec<String>,
@@ -154,7 +155,7 @@ impl Callers {
     }
 }
 
-/// What was done; all only grow.
+/// Monotonic counters.
 #[derive(Default)]
 struct WebhookCounters {
     stamped: AtomicU64,
@@ -167,10 +168,10 @@ impl Handler for TraceWebhook {
         Box::pin(async move {
             match (request.method(), request.uri().path()) {
                 (&Method::GET, "/healthz" | "/livez" | "/readyz") => text(StatusCode::OK, "ok".to_owned()),
-                _ if !self.may_call(&request) => text(StatusCode::UNAUTHORIZED, "a client certificate is needed\n".to_owned()),
+                _ if !self.may_call(&request) => text(StatusCode::UNAUTHORIZED, "client certificate required\n".to_owned()),
                 (&Method::GET, "/metrics") => text(StatusCode::OK, self.counts.metrics()),
                 (&Method::POST, "/" | "/mutate") => self.review(request).await,
-                (_, "/" | "/mutate") => text(StatusCode::METHOD_NOT_ALLOWED, "a review is posted\n".to_owned()),
+                (_, "/" | "/mutate") => text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n".to_owned()),
                 _ => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
             }
         })
@@ -227,7 +228,8 @@ impl TraceWebhook {
     }
 }
 
-/// The ids of the API server's request, as its headers say: the call is no action of its own. A server that sends none gets a trace for each write.
+/// Trace context of the API server's request, from its headers: the call is not an action of its
+/// own. Without headers, each write starts a new trace.
 fn context(headers: &HeaderMap) -> TraceContext {
     extract(headers).unwrap_or_else(TraceContext::root).with_initial(extract_initial(headers))
 }

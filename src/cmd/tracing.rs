@@ -1,4 +1,4 @@
-//! `--tracing-config-file`: kube-apiserver's `TracingConfiguration`, read strictly.
+//! `--tracing-config-file`: strictly parses kube-apiserver's `TracingConfiguration`.
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -8,19 +8,20 @@ use ferrokube_pki::files;
 use ferrokube_trace::export::{Config, Endpoint, Sampler};
 use std::path::{Path, PathBuf};
 
-/// Export of spans.
+/// Span export flags.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Tracing")]
 pub(crate) struct TracingFlags {
-    /// Export spans as this TracingConfiguration says (endpoint, samplingRatePerMillion); an endpoint http://host:port takes OTLP over HTTP, any other over
-    /// gRPC. The variables OTEL_* apply to what the file leaves open [default: export none]
+    /// Export spans according to this TracingConfiguration (endpoint, samplingRatePerMillion); an
+    /// endpoint http://host:port uses OTLP over HTTP, any other gRPC. The OTEL_* variables supply
+    /// what the file omits [default: no export]
     #[arg(long, value_name = "FILE")]
     tracing_config_file: Option<PathBuf>,
 }
 
-/// The API versions that mean the same.
+/// Equivalent API versions.
 const VERSIONS: [&str; 3] = ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
-/// The largest sampling rate: everything.
+/// Sampling rate for all traces.
 const MAX_RATE: i64 = 1_000_000;
 
 impl TracingFlags {
@@ -32,32 +33,32 @@ impl TracingFlags {
 }
 
 fn read(path: &Path, service: &str) -> anyhow::Result<Config> {
-    let bytes = files::read(path)?.ok_or_else(|| anyhow!("it does not exist"))?;
+    let bytes = files::read(path)?.ok_or_else(|| anyhow!("file not found"))?;
     let (endpoint, rate) = parse(&bytes)?;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let instance = format!("{}_{}", host.trim(), std::process::id());
     Ok(Config { endpoint, sampler: rate.map(Sampler::per_million), service: service.to_owned(), instance })
 }
 
-/// Endpoint and sampling rate, where the file has them.
+/// Endpoint and sampling rate, if set.
 fn parse(bytes: &[u8]) -> anyhow::Result<(Option<Endpoint>, Option<u32>)> {
     let decoded = yaml::read(bytes)?;
     let document: Document = decoded.document;
     if !VERSIONS.contains(&document.api_version()) || document.kind() != "TracingConfiguration" {
-        bail!("it is no TracingConfiguration of {}", VERSIONS.join(", "));
+        bail!("not a TracingConfiguration of {}", VERSIONS.join(", "));
     }
     if let Some(duplicate) = decoded.duplicates.first() {
-        bail!("{duplicate} is there twice");
+        bail!("duplicate field {duplicate}");
     }
     let known = ["kind", "apiVersion", "endpoint", "samplingRatePerMillion"];
     if let Some(unknown) = document.fields().keys().find(|field| !known.contains(&field.as_str())) {
-        bail!("there is no field {unknown:?}");
+        bail!("unknown field {unknown:?}");
     }
     let endpoint = match document.get(&["endpoint"]) {
         None | Some(Value::Null) => None,
         Some(Value::String(text)) if text.is_empty() => None,
         Some(Value::String(text)) => Some(text.parse()?),
-        Some(_) => bail!("endpoint must be a text"),
+        Some(_) => bail!("endpoint must be a string"),
     };
     let rate = match document.get(&["samplingRatePerMillion"]) {
         None | Some(Value::Null) => None,

@@ -189,5 +189,5 @@ async fn l11_an_object_whose_ids_are_garbage_is_told_apart() {
     let output = Command::new(FERROKUBE).args(["trace", "configmap/a", "--data-dir"]).arg(cluster.data_dir()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("carries no ids") && !said.contains('\u{1b}'), "{said}");
+    assert!(said.contains("has no ids") && !said.contains('\u{1b}'), "{said}");
 }

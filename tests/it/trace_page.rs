@@ -69,7 +69,7 @@ async fn reader(cluster: &Cluster, admin: &Client) -> Client {
 }
 
 #[tokio::test]
-async fn an_event_is_shown_only_to_who_may_get_its_object() {
+async fn events_are_shown_only_to_users_who_may_get_the_object() {
     let cluster = with_page().start().unwrap();
     let admin = cluster.admin().unwrap();
     let shown = family(&made(&admin, CONFIGMAPS, config_map("shown", None)).await);

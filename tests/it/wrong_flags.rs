@@ -32,7 +32,7 @@ const SERVER: &[(&str, &str)] = &[
     ("--no-such-flag", "no-such-flag"),
     ("--secure-port=65536", "65536"),
     ("--bind-address=somewhere", "somewhere"),
-    ("--bind-address=192.0.2.1", "is not of this machine"),
+    ("--bind-address=192.0.2.1", "not an address of this machine"),
     ("--tls-san=bad\u{e4}name", "--tls-san"),
     ("--tls-min-version=VersionTLS11", "not safe"),
     ("--tls-cipher-suites=TLS_NULL", "TLS_NULL"),
@@ -45,9 +45,9 @@ const SERVER: &[(&str, &str)] = &[
     ("--log-level=a=b=c", "a=b=c"),
     ("--log-format=xml", "xml"),
     ("--log-file=/nowhere/at/all.log", "/nowhere/at"),
-    ("--log-file={F}", "it is a directory"),
+    ("--log-file={F}", "is a directory"),
     ("--audit-log-path=/nowhere/at/all.log", "/nowhere/at"),
-    ("--audit-log-path={F}", "it is a directory"),
+    ("--audit-log-path={F}", "is a directory"),
     ("--audit-log-mode=maybe", "maybe"),
     ("--audit-log-maxage=-1", "--audit-log-maxage"),
     ("--audit-log-maxsize=much", "--audit-log-maxsize"),
@@ -61,7 +61,7 @@ const SERVER: &[(&str, &str)] = &[
     ("--service-account-max-token-expiration=59m", "between 1 hour and 2^32 seconds"),
     ("--service-account-max-token-expiration=4294967297s", "between 1 hour and 2^32 seconds"),
     ("--service-account-max-token-expiration=long", "long"),
-    ("--service-account-extend-token-expiration=true", "never extended"),
+    ("--service-account-extend-token-expiration=true", "not supported"),
     ("--trace-ui-backend=http://traces.example/{trace_id}", "--trace-ui"),
     ("--trace-ui --trace-ui-backend=ftp://traces.example", "https://"),
 ];
@@ -76,11 +76,11 @@ const APISERVER: &[(&str, &str)] = &[
     ("--requestheader-client-ca-file={F}/bad", "no usable certificate"),
     ("--client-ca-file={F}/ca.crt --requestheader-client-ca-file={F}/ca.crt", "share a key"),
     ("--requestheader-allowed-names=proxy", "--requestheader-client-ca-file"),
-    ("--requestheader-username-headers=a:b", "no name of a header"),
-    ("--requestheader-extra-headers-prefix=", "no name of a header"),
-    ("--service-account-issuer=", "must be a word"),
-    ("--service-account-issuer=http://[", "no URL"),
-    ("--api-audiences=one,,two", "must be a word"),
+    ("--requestheader-username-headers=a:b", "not a header name"),
+    ("--requestheader-extra-headers-prefix=", "not a header name"),
+    ("--service-account-issuer=", "must be a single word"),
+    ("--service-account-issuer=http://[", "not a URL"),
+    ("--api-audiences=one,,two", "must be a single word"),
     ("--service-account-key-file={F}/missing", "missing does not exist"),
     ("--service-account-key-file={F}/rsa.key", "service account key"),
     ("--service-account-signing-key-file={F}/bad", "service account key"),
@@ -89,7 +89,8 @@ const APISERVER: &[(&str, &str)] = &[
     ("--anonymous-auth=perhaps", "perhaps"),
 ];
 
-const ALL_IN_ONE: &[(&str, &str)] = &[("--controllers=nodeipam", "nodeipam"), ("--controllers=*,-nodeipam", "nodeipam"), ("--controllers=", "no controller")];
+const ALL_IN_ONE: &[(&str, &str)] =
+    &[("--controllers=nodeipam", "nodeipam"), ("--controllers=*,-nodeipam", "nodeipam"), ("--controllers=", "unknown controller")];
 
 fn run(role: &str, flags: &str, path: &Path) -> Output {
     let flags: Vec<String> = flags.split(' ').map(|flag| flag.replace("{F}", &path.display().to_string())).collect();
@@ -106,7 +107,7 @@ fn wrong_flags_are_found_before_anything_is_written() {
     let more = APISERVER.iter().map(|row| ("apiserver", row)).chain(ALL_IN_ONE.iter().map(|row| ("all-in-one", row)));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("--bind-address=127.0.0.1 --secure-port={}", taken.local_addr().unwrap().port());
-    let port = (port.as_str(), "another process does");
+    let port = (port.as_str(), "in use by another process");
     let more = more.chain([("apiserver", &port), ("all-in-one", &port)]);
     for (role, (flags, words)) in both.chain(more) {
         // A port of its own: with what is accepted by mistake it would start.

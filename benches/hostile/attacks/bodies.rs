@@ -1,4 +1,4 @@
-//! Bodies that cost more than their bytes.
+//! Bodies that cost more than their size suggests.
 
 use super::{AttackTally, at_once};
 use crate::testbed::{TENANT, TENANTS, Testbed};
@@ -10,30 +10,30 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/tenant/configmaps";
 const BAGS: &str = "/apis/hostile.example.com/v1/namespaces/tenant/bags";
 const JSON: &str = "application/json";
 
-/// One request on a connection of its own.
+/// One request on a new connection.
 async fn send(stage: &Testbed, tally: &AttackTally, request: (&str, &str, &str), body: &[u8]) {
     send_as(stage, tally, request, (TENANT, body)).await;
 }
 
-/// The same of any caller.
+/// Likewise, as any caller.
 pub(super) async fn send_as(stage: &Testbed, tally: &AttackTally, (method, path, content_type): (&str, &str, &str), (token, body): (&str, &[u8])) {
     let answer = async { Wire::connect(stage, WireProtocol::Http1).await?.send(method, path, token, content_type, body).await }.await;
     tally.answer(&answer);
 }
 
-/// One key over and over: a reader that looks each up in what came before is quadratic.
+/// A repeated key: quadratic if the parser searches the previous ones linearly.
 pub(super) async fn yaml(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let body = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\ndata:\n{}", "  k: v\n".repeat(2_800_000 / 7));
     at_once(4, |_| send(&stage, &tally, ("POST", CONFIG_MAPS, "application/yaml"), body.as_bytes())).await;
 }
 
-/// A collection that a reader looks through to its end before it gives the first item.
+/// A collection that a naive parser scans to its end before yielding the first item.
 pub(super) async fn yaml_flow(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let body = format!("# x\n[{}]", "a,".repeat(1_450_000));
     at_once(8, |index| send_as(&stage, &tally, ("POST", CONFIG_MAPS, "application/yaml"), (TENANTS[index % 8], body.as_bytes()))).await;
 }
 
-/// What decides about every request is read anew after each write.
+/// RBAC rules, which are reread after each write.
 pub(super) async fn roles(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant/roles";
     let number = AtomicU64::new(0);
@@ -53,13 +53,13 @@ pub(super) fn one_key_maps(bytes: usize) -> String {
     format!("[{}]", vec!["{\"\":0}"; bytes / 7].join(","))
 }
 
-/// A tree that is many times larger than its text.
+/// A document whose tree is many times larger than its text.
 pub(super) async fn maps(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let body = one_key_maps(2_800_000);
     at_once(20, |_| send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), body.as_bytes())).await;
 }
 
-/// The same in a kind that accepts it.
+/// Likewise, in a kind that accepts it.
 pub(super) async fn custom_maps(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let maps = one_key_maps(1_400_000);
     at_once(20, |index| {
@@ -73,7 +73,7 @@ pub(super) async fn custom_maps(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
-/// Patches whose work is the product of two lengths.
+/// Patches whose cost is the product of two lengths.
 pub(super) async fn patches(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let fields: Vec<_> = (0..20_000).map(|number| format!("\"k{number}\":\"v\"")).collect();
     let object = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"patched"}},"data":{{{}}}}}"#, fields.join(","));
@@ -98,7 +98,7 @@ pub(super) async fn patches(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
-/// Writers of one key queue behind each other.
+/// Many writers of one key, which queue.
 pub(super) async fn hot_object(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let text = "x".repeat(500_000);
     let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"hot"}},"data":{{"text":"{text}"}}}}"#);

@@ -1,4 +1,4 @@
-//! Connections that are worth nothing to those who open them.
+//! Connections that cost the server more than the client.
 
 use super::{AttackTally, at_once};
 use crate::testbed::Testbed;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A header that comes a byte at a time.
+/// Headers sent byte by byte.
 pub(super) async fn slow_heads(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(400, |_| async {
         let Ok(mut wire) = Wire::connect(&stage, WireProtocol::Http1).await else { return tally.count("refused") };
@@ -23,7 +23,7 @@ pub(super) async fn slow_heads(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
-/// Heads that are nearly as long as is free of charge, and have no end.
+/// Incomplete heads, just short enough to be exempt from the budget.
 pub(super) async fn half_heads(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let head = format!("GET /api HTTP/1.1\r\nhost: x\r\nx-long: {}", "x".repeat(63 * 1024));
     at_once(1000, |_| async {
@@ -39,7 +39,7 @@ pub(super) async fn half_heads(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
-/// Signatures for nothing.
+/// Handshakes without requests, for their signatures.
 pub(super) async fn handshakes(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(16, |_| async {
         match Wire::connect(&stage, WireProtocol::Http2).await {
@@ -50,7 +50,7 @@ pub(super) async fn handshakes(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
-/// Sockets that say nothing, from five addresses, kept until the server closes them.
+/// Silent sockets from five addresses, kept open until the server closes them.
 pub(super) async fn silent_sockets(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(2000, |index| {
         let from = Ipv4Addr::new(127, 0, 0, 2 + (index % 5) as u8);

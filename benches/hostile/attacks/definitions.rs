@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions that cost much to check and to serve.
+//! CustomResourceDefinitions that are expensive to check and to serve.
 
 use super::bodies::{one_key_maps, send_as};
 use super::readers::read_as;
@@ -46,7 +46,7 @@ fn patterns() -> Value {
     json!({"type": "object", "properties": properties})
 }
 
-/// Makes each, and takes it away again.
+/// Creates and deletes each in turn.
 pub(super) async fn bombs(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(4, |index| {
         let (plural, properties) = match index {
@@ -70,7 +70,7 @@ pub(super) async fn bombs(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
-/// A document that changes before it was made for the last who asked.
+/// OpenAPI documents, invalidated faster than they are built.
 pub(super) async fn openapi(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let reading = at_once(100, |index| {
         let (stage, tally) = (&stage, &tally);
@@ -85,7 +85,7 @@ pub(super) async fn openapi(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     tokio::join!(reading, changing);
 }
 
-/// Large objects wait for somebody who takes connections and never says a word.
+/// Large objects behind a webhook that accepts connections and never responds.
 pub(super) async fn hung_webhook(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     const THINGS: &str = "/apis/hung.example.com/v1/namespaces/tenant/things";
     let Ok(listener) = TcpListener::bind("127.0.0.1:0").await else { return tally.count("no listener") };

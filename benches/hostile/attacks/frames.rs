@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/tenant/configmaps";
 
-/// A connection whose answers are read and dropped; nothing when it was refused.
+/// A connection whose responses are read and dropped; `None` if refused.
 async fn open(stage: &Testbed, tally: &AttackTally) -> Option<(Wire, Vec<u8>)> {
     let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http2).await else {
         tally.count("refused");
@@ -23,7 +23,7 @@ async fn open(stage: &Testbed, tally: &AttackTally) -> Option<(Wire, Vec<u8>)> {
     Some((wire, block))
 }
 
-/// Writes while reading and dropping what comes; ends when the server ends the connection.
+/// Writes frames while dropping what is received, until the server closes the connection.
 async fn pour(wire: Wire, tally: &AttackTally, mut next: impl FnMut() -> Option<Vec<u8>>, pause: Duration) {
     let (mut read, mut write) = tokio::io::split(wire.stream);
     let reading = async {
@@ -48,7 +48,7 @@ async fn pour(wire: Wire, tally: &AttackTally, mut next: impl FnMut() -> Option<
     tally.count("cut");
 }
 
-/// Requests whose bodies never end, 25 on each of ten connections a second.
+/// Requests with endless bodies, 25 on each of ten connections per second.
 pub(super) async fn endless_posts(stage: Arc<Testbed>, tally: Arc<AttackTally>, token: &'static str) {
     at_once(10, |_| async {
         let Some((wire, _)) = open(&stage, &tally).await else { return };
@@ -65,7 +65,7 @@ pub(super) async fn endless_posts(stage: Arc<Testbed>, tally: Arc<AttackTally>, 
     .await;
 }
 
-/// All writes that the server takes at a time, none of them with a body.
+/// As many writes as the server accepts, none of them with a body.
 pub(super) async fn silent_bodies(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(4, |_| async {
         let Some((wire, block)) = open(&stage, &tally).await else { return };
@@ -79,7 +79,7 @@ pub(super) async fn silent_bodies(stage: Arc<Testbed>, tally: Arc<AttackTally>) 
     .await;
 }
 
-/// Bodies that begin, of eight callers, and do not go on.
+/// Bodies of eight callers that start and stall.
 pub(super) async fn half_bodies(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(8, |index| {
         let (stage, tally) = (&stage, &tally);
@@ -100,7 +100,7 @@ pub(super) async fn half_bodies(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
-/// A request and its end in one write (CVE-2023-44487).
+/// Requests reset in the same write (CVE-2023-44487).
 pub(super) async fn rapid_reset(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(8, |_| async {
         let Some((wire, block)) = open(&stage, &tally).await else { return };
@@ -137,7 +137,7 @@ pub(super) fn settings() -> Vec<u8> {
     bytes
 }
 
-/// The same frames again and again on four connections.
+/// Repeats the frames on four connections.
 pub(super) async fn flood(stage: Arc<Testbed>, tally: Arc<AttackTally>, frames: Vec<u8>) {
     at_once(4, |_| async {
         let Some((wire, _)) = open(&stage, &tally).await else { return };
@@ -146,7 +146,7 @@ pub(super) async fn flood(stage: Arc<Testbed>, tally: Arc<AttackTally>, frames: 
     .await;
 }
 
-/// A body of nothing, forever.
+/// Endless empty DATA frames.
 pub(super) async fn empty_data(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(4, |_| async {
         let Some((wire, block)) = open(&stage, &tally).await else { return };
@@ -166,7 +166,7 @@ pub(super) async fn empty_data(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
-/// A header block that never ends (CVE-2024-27316 and its kin).
+/// Endless header blocks (CVE-2024-27316 and similar).
 pub(super) async fn continuation(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let mut fields = Vec::new();
     for number in 0..100 {

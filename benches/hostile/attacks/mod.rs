@@ -1,4 +1,4 @@
-//! The attacks: each runs until it is aborted.
+//! The attacks. Each runs until aborted.
 
 mod bodies;
 mod connections;
@@ -12,20 +12,20 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What runs until it is dropped.
+/// A running attack.
 pub(crate) type AttackFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// One attack.
+/// An attack.
 pub(crate) struct Attack {
-    /// For `--only` and the table.
+    /// Name for `--only` and the table.
     pub(crate) name: &'static str,
-    /// Who does what.
+    /// Description.
     pub(crate) what: &'static str,
-    /// Begins it.
+    /// Starts the attack.
     pub(crate) run: fn(Arc<Testbed>, Arc<AttackTally>) -> AttackFuture,
 }
 
-/// Every attack. Those that leave much behind come last.
+/// All attacks; those that leave much behind come last.
 pub(crate) const ALL: &[Attack] = &[
     Attack {
         name: "anonymous-posts",
@@ -60,7 +60,7 @@ pub(crate) const ALL: &[Attack] = &[
     Attack { name: "stalled-watches", what: "2,000 watchers who stop reading, and 50 MB of events", run: |s, t| Box::pin(readers::stalled_watches(s, t)) },
     Attack { name: "definition-bomb", what: "definitions with 1 MB of schema, costly rules and patterns", run: |s, t| Box::pin(definitions::bombs(s, t)) },
     Attack { name: "half-bodies", what: "9 KiB each of 8 bodies of 3 MB, of 8 callers, and no more", run: |s, t| Box::pin(frames::half_bodies(s, t)) },
-    Attack { name: "half-heads", what: "1,000 heads of 63 KiB without an end, nobody's", run: |s, t| Box::pin(connections::half_heads(s, t)) },
+    Attack { name: "half-heads", what: "1,000 unfinished heads of 63 KiB, unauthenticated", run: |s, t| Box::pin(connections::half_heads(s, t)) },
     Attack {
         name: "stalled-objects",
         what: "an object of 15.9 KB on 40 x 250 streams of HTTP/2 with a window of nothing",
@@ -91,7 +91,7 @@ pub(crate) const ALL: &[Attack] = &[
     Attack { name: "hot-object", what: "64 writers of one large object", run: |s, t| Box::pin(bodies::hot_object(s, t)) },
 ];
 
-/// What attackers saw: answers and ends of connections, counted.
+/// Responses and connection ends seen by attackers, counted.
 #[derive(Default)]
 pub(crate) struct AttackTally(Mutex<BTreeMap<String, u64>>);
 
@@ -101,7 +101,7 @@ impl AttackTally {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(what.into()).or_default() += 1;
     }
 
-    /// Counts an answer, or why there was none.
+    /// Counts a response, or the reason for its absence.
     pub(crate) fn answer(&self, answer: &anyhow::Result<(u16, String)>) {
         match answer {
             Ok((status, _)) => self.count(status.to_string()),
@@ -118,7 +118,7 @@ impl fmt::Display for AttackTally {
     }
 }
 
-/// Runs `attacker` so many times at once, each again as soon as it ends.
+/// Runs `number` instances of `attacker` concurrently, restarting each when it ends.
 async fn at_once<F, R>(number: usize, attacker: F)
 where
     F: Fn(usize) -> R,
@@ -129,7 +129,7 @@ where
         async move {
             loop {
                 attacker(index).await;
-                // One that ends at once must not spin.
+                // Do not spin if it ends at once.
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
         }

@@ -1,4 +1,4 @@
-//! Reads that cost much, and readers who stop reading.
+//! Expensive reads, and readers that stop reading.
 
 use super::{AttackTally, at_once};
 use crate::testbed::{TENANT, TENANTS, Testbed};
@@ -10,14 +10,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const LIST: &str = "/api/v1/namespaces/store/configmaps";
 
-/// Every object compared with every term.
+/// Compares every object with many selector terms.
 pub(super) async fn selectors(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let terms: Vec<_> = (0..700).map(|number| format!("k{number}!%3Dv")).collect();
     let path = format!("{LIST}?labelSelector={}", terms.join(","));
     at_once(8, |_| read(&stage, &tally, &path)).await;
 }
 
-/// The whole list, read to its end.
+/// Reads whole lists.
 pub(super) async fn lists(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(32, |_| read(&stage, &tally, LIST)).await;
 }
@@ -26,7 +26,7 @@ async fn read(stage: &Testbed, tally: &AttackTally, path: &str) {
     read_as(stage, tally, (path, TENANT, "")).await;
 }
 
-/// Reads an answer to its end, with further header lines.
+/// Reads a whole response, with additional request headers.
 pub(super) async fn read_as(stage: &Testbed, tally: &AttackTally, (path, token, headers): (&str, &str, &str)) {
     let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http1).await else { return tally.count("refused") };
     let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{headers}connection: close\r\n\r\n");
@@ -43,7 +43,7 @@ pub(super) async fn read_as(stage: &Testbed, tally: &AttackTally, (path, token, 
     tally.count(if status.is_empty() { "cut".to_owned() } else { status });
 }
 
-/// Asks with a small receive buffer and never reads.
+/// Sends a request with a small receive buffer and never reads.
 async fn stall(stage: &Testbed, tally: &AttackTally, path: &str, accept: &str) {
     let connected = async {
         let tcp = Wire::tcp(stage, Ipv4Addr::LOCALHOST, Some(4096)).await?;
@@ -58,7 +58,7 @@ async fn stall(stage: &Testbed, tally: &AttackTally, path: &str, accept: &str) {
     std::future::pending::<()>().await;
 }
 
-/// The whole list in each form.
+/// Whole lists in each format.
 pub(super) async fn stalled_lists(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let forms = [
         ("application/yaml", ""),
@@ -75,7 +75,7 @@ pub(super) async fn stalled_lists(stage: Arc<Testbed>, tally: Arc<AttackTally>) 
     .await;
 }
 
-/// Watchers on HTTP/2 who give no window, and objects that change under them.
+/// HTTP/2 watchers with a zero window, and objects that change.
 pub(super) async fn stalled_watches(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let watching = at_once(20, |_| streams(&stage, &tally, "/api/v1/namespaces/tenant/configmaps?watch=1", &[]));
     let writing = async {
@@ -94,7 +94,7 @@ pub(super) async fn stalled_watches(stage: Arc<Testbed>, tally: Arc<AttackTally>
     tokio::join!(watching, writing);
 }
 
-/// Answers just too short to be sent in parts, of which no byte may be sent.
+/// Responses just too short for streaming, with a zero window.
 pub(super) async fn stalled_objects(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let path = keep(&stage, &tally, "stalled", 15_600).await;
     at_once(40, |index| {
@@ -104,7 +104,7 @@ pub(super) async fn stalled_objects(stage: Arc<Testbed>, tally: Arc<AttackTally>
     .await;
 }
 
-/// One large object for many who take it compressed.
+/// A large object, compressed for many readers.
 pub(super) async fn gzip(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let path = keep(&stage, &tally, "zipped", 1_400_000).await;
     at_once(200, |index| {
@@ -114,7 +114,7 @@ pub(super) async fn gzip(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     .await;
 }
 
-/// Stores an object of so many bytes; gives its path.
+/// Stores an object of `bytes` bytes. Returns its path.
 async fn keep(stage: &Testbed, tally: &AttackTally, name: &str, bytes: usize) -> String {
     const PATH: &str = "/apis/hostile.example.com/v1/namespaces/tenant/bags";
     let text: String = (0..bytes / 8).map(|number| format!("{number:08x}")).collect();
@@ -124,7 +124,7 @@ async fn keep(stage: &Testbed, tally: &AttackTally, name: &str, bytes: usize) ->
     format!("{PATH}/{name}")
 }
 
-/// Lists that may not send a byte.
+/// Lists with a zero window.
 pub(super) async fn window_zero(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(20, |_| streams(&stage, &tally, LIST, &[(4, 0)])).await;
 }
@@ -134,7 +134,7 @@ async fn streams(stage: &Testbed, tally: &AttackTally, path: &str, settings: &[(
     requests(stage, tally, (path, TENANT, 100), settings).await;
 }
 
-/// So many requests on a connection that is never read.
+/// `number` requests on a connection that is never read.
 async fn requests(stage: &Testbed, tally: &AttackTally, (path, token, number): (&str, &str, u32), settings: &[(u16, u32)]) {
     let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http2).await else { return tally.count("refused") };
     if wire.preface(settings).await.is_err() {

@@ -1,4 +1,4 @@
-//! Many CustomResourceDefinitions.
+//! Growing number of CustomResourceDefinitions.
 
 use super::{Figures, figures, progress};
 use crate::connection::LoadRequest;
@@ -9,11 +9,12 @@ use crate::target::LoadTarget;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many are made in one go while the time is taken.
+/// Definitions created in one timed batch.
 const LAST: usize = 10;
 const PROBES: usize = 500;
 
-/// CPU and time until one more definition takes its first object, and CPU for objects and discovery beside so many.
+/// CPU and time until one more definition accepts its first object, and CPU of requests for objects
+/// and discovery, by number of definitions.
 pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
     let idle = resident_kib(&target.pids);
     let space = BenchNamespace::make(target.clone()).await?;
@@ -50,7 +51,7 @@ pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow:
     Ok(points)
 }
 
-/// Objects of the last one, and the aggregated discovery document.
+/// CPU of requests for objects of the last definition, and for aggregated discovery.
 async fn probe(space: &BenchNamespace, made: &[BenchDefinition], size: usize) -> anyhow::Result<(f64, f64)> {
     let Some(last) = made.last() else { return Ok((f64::NAN, f64::NAN)) };
     let (path, whole) = (last.path(space), last.object("NAME"));

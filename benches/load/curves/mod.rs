@@ -1,4 +1,5 @@
-//! How costs grow with size: each curve fills a server step by step and measures the same operations at every size.
+//! Costs by size. Each curve fills a server step by step and measures the same operations at every
+//! size.
 
 mod definitions;
 mod namespaces;
@@ -11,15 +12,15 @@ use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The figures at one size.
+/// Figures at one size.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
-/// Name, what grows, and the usual sizes.
+/// Name, what grows, and default sizes.
 pub(crate) const ALL: &[(&str, &str, &[usize])] = &[
     ("objects", "stored ConfigMaps of 1 KiB", &[1_000, 10_000, 100_000]),
     ("watchers", "watches of one object over HTTP/2", &[100, 1_000, 10_000]),
     ("namespaces", "namespaces, with what controllers put there", &[100, 1_000, 10_000]),
-    ("definitions", "CustomResourceDefinitions that are served", &[10, 100, 1_000]),
+    ("definitions", "served CustomResourceDefinitions", &[10, 100, 1_000]),
 ];
 
 /// A curve to measure: `NAME[=SIZE,SIZE...]`, sizes ascending.
@@ -29,15 +30,15 @@ pub(crate) struct CurveSpec {
 }
 
 impl CurveSpec {
-    /// Reads it.
+    /// Parses the argument.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let (name, sizes) = text.split_once('=').map_or((text, None), |(name, sizes)| (name, Some(sizes)));
-        let Some((name, _, usual)) = ALL.iter().find(|(known, ..)| *known == name) else { bail!("no curve is called {name}; see --list") };
-        let given = sizes.map(|sizes| sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()).transpose().context("a size is no number")?;
+        let Some((name, _, usual)) = ALL.iter().find(|(known, ..)| *known == name) else { bail!("unknown curve {name}; see --list") };
+        let given = sizes.map(|sizes| sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()).transpose().context("a size is not a number")?;
         Ok(Self { name, sizes: given.unwrap_or_else(|| usual.to_vec()) })
     }
 
-    /// Measures it; what it made stays, so that a server of its own is best.
+    /// Measures the curve. Does not clean up, so a separate server is best.
     pub(crate) async fn measure(&self, target: Arc<LoadTarget>) -> anyhow::Result<Curve> {
         let name = target.name.clone();
         let points = match self.name {
@@ -51,12 +52,12 @@ impl CurveSpec {
     }
 }
 
-/// Named figures.
+/// Builds named figures.
 fn figures<const N: usize>(pairs: [(&str, f64); N]) -> Figures {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// So that a long curve shows where it is.
+/// Reports progress.
 fn progress(name: &str, size: usize) {
     eprint!("\r\x1b[K{name} {size}");
 }

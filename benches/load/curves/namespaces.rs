@@ -1,4 +1,4 @@
-//! Many namespaces.
+//! Growing number of namespaces.
 
 use super::{Figures, figures, progress};
 use crate::connection::LoadRequest;
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 const PROBES: usize = 500;
 
-/// CPU for making a namespace, everything that controllers do about it included; then for a create in each of many, and for a list over all.
+/// CPU of creating a namespace, including the controllers' work; of a create in each of many; and
+/// of a list over all.
 pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
     let idle = resident_kib(&target.pids);
     let space = BenchNamespace::make(target.clone()).await?;
@@ -31,7 +32,7 @@ pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow:
             let body = config_map(&format!("p{size}"));
             LoadRequest::write("POST", format!("{paths}-{}/configmaps", index.wrapping_mul(7919) % size), JSON, body)
         };
-        // No more than one in each.
+        // At most one per namespace.
         let creating = space.load(PROBES.min(size), 16, ask).await?;
         let listing = space.load(5, 1, |_| LoadRequest::get("/api/v1/serviceaccounts?limit=500")).await?;
         points.push((
@@ -47,8 +48,8 @@ pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow:
     Ok(points)
 }
 
-/// Waits until the controllers have put a service account into each of them (the last ones come last) and have nothing else to do for them: what they do
-/// would be counted for what is measured next.
+/// Waits until the controllers have created a service account in each namespace (their last
+/// action), so that their work does not distort the next measurement.
 async fn settle(space: &BenchNamespace, size: usize) -> anyhow::Result<()> {
     let mut connection = space.connect().await?;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Many stored objects.
+//! Growing number of stored objects.
 
 use super::{Figures, figures, progress};
 use crate::connection::LoadRequest;
@@ -9,11 +9,11 @@ use crate::target::LoadTarget;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Operations of each kind at each size.
+/// Operations of each kind per size.
 const PROBES: usize = 2000;
 const PAGES: usize = 20;
 
-/// CPU per operation with so many objects in one namespace.
+/// CPU per operation, by number of objects in one namespace.
 pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
     let idle = resident_kib(&target.pids);
     let space = BenchNamespace::make(target.clone()).await?;
@@ -47,7 +47,7 @@ pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow:
     Ok(points)
 }
 
-/// Creates some, which are deleted again.
+/// Creates objects that are deleted again.
 async fn create(space: &BenchNamespace, size: usize) -> anyhow::Result<Sample> {
     let sample = space.fill_range(size..size + PROBES, 16).await?;
     let paths = space.objects();
@@ -55,7 +55,7 @@ async fn create(space: &BenchNamespace, size: usize) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Of objects all over the name space.
+/// Spreads accesses over all objects.
 fn spread(index: usize, size: usize) -> usize {
     index.wrapping_mul(7919) % size
 }
@@ -76,7 +76,7 @@ async fn page(space: &BenchNamespace) -> anyhow::Result<Sample> {
     space.load(PAGES, 1, move |_| LoadRequest::get(path.clone())).await
 }
 
-/// A page that begins behind a few thousand objects, at the revision of the first one.
+/// A page in the middle of a list, at the revision of its first page.
 async fn middle_page(space: &BenchNamespace, size: usize) -> anyhow::Result<f64> {
     let mut connection = space.connect().await?;
     let (_, body) = connection.ask(&LoadRequest::get(format!("{}?limit={}", space.objects(), (size / 2).min(5000)))).await?;

@@ -1,4 +1,4 @@
-//! Many watchers of one object.
+//! Growing number of watchers of one object.
 
 use super::{Figures, figures, progress};
 use crate::connection::HttpVersion;
@@ -8,7 +8,7 @@ use crate::scenarios::watch::{EVENTS, fan_out, held};
 use crate::target::LoadTarget;
 use std::sync::Arc;
 
-/// CPU for each delivered event, when the last one has it, and memory.
+/// CPU per delivered event, time until the last watcher has it, and memory.
 pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
     let mut points = Vec::new();
     for size in sizes {

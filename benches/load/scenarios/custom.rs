@@ -1,4 +1,5 @@
-//! Custom resources: objects of 20 fields and 1.1 KB, and how soon a new definition takes its first object.
+//! Custom resources: objects of 20 fields and 1.1 KB, and the time until a new definition accepts
+//! its first object.
 
 use super::{LoadPlan, Measuring, Scenario};
 use crate::connection::{LoadConnection, LoadRequest};
@@ -19,13 +20,14 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario { name: "custom-list", what: "LIST of --objects such objects", starts: false, run: list },
 ];
 
-/// A definition that was made for a measurement.
+/// A definition created for a measurement.
 pub(crate) struct BenchDefinition {
     plural: String,
 }
 
 impl BenchDefinition {
-    /// Creates it and waits until it takes an object, which it deletes again; says how long that took.
+    /// Creates the definition and waits until it accepts an object, which is deleted again. Returns
+    /// how long that took.
     pub(crate) async fn make(space: &BenchNamespace, connection: &mut LoadConnection) -> anyhow::Result<(Self, Duration)> {
         let definition = Self { plural: unique().replace('-', "x") };
         let begun = Instant::now();
@@ -36,10 +38,10 @@ impl BenchDefinition {
             if status.is_success() {
                 break;
             }
-            // What is not served yet is not found; everything else would stay so.
+            // 404 means not served yet; any other error is permanent.
             ensure!(status == http::StatusCode::NOT_FOUND, "the first object was answered with {status}: {}", String::from_utf8_lossy(&body));
             if begun.elapsed() > Duration::from_secs(60) {
-                bail!("no object was taken within 60 s");
+                bail!("no object was accepted within 60 s");
             }
         }
         let took = begun.elapsed();
@@ -47,18 +49,18 @@ impl BenchDefinition {
         Ok((definition, took))
     }
 
-    /// Deletes it, and with it its objects.
+    /// Deletes the definition with its objects.
     pub(crate) async fn remove(&self, connection: &mut LoadConnection) -> anyhow::Result<()> {
         connection.send(&LoadRequest::delete(format!("{DEFINITIONS}/{}.{GROUP}", self.plural))).await.map(drop)
     }
 
-    /// Creates so many objects of it.
+    /// Creates `count` objects.
     pub(crate) async fn fill(&self, space: &BenchNamespace, count: usize, connections: usize) -> anyhow::Result<Sample> {
         let (path, whole) = (self.path(space), self.object("NAME"));
         space.load(count, connections, move |index| LoadRequest::write("POST", path.clone(), JSON, whole.replace("NAME", &format!("o{index}")))).await
     }
 
-    /// Path of its objects.
+    /// Path of the objects.
     pub(crate) fn path(&self, space: &BenchNamespace) -> String {
         format!("/apis/{GROUP}/v1/namespaces/{}/{}", space.name, self.plural)
     }
@@ -88,7 +90,7 @@ fn field(index: usize) -> String {
     format!("field{index}")
 }
 
-/// Text, numbers, an enumeration, lists and objects in turn.
+/// Strings, numbers, enumerations, lists and objects in turn.
 fn schema(index: usize) -> &'static str {
     match index % 5 {
         0 => r#"{"type":"string","minLength":1,"maxLength":200}"#,
@@ -120,7 +122,7 @@ fn first<'a>(space: &'a BenchNamespace, _: &'a LoadPlan) -> Measuring<'a> {
     })
 }
 
-/// Runs with a definition that has so many objects.
+/// Runs with a definition that has `count` objects.
 async fn with_objects(space: &BenchNamespace, count: usize, connections: usize) -> anyhow::Result<(BenchDefinition, Sample)> {
     let (definition, _) = BenchDefinition::make(space, &mut space.connect().await?).await?;
     let sample = definition.fill(space, count, connections).await?;
@@ -146,7 +148,7 @@ fn patches<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     })
 }
 
-/// Clients that all write the same object.
+/// Clients writing the same object.
 const RIVALS: usize = 64;
 
 fn one<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {

@@ -1,4 +1,4 @@
-//! A server that nobody asks.
+//! An idle server.
 
 use super::{LoadPlan, Measuring, Scenario};
 use crate::connection::LoadRequest;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const WINDOW: Duration = Duration::from_secs(5);
 
-pub(crate) const ALL: &[Scenario] = &[Scenario { name: "idle", what: "CPU share of a core and syncs of the disk while nobody asks", starts: false, run: idle }];
+pub(crate) const ALL: &[Scenario] = &[Scenario { name: "idle", what: "CPU share of a core, and disk syncs, while idle", starts: false, run: idle }];
 
 fn idle<'a>(space: &'a BenchNamespace, _: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
@@ -27,7 +27,7 @@ fn idle<'a>(space: &'a BenchNamespace, _: &'a LoadPlan) -> Measuring<'a> {
     })
 }
 
-/// From the server's metrics; a server with another store does not have them.
+/// From the server's metrics; other stores do not have it.
 async fn syncs(space: &BenchNamespace) -> anyhow::Result<Option<f64>> {
     let (_, body) = space.connect().await?.ask(&LoadRequest::get("/metrics")).await?;
     let text = String::from_utf8_lossy(&body);

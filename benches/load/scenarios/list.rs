@@ -1,4 +1,5 @@
-//! LISTs of many objects in every form; the first of each is reported apart, since servers may remember what they made.
+//! LISTs of many objects in every format. The first of each is reported separately, as servers may
+//! cache.
 
 use super::{LoadPlan, Measuring, Scenario};
 use crate::connection::LoadRequest;
@@ -38,7 +39,7 @@ fn lists<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan, ask: LoadRequest) ->
     })
 }
 
-/// One LIST, then [`LISTS`] of them.
+/// One LIST, then [`LISTS`] more.
 pub(super) async fn repeat(space: &BenchNamespace, ask: LoadRequest) -> anyhow::Result<Sample> {
     let mut connection = space.connect().await?;
     let (before, started) = (cpu(&space.target.pids), Instant::now());

@@ -1,4 +1,4 @@
-//! What stored objects cost in memory, and whether it comes back when they are gone.
+//! Memory per stored object, and how much is returned after deletion.
 
 use super::custom::BenchDefinition;
 use super::{LoadPlan, Measuring, Scenario};
@@ -10,9 +10,9 @@ use crate::target::LoadTarget;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After the last delete, the memory is looked at for so long.
+/// How long memory is observed after the last delete.
 const RETURN: Duration = Duration::from_secs(10);
-/// Connections that create them.
+/// Connections for the creates.
 const CONNECTIONS: usize = 16;
 
 pub(crate) const ALL: &[Scenario] = &[
@@ -30,14 +30,14 @@ pub(crate) const ALL: &[Scenario] = &[
     },
 ];
 
-/// Whose objects are stored.
+/// Type of the stored objects.
 #[derive(Clone, Copy)]
 enum StoredKind {
     ConfigMap,
     Custom,
 }
 
-/// In a process of its own when it can be started: what came before would be counted, too.
+/// In a separate process if possible, to exclude memory of earlier scenarios.
 fn memory<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan, kind: StoredKind) -> Measuring<'a> {
     Box::pin(async move {
         let Some(binary) = space.target.binary.clone() else { return measure(space, plan.stored, kind).await };

@@ -1,5 +1,5 @@
-//! What is measured, a file for each family: a scenario gets an empty namespace, prepares it, and measures one round. What it leaves is deleted
-//! outside the measured time.
+//! Scenarios, a file per family. A scenario gets an empty namespace, prepares it, and measures one
+//! round. Cleanup is not measured.
 
 mod apply;
 mod create;
@@ -17,7 +17,7 @@ use crate::measure::Sample;
 use crate::namespace::BenchNamespace;
 use std::pin::Pin;
 
-/// How much of everything.
+/// Sizes of the workload.
 pub(crate) struct LoadPlan {
     /// Requests per scenario.
     pub(crate) requests: usize,
@@ -25,30 +25,30 @@ pub(crate) struct LoadPlan {
     pub(crate) connections: usize,
     /// Objects in lists.
     pub(crate) objects: usize,
-    /// Objects in the scenarios about memory and restarts.
+    /// Objects in the memory and restart scenarios.
     pub(crate) stored: usize,
     /// Watchers.
     pub(crate) watchers: usize,
-    /// Events to each of them.
+    /// Events per watcher.
     pub(crate) events: usize,
 }
 
-/// A measurement under way.
+/// A running measurement.
 pub(crate) type Measuring<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Sample>> + 'a>>;
 
-/// One row of `--list`.
+/// A scenario.
 pub(crate) struct Scenario {
-    /// Its name.
+    /// Name.
     pub(crate) name: &'static str,
-    /// What it is.
+    /// Description.
     pub(crate) what: &'static str,
-    /// It starts servers itself: only for targets that are binaries.
+    /// Starts servers itself, so it requires a target that is a binary.
     pub(crate) starts: bool,
     /// Measures one round.
     pub(crate) run: for<'a> fn(&'a BenchNamespace, &'a LoadPlan) -> Measuring<'a>,
 }
 
-/// All, in the order in which they run.
+/// All scenarios in order of execution.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
     [start::ALL, create::ALL, get::ALL, patch::ALL, apply::ALL, delete::ALL, list::ALL, watch::ALL, custom::ALL, memory::ALL, idle::ALL].into_iter().flatten()
 }

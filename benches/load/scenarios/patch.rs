@@ -1,10 +1,10 @@
-//! Merge patches: of many objects, and of one that everybody wants.
+//! Merge patches: of many objects, and of a contended one.
 
 use super::{LoadPlan, Measuring, Scenario};
 use crate::connection::LoadRequest;
 use crate::namespace::{BenchNamespace, MERGE};
 
-/// Clients of the one object.
+/// Clients of the contended object.
 const CROWD: usize = 64;
 
 pub(crate) const ALL: &[Scenario] = &[

@@ -1,4 +1,4 @@
-//! Starts: from nothing, and with many objects.
+//! Startup, with an empty directory and with many objects.
 
 use super::{LoadPlan, Measuring, Scenario};
 use crate::measure::{Sample, resident_kib, whole_cpu};
@@ -13,7 +13,7 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario { name: "restart", what: "start to ready with --stored objects of 1 KiB", starts: true, run: restart },
 ];
 
-/// What the target was started from.
+/// Binary of the target.
 pub(super) fn binary(space: &BenchNamespace) -> anyhow::Result<Arc<Binary>> {
     space.target.binary.clone().context("only for binaries")
 }

@@ -1,4 +1,5 @@
-//! Events to many watchers of one object: CPU for each delivered event, when the last of them has it, and what a watch holds.
+//! Events to many watchers of one object: CPU per delivered event, time until the last watcher has
+//! it, and memory per watch.
 
 use super::patch::patch;
 use super::{LoadPlan, Measuring, Scenario};
@@ -16,12 +17,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// Events of a round unless told otherwise: so many that what a server still does for the connections that were just opened is not counted as theirs.
+/// Default events per round: enough to hide what the server still does for newly opened
+/// connections.
 pub(crate) const EVENTS: usize = 300;
-/// Watches on one connection of HTTP/2: what client-go opens at most.
+/// Watches per HTTP/2 connection, the maximum that client-go opens.
 const STREAMS: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Before memory is looked at.
+/// Delay before memory is measured.
 const REST: Duration = Duration::from_secs(2);
 
 pub(crate) const ALL: &[Scenario] = &[
@@ -45,7 +47,8 @@ pub(crate) const ALL: &[Scenario] = &[
     },
 ];
 
-/// What a watch holds; each protocol in a process of its own when it can be started. Else the second uses again what the first one freed.
+/// Memory per watch; each HTTP version in a separate process if possible, as the second one would
+/// reuse memory freed by the first.
 async fn memory(space: &BenchNamespace, watchers: usize) -> anyhow::Result<Sample> {
     let mut sample = Sample::default();
     for (protocol, name) in [(HttpVersion::Http1, "KiB/h1-watch"), (HttpVersion::Http2, "KiB/h2-watch")] {
@@ -63,7 +66,7 @@ async fn memory(space: &BenchNamespace, watchers: usize) -> anyhow::Result<Sampl
     Ok(sample)
 }
 
-/// Resident KiB for each watch a moment after all were opened; adds what opening them took.
+/// Resident KiB per watch, shortly after all were opened. Adds the cost of opening them.
 pub(crate) async fn held(target: &Arc<LoadTarget>, protocol: HttpVersion, watchers: usize, sample: &mut Sample) -> anyhow::Result<f64> {
     let space = BenchNamespace::make(Arc::clone(target)).await?;
     space.fill(1).await?;
@@ -87,7 +90,7 @@ fn watches<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan, protocol: HttpVers
     Box::pin(fan_out(space, protocol, (plan.watchers, plan.events)))
 }
 
-/// One round with so many watchers and events.
+/// One round with `watchers` watchers and `events` events.
 pub(crate) async fn fan_out(space: &BenchNamespace, protocol: HttpVersion, (watchers, events): (usize, usize)) -> anyhow::Result<Sample> {
     space.fill(1).await?;
     let pids = &space.target.pids;
@@ -108,12 +111,12 @@ pub(crate) async fn fan_out(space: &BenchNamespace, protocol: HttpVersion, (watc
     Ok(Sample { count, wall, cpu, latencies, figures })
 }
 
-/// What the watchers have in common.
+/// Shared by the watchers.
 struct WatchProgress {
     begun: Instant,
     lines: AtomicUsize,
     goal: AtomicUsize,
-    /// Nanoseconds from `begun` to the line that reached the goal.
+    /// Nanoseconds from `begun` until the goal was reached.
     reached: AtomicU64,
     wake: Notify,
 }
@@ -138,7 +141,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Opens them all and waits until each has its first event.
+    /// Opens all watches and waits until each got its first event.
     async fn open(space: &BenchNamespace, protocol: HttpVersion, watchers: usize) -> anyhow::Result<Self> {
         let on_one = if protocol == HttpVersion::Http1 { 1 } else { STREAMS.min(watchers) };
         let connections = watchers.div_ceil(on_one);
@@ -161,14 +164,14 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Each is to get one more event.
+    /// Expects one more event for each.
     fn expect_from_all(&self) -> usize {
         let goal = self.seen.lines.load(Ordering::Acquire) + self.watchers;
         self.seen.goal.store(goal, Ordering::Release);
         goal
     }
 
-    /// When the last one had it.
+    /// When the last watcher got its event.
     async fn last(&self, goal: usize) -> anyhow::Result<Duration> {
         let all = async {
             while self.seen.lines.load(Ordering::Acquire) < goal {

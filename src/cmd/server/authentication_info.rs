@@ -1,4 +1,5 @@
-//! The ConfigMap by which other servers of the cluster learn how to authenticate: `kube-system/extension-apiserver-authentication`.
+//! Publishes how to authenticate to other servers of the cluster, in the ConfigMap
+//! `kube-system/extension-apiserver-authentication`.
 
 use super::ServerSetup;
 use anyhow::Context;
@@ -11,10 +12,10 @@ use std::path::Path;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
-/// How often a write that met another server's is computed again.
+/// Attempts on conflicts with other servers.
 const ATTEMPTS: usize = 5;
 
-/// What this server says: certificates as PEM text, names as lists.
+/// This server's data: certificates in PEM, names as lists.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AuthenticationInfo {
     bundles: Vec<(&'static str, String)>,
@@ -22,7 +23,7 @@ pub(super) struct AuthenticationInfo {
 }
 
 impl AuthenticationInfo {
-    /// As the flags say; without a front proxy's CA nothing is said of front proxies.
+    /// From the flags. Without a front proxy CA nothing about front proxies is published.
     pub(super) fn new(setup: &ServerSetup<'_>, pki: &Pki) -> anyhow::Result<Self> {
         let kube_apiserver = setup.kube_apiserver;
         let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
@@ -44,7 +45,8 @@ impl AuthenticationInfo {
         Ok(info)
     }
 
-    /// Adds what the ConfigMap lacks; what other servers say stays. Writes nothing when nothing is missing.
+    /// Adds what the ConfigMap lacks, and keeps what other servers wrote. No write if nothing is
+    /// missing.
     pub(super) async fn publish(self, registry: Registry) -> Result<(), String> {
         let Some(maps) = Local::new(&registry, "", "v1", "configmaps") else { return Ok(()) };
         for attempt in 1.. {
@@ -87,7 +89,7 @@ impl AuthenticationInfo {
     }
 }
 
-/// Both bundles, the second only as far as it is not in the first.
+/// Concatenates two bundles, skipping certificates of the second that are in the first.
 fn join(first: &str, second: &str) -> String {
     match (first.trim(), second.trim()) {
         ("", second) => format!("{second}\n"),
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_say_stays_and_nothing_is_said_twice() {
+    fn entries_of_other_servers_stay_without_duplicates() {
         let info = AuthenticationInfo {
             bundles: vec![("client-ca-file", "OURS\n".to_owned())],
             lists: vec![("requestheader-allowed-names", vec!["a".to_owned(), "b".to_owned()])],

@@ -1,7 +1,9 @@
-//! What the command line and the files that it names say: read and checked before anything is opened or written.
+//! Command line inputs: flags and the files they name, read and checked before anything is opened
+//! or written.
 //!
-//! A flag whose value can be wrong in a way that clap does not see has its check here, so that a wrong one leaves no trace: no data directory, no log file, no
-//! listening socket. What is read here is what is used later, unless it is read again because it changed.
+//! Flags that can be wrong in ways that clap does not detect are checked here, so that a wrong one
+//! leaves nothing behind: no data directory, log file or listening socket. The values read here are
+//! the ones used, unless reloaded later.
 
 use super::{Companion, KeyFiles, listener, static_tokens::StaticTokens};
 use crate::cmd::flags::{KubeApiserverFlags, ServerFlags};
@@ -14,20 +16,20 @@ use ferrokube_resource::native::NativeKind;
 use ferrokube_trace::export;
 use std::path::Path;
 
-/// Checked values of flags.
+/// Checked flag values.
 pub(crate) struct Inputs {
     pub(crate) gates: Gates,
-    /// About gates, for the log.
+    /// Feature gate warnings, to be logged.
     pub(super) warnings: Vec<GateWarning>,
     pub(super) spans: Option<export::Config>,
-    /// API versions that are served on request.
+    /// Enabled optional kinds.
     pub(super) on_request: Vec<&'static NativeKind>,
     pub(super) audit_policy: Policy,
     pub(super) static_tokens: Option<StaticTokens>,
 }
 
 impl Inputs {
-    /// Reads everything; the first thing that is wrong is the error.
+    /// Reads everything; fails at the first error.
     pub(super) fn read(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags, companion: Option<&dyn Companion>) -> anyhow::Result<Self> {
         let (gates, warnings) = flags.features.gates()?;
         let spans = flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;

@@ -1,4 +1,4 @@
-//! The listener of a server: its certificates, their renewal, and the admin's kubeconfig.
+//! The listener: certificates and their renewal, and the administrator's kubeconfig.
 
 use super::ServerSetup;
 use crate::cmd::flags::{KubeApiserverFlags, ServerFlags};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// How often certificate files of the user are looked at.
+/// Interval of certificate file checks.
 const RELOAD: Duration = Duration::from_secs(20);
 
 const SAN: &str = "cannot make the serving certificate (see --tls-san)";
@@ -26,14 +26,14 @@ pub(super) struct Listener {
     tls: Tls,
     files: TlsFiles,
     loaded: Loaded,
-    /// The own serving certificate, unless it comes from files.
+    /// Our serving certificate, unless files are given.
     serving: Option<Pair>,
     names: Vec<String>,
     admin_lifetime: Duration,
 }
 
-/// Whether the address, the port and the files of the flags can be used, before anything is opened: a port in use should cost nothing. What is made here is
-/// thrown away.
+/// Checks address, port and files before anything is opened, as a port in use should cost nothing.
+/// Discards what it creates.
 pub(super) fn check(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags) -> anyhow::Result<()> {
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
     TcpListener::bind(address).map_err(|source| advise(ServerError::Bind { address, source }))?;
@@ -60,7 +60,7 @@ fn tls_files(kube_apiserver: &KubeApiserverFlags) -> TlsFiles {
 }
 
 impl Listener {
-    /// Binds, with the certificates of the flags or its own.
+    /// Binds with the certificates from the flags, or with our own.
     pub(super) fn bind(setup: &ServerSetup<'_>, pki: &Pki) -> anyhow::Result<Self> {
         let (flags, kube_apiserver) = (setup.flags, setup.kube_apiserver);
         let files = TlsFiles { client_ca_pem: pki.client_ca_pem().into(), ..tls_files(kube_apiserver) };
@@ -76,12 +76,11 @@ impl Listener {
         Ok(Self { server, tls, files, loaded, serving, names, admin_lifetime: flags.admin_certificate_lifetime })
     }
 
-    /// What it counts.
     pub(super) fn stats(&self) -> Arc<Stats> {
         self.server.stats()
     }
 
-    /// Where clients of this machine reach it.
+    /// URL for clients on this machine.
     pub(super) fn url(&self) -> String {
         let address = self.server.local_address();
         let ip = match address.ip() {
@@ -92,7 +91,7 @@ impl Listener {
         format!("https://{}", SocketAddr::new(ip, address.port()))
     }
 
-    /// Writes the kubeconfig, starts to answer, and to renew and reload certificates.
+    /// Writes the kubeconfig, then starts serving, renewing and reloading certificates.
     pub(super) fn start(
         self,
         handler: Arc<dyn Handler>,
@@ -121,7 +120,7 @@ impl Listener {
     }
 }
 
-/// Why a renewal failed; it is tried again.
+/// Why a renewal failed; it is retried.
 #[derive(Debug, thiserror::Error)]
 enum RenewError {
     #[error(transparent)]
@@ -143,13 +142,13 @@ fn write_kubeconfig(pki: &Pki, url: &str, path: &Path, lifetime: Duration) -> Re
 fn advise(error: ServerError) -> anyhow::Error {
     match error {
         ServerError::Bind { address, source } if source.kind() == io::ErrorKind::AddrInUse => {
-            anyhow!("cannot listen on {address}: another process does; stop it, or choose another port with --secure-port (0 takes any free one)")
+            anyhow!("cannot listen on {address}: in use by another process; stop it, or choose another port with --secure-port (0 takes any free one)")
         }
         ServerError::Bind { address, source } if source.kind() == io::ErrorKind::AddrNotAvailable => {
-            anyhow!("cannot listen on {address}: the address is not of this machine; choose another with --bind-address")
+            anyhow!("cannot listen on {address}: not an address of this machine; choose another with --bind-address")
         }
         ServerError::Bind { address, source } if source.kind() == io::ErrorKind::PermissionDenied => {
-            anyhow!("cannot listen on {address}: the system does not permit it; choose a port above 1023 with --secure-port")
+            anyhow!("cannot listen on {address}: not permitted; choose a port above 1023 with --secure-port")
         }
         error => error.into(),
     }

@@ -1,4 +1,4 @@
-//! The API server as a process: opens what it needs, wires the crates, waits, ends in order.
+//! The API server process: opens its inputs, wires the crates, waits, and shuts down in order.
 
 mod authentication_info;
 mod inputs;
@@ -30,25 +30,25 @@ use tokio::task::{JoinHandle, JoinSet};
 
 pub(crate) use token_keys::KeyFiles;
 
-/// How long the end may take, drain included; what is not done then is cut.
+/// Time limit of the shutdown, draining included; the rest is cut off.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A server's command line, and what was made of it first.
+/// A server's command line, and what was opened for it first.
 pub(crate) struct ServerSetup<'a> {
     pub(crate) flags: &'a ServerFlags,
     pub(crate) kube_apiserver: &'a KubeApiserverFlags,
     pub(crate) inputs: Inputs,
     pub(crate) directory: DataDir,
-    /// What the trace page remembers; only where everything is one process.
+    /// Recent events for the trace page; all-in-one only.
     pub(crate) ring: Option<Arc<Ring>>,
 }
 
-/// What runs beside the server in the same process; started when it is ready.
+/// Runs alongside the server in the same process, once it is ready.
 pub(crate) trait Companion {
-    /// Whether its own flags can be followed; asked before anything is opened.
+    /// Checks its own flags, before anything is opened.
     fn check(&self) -> anyhow::Result<()>;
 
-    /// Starts it; it ends itself after the shutdown began.
+    /// Starts it. It stops by itself on shutdown.
     fn start(&self, setup: &ServerSetup<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()>;
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn run(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags, comp
     let inputs = Inputs::read(flags, kube_apiserver, companion)?;
     let remembers = flags.trace_ui.enabled && companion.is_some() && inputs.gates.enabled(&LOG_TRACKING);
     let ring = remembers.then(|| Arc::new(Ring::default()));
-    // First of what is opened: the log may be in it.
+    // Opened first: the log may be in it.
     let directory = DataDir::open(flags.data_dir.as_deref())?;
     let log_file = (companion.is_some() && flags.storage == Storage::Embedded).then(|| directory.join("ferrokube.log"));
     let log = log::Config { tap: ring.clone().map(|ring| ring as Arc<dyn log::Tap>), ..flags.log.config(&inputs.gates, log_file.as_deref()) };
@@ -66,7 +66,7 @@ pub(crate) fn run(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags, comp
     process::block_on(serve(&setup, companion, started))
 }
 
-/// A server that answers.
+/// A running server.
 struct RunningServer {
     control_plane: ControlPlane,
     store: Store,
@@ -94,12 +94,12 @@ async fn serve(setup: &ServerSetup<'_>, companion: Option<&dyn Companion>, start
     let mut running = RunningServer { control_plane, store, audit, trigger, serving, tasks };
     tokio::select! {
         result = running.control_plane.start() => result?,
-        // Nothing was promised yet: no drain.
+        // Nothing to drain yet.
         (name, _) = signals.next() => {
-            tracing::info!(signal = name, "ending before being ready");
+            tracing::info!(signal = name, "shutting down before being ready");
             return Ok(ExitCode::SUCCESS);
         }
-        reason = running.store.failed() => return Err(anyhow!("the state cannot be written any more: {reason}")),
+        reason = running.store.failed() => return Err(anyhow!("the store failed: {reason}")),
     }
     if let Some(companion) = companion {
         companion.start(setup, &pki, &url, shutdown, &mut running.tasks)?;
@@ -114,7 +114,7 @@ fn open(setup: &ServerSetup<'_>) -> anyhow::Result<(Pki, Store)> {
         Storage::Embedded => Config { must_exist: setup.directory.had_state(), ..Config::embedded(setup.directory.join("store")) },
         Storage::Memory => Config::memory(),
     };
-    // Recovery reads, making keys computes and syncs, definitions are parsed: at the same time.
+    // Overlaps recovery (IO), key generation (CPU, syncs) and parsing of definitions.
     std::thread::scope(|scope| {
         let store = scope.spawn(|| open_store(setup, config));
         scope.spawn(|| (ferrokube_resources::tables(), ferrokube_resources::messages()));
@@ -137,8 +137,8 @@ fn open_store(setup: &ServerSetup<'_>, config: Config) -> anyhow::Result<Store> 
     Ok(store)
 }
 
-/// What the store is built on: in debug builds a disk at which the process dies where `FERROKUBE_FAILPOINT` says (`none`: nowhere), with segments so small that
-/// all of the journal's work comes by.
+/// The store's environment. In debug builds `FERROKUBE_FAILPOINT` may name a call at which the
+/// process dies (`none`: never), with segments small enough to exercise the whole journal.
 #[cfg(debug_assertions)]
 fn store_environment() -> anyhow::Result<Environment> {
     use ferrokube_storage::JournalLimits;
@@ -150,35 +150,36 @@ fn store_environment() -> anyhow::Result<Environment> {
 }
 
 #[cfg(not(debug_assertions))]
-#[allow(clippy::unnecessary_wraps, reason = "as in debug builds")]
+#[allow(clippy::unnecessary_wraps, reason = "same signature as in debug builds")]
 fn store_environment() -> anyhow::Result<Environment> {
     Ok(Environment::default())
 }
 
-/// Prints the line that others wait for. That nobody reads standard output is no failure.
+/// Prints the ready line. Ignores a closed standard output.
 pub(crate) fn report(line: &str) {
     let mut output = std::io::stdout().lock();
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
 impl RunningServer {
-    /// Until a signal, or until the server cannot go on.
+    /// Waits for a signal or a fatal error.
     async fn wait(mut self, signals: &mut Signals) -> anyhow::Result<ExitCode> {
         tokio::select! {
             (name, _) = signals.next() => tracing::info!(signal = name, "ending"),
-            reason = self.store.failed() => return Err(anyhow!("the state cannot be written any more: {reason}")),
-            ended = &mut self.serving => return Err(anyhow!("the listener ended by itself: {ended:?}")),
+            reason = self.store.failed() => return Err(anyhow!("the store failed: {reason}")),
+            ended = &mut self.serving => return Err(anyhow!("the listener stopped unexpectedly: {ended:?}")),
         }
         tokio::select! {
             () = self.end() => Ok(ExitCode::SUCCESS),
             (name, code) = signals.next() => {
-                tracing::warn!(signal = name, "ending at once");
+                tracing::warn!(signal = name, "shutting down at once");
                 Ok(ExitCode::from(code))
             }
         }
     }
 
-    /// Requests finish, watches and companions end, then the state is closed: in this order, so that nothing that was answered is lost.
+    /// Finishes requests, then watches and companions, then closes the store: in this order, so
+    /// that no acknowledged write is lost.
     async fn end(mut self) {
         self.control_plane.begin_shutdown();
         self.trigger.begin();
@@ -192,10 +193,10 @@ impl RunningServer {
             self.store.close().await;
         };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, in_order).await.is_err() {
-            tracing::error!("the end took too long and was cut short");
+            tracing::error!("shutdown timed out");
         }
         let audit = self.audit;
-        // Waits for its thread.
+        // Joins its thread.
         let _ = tokio::task::spawn_blocking(move || audit.close()).await;
     }
 }

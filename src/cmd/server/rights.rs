@@ -1,4 +1,5 @@
-//! Questions of rights that admission asks. The authorizer follows the registry, which is made after admission: the answer is put in later.
+//! Authorization checks made by admission. The authorizer depends on the registry, which is built
+//! after admission, so it is set later.
 
 use ferrokube_admission::step::Check;
 use ferrokube_admission::{Permits, Question, Step};
@@ -8,7 +9,7 @@ use ferrokube_auth::{Access, Authorizer, EscalationCheck, Rbac, ResourceAccess};
 use ferrokube_registry::{Attributes, UserInfo};
 use std::sync::{Arc, OnceLock};
 
-/// Who answers. Cheap to clone; before [`Rights::set`] everything is refused.
+/// A late-bound authorizer. Cheap to clone. Refuses everything until [`Rights::set`].
 #[derive(Clone, Default)]
 pub(super) struct Rights(Arc<OnceLock<RbacRights>>);
 
@@ -18,14 +19,15 @@ struct RbacRights {
 }
 
 impl Rights {
-    /// From now on these answer.
+    /// Sets the authorizer. Called once.
     pub(super) fn set(&self, rbac: &Arc<Rbac>, authorizer: &Arc<dyn Authorizer>) {
         let escalation = EscalationCheck::new(Arc::clone(rbac), Arc::clone(authorizer));
         let is_first = self.0.set(RbacRights { authorizer: Arc::clone(authorizer), escalation }).is_ok();
-        debug_assert!(is_first, "a server is wired once");
+        debug_assert!(is_first, "set once");
     }
 
-    /// Nobody gives rights that they do not have. Asked before validation too, where upstream asks; what counts is what will be stored.
+    /// Escalation check: nobody may grant rights they lack. Runs before validation, too, like
+    /// upstream; the object as stored decides.
     pub(super) fn escalation_step(&self) -> Arc<dyn Step> {
         let rights = self.clone();
         let check = move |attributes: &Attributes<'_>, object: Option<&Document>| match rights.0.get() {

@@ -1,4 +1,5 @@
-//! `--token-auth-file`: read again when it changes, so that a token can be taken back without a restart. kube-apiserver reads its file once.
+//! `--token-auth-file`, reloaded on change, so that tokens can be revoked without a restart.
+//! (kube-apiserver reads its file once.)
 
 use anyhow::{Context, anyhow};
 use ferrokube_auth::authenticate::TokenFile;
@@ -8,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the file is looked at.
+/// Interval of file checks.
 const RELOAD: Duration = Duration::from_secs(5);
 
-/// The file, and the tokens that were in it.
+/// The file and its current tokens.
 #[derive(Clone)]
 pub(super) struct StaticTokens {
     path: PathBuf,
@@ -26,7 +27,7 @@ impl StaticTokens {
         Ok(Self { path, tokens: Arc::new(tokens) })
     }
 
-    /// Looks at the file until the shutdown; one that cannot be used is logged and changes nothing.
+    /// Watches the file until shutdown. An invalid file is logged and leaves the tokens unchanged.
     pub(super) async fn watch(self, shutdown: Shutdown) {
         loop {
             tokio::select! {
@@ -46,7 +47,7 @@ impl StaticTokens {
     }
 }
 
-/// It holds credentials: nobody else may read it.
+/// Refuses files that others may read, as they contain credentials.
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     files::read_private(path)?.ok_or_else(|| anyhow!("{} does not exist", path.display()))
 }

@@ -1,7 +1,8 @@
-//! The key files of service account tokens, read again when they change: rotation without a restart.
+//! Key files of service account tokens, reloaded on change: rotation without a restart.
 //!
-//! To rotate: put the new public key beside the old one (a further block of a `--service-account-key-file`), then change the signing key's file, and take
-//! the old public key out when its last token has expired. Tokens are valid as long as their key is in one of the files.
+//! To rotate: add the new public key next to the old one (another block of a
+//! `--service-account-key-file`), then replace the signing key's file, and remove the old public
+//! key once its last token has expired. A token is valid while its key is in one of the files.
 
 use super::ServerSetup;
 use crate::cmd::flags::KubeApiserverFlags;
@@ -12,7 +13,7 @@ use ferrokube_serve::Shutdown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often the files are looked at.
+/// Interval of file checks.
 const RELOAD: Duration = Duration::from_secs(5);
 
 const CANNOT_USE: &str = "cannot use the service account keys";
@@ -21,14 +22,14 @@ fn missing(path: &Path) -> anyhow::Error {
     anyhow!("{} does not exist", path.display())
 }
 
-/// Where the keys are.
+/// Key file paths.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyFiles {
     signing: PathBuf,
     verifying: Vec<PathBuf>,
 }
 
-/// What the files held.
+/// File contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyPem {
     signing: Vec<u8>,
@@ -36,7 +37,7 @@ pub(super) struct KeyPem {
 }
 
 impl KeyFiles {
-    /// As the flags say; without a signing key's file, the server's own signs.
+    /// From the flags. Without a signing key file, the server's own key signs.
     pub(crate) fn new(setup: &ServerSetup<'_>) -> Self {
         let kube_apiserver = setup.kube_apiserver;
         let own = || setup.directory.join("pki").join("sa.key");
@@ -46,7 +47,7 @@ impl KeyFiles {
         }
     }
 
-    /// Whether the files that the flags name can be used; the server's own key is another matter.
+    /// Checks the files named by flags; the server's own key is checked elsewhere.
     pub(super) fn check(kube_apiserver: &KubeApiserverFlags) -> anyhow::Result<()> {
         let files = Self {
             signing: kube_apiserver.service_account_signing_key_file.clone().unwrap_or_default(),
@@ -60,17 +61,16 @@ impl KeyFiles {
         TokenKeys::check_verifying(&verifying).context(CANNOT_USE)
     }
 
-    /// Only a key that signs.
+    /// A signing key only.
     pub(crate) fn signing(path: PathBuf) -> Self {
         Self { signing: path, verifying: Vec::new() }
     }
 
-    /// The keys as they are now.
+    /// The current keys.
     pub(crate) fn keys(&self) -> anyhow::Result<TokenKeys> {
         self.read()?.keys()
     }
 
-    /// Reads them all.
     pub(super) fn read(&self) -> anyhow::Result<KeyPem> {
         let signing = files::read_private(&self.signing)?.ok_or_else(|| missing(&self.signing))?;
         Ok(KeyPem { signing, verifying: self.read_verifying()? })
@@ -80,7 +80,7 @@ impl KeyFiles {
         self.verifying.iter().map(|path| files::read(path)?.ok_or_else(|| missing(path))).collect()
     }
 
-    /// Looks at the files until the shutdown; what cannot be used is logged and changes nothing.
+    /// Watches the files until shutdown. Invalid files are logged and leave the keys unchanged.
     pub(super) async fn watch(self, tokens: ServiceAccountTokens, mut used: KeyPem, shutdown: Shutdown) {
         loop {
             tokio::select! {
@@ -109,7 +109,7 @@ impl KeyFiles {
 }
 
 impl KeyPem {
-    /// The keys in it.
+    /// Parses the keys.
     pub(super) fn keys(&self) -> anyhow::Result<TokenKeys> {
         let verifying: Vec<&[u8]> = self.verifying.iter().map(Vec::as_slice).collect();
         TokenKeys::from_pem(&self.signing, &verifying).context(CANNOT_USE)

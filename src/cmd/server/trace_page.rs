@@ -1,4 +1,5 @@
-//! `/ui/trace/`: the pages of crate timeline behind the server's authentication and authorization, and what feeds their memory.
+//! `/ui/trace/`: serves crate timeline's pages behind authentication and authorization, and feeds
+//! the ring.
 
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::{Access, Authorizer, ResourceAccess};
@@ -13,10 +14,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Where the pages are.
+/// Path of the pages.
 pub(super) const PATH: &str = "/ui/trace/";
 
-/// The pages and who decides what is shown.
+/// The pages and the authorizer that filters them.
 pub(super) struct TracePage {
     pub(super) pages: TracePages,
     pub(super) authorizer: Arc<dyn Authorizer>,
@@ -43,7 +44,8 @@ impl TracePage {
         Ok(response(self.pages.answer(rest, uri.query().unwrap_or_default(), &may)))
     }
 
-    /// Who may get the object (list them, for a collection) may see what happened to it; what tells of no object is for who may get everything.
+    /// Whoever may get the object (list the resource, for a collection) may see its events; those
+    /// without an object require the right to get everything.
     fn may(&self, user: &UserInfo, object: Option<&ObjectRef>) -> bool {
         let all = ResourceAccess { group: "*", version: "*", resource: "*", ..ResourceAccess::default() };
         let (verb, resource) = object.map_or(("get", all), |object| {
@@ -68,7 +70,7 @@ fn response(page: Page) -> Response {
     headers.insert(POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    // What may be seen depends on who asks, and when.
+    // The content depends on the user and the time.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if !page.media_type.is_empty() {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.media_type));
@@ -84,14 +86,14 @@ fn response(page: Page) -> Response {
     response
 }
 
-/// Tells the ring of requests.
+/// Records requests in the ring.
 pub(super) struct RingObserver(pub(super) Arc<Ring>);
 
 impl Observer for RingObserver {
     fn seen(&self, seen: &Seen<'_>) {
         let ResourceAccess { group, version, resource, namespace, name, .. } = seen.resource;
         let object = ObjectRef { group: group.into(), version: version.into(), resource: resource.into(), namespace: namespace.into(), name: name.into() };
-        // Of a create the path ends with the collection; readers want to know which object it made.
+        // A create's path ends with the collection; use the name of the created object.
         let is_named = name.is_empty() || seen.verb != "create" || !seen.resource.subresource.is_empty();
         let uri = if is_named { seen.path.to_owned() } else { format!("{}/{name}", seen.path) };
         let received = seen.received.try_into().ok();

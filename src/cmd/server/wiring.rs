@@ -1,4 +1,4 @@
-//! What an API server is made of.
+//! Assembles an API server from the crates.
 
 use super::ServerSetup;
 use super::authentication_info::AuthenticationInfo;
@@ -25,13 +25,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many bytes are held back for the audit log in the data directory.
+/// Disk space reserved for the audit log in the data directory, in bytes.
 const AUDIT_RESERVE: u64 = 4 << 20;
 
-/// What is sent to `serviceaccounts/token`.
+/// Schema of requests to `serviceaccounts/token`.
 const TOKEN_REQUEST: &str = "io.k8s.api.authentication.v1.TokenRequest";
 
-/// A computed subresource with the schema of what it takes.
+/// A computed subresource with the schema of its input.
 struct TypedSubresource {
     behaviour: ServiceAccountTokens,
     schema: Arc<Schema>,
@@ -60,25 +60,25 @@ impl Virtual for TypedSubresource {
 pub(super) struct AssembledServer {
     pub(super) control_plane: ControlPlane,
     pub(super) audit: AuditLog,
-    /// Of service accounts, and what their keys were read from.
+    /// Service account tokens, and the key files' contents.
     pub(super) tokens: ServiceAccountTokens,
     pub(super) keys: (KeyFiles, KeyPem),
 }
 
-/// Wires the crates as the plan says.
+/// Wires the crates according to the plan.
 pub(super) fn build(setup: &ServerSetup<'_>, pki: &Pki, store: &Store) -> anyhow::Result<AssembledServer> {
     let catalog = Arc::new(Catalog::default());
     for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
         catalog.put(definition);
     }
     for row in &setup.inputs.on_request {
-        let definition = row.definition(ferrokube_resources::tables()).map_err(|missing| anyhow!("there is no schema of {missing}"))?;
+        let definition = row.definition(ferrokube_resources::tables()).map_err(|missing| anyhow!("no schema for {missing}"))?;
         catalog.put(Arc::new(definition));
     }
     let key_files = KeyFiles::new(setup);
     let pem = key_files.read()?;
     let tokens = service_account_tokens(setup, pem.keys()?, store);
-    let request = ferrokube_resources::tables().get(TOKEN_REQUEST).context("there is no schema of token requests")?;
+    let request = ferrokube_resources::tables().get(TOKEN_REQUEST).context("no schema for token requests")?;
     catalog.put_virtual("", "serviceaccounts", "token", Arc::new(TypedSubresource { behaviour: tokens.clone(), schema: request }));
     let rights = Rights::default();
     let admission = Chain::new(store, setup.inputs.gates.clone(), Arc::new(rights.clone())).with(rights.escalation_step());
@@ -124,7 +124,8 @@ async fn bootstrap_roles(registry: Registry) -> Result<(), String> {
     bootstrap::reconcile(&registry).await.map(drop).map_err(|error| error.to_string())
 }
 
-/// What a relying party needs to verify service account tokens, and whether kube-apiserver serves it to anybody.
+/// OIDC documents for relying parties that verify service account tokens, and whether
+/// kube-apiserver serves them to anyone.
 fn oidc_documents(tokens: &ServiceAccountTokens) -> [(&'static str, bool, Arc<dyn Route>); 2] {
     let (discovery, keys) = (tokens.clone(), tokens.clone());
     let discovery = DocumentRoute { media_type: "application/json", produce: Box::new(move || discovery.discovery_document()) };
@@ -145,7 +146,7 @@ fn audiences(setup: &ServerSetup<'_>) -> Vec<String> {
     if kube_apiserver.api_audiences.is_empty() { vec![kube_apiserver.service_account_issuer.clone()] } else { kube_apiserver.api_audiences.clone() }
 }
 
-/// In the order in which they are asked.
+/// In order of evaluation.
 fn authenticators(setup: &ServerSetup<'_>, bearer: Bearer) -> Vec<Arc<dyn Authenticator>> {
     let kube_apiserver = setup.kube_apiserver;
     let mut authenticators: Vec<Arc<dyn Authenticator>> = Vec::new();
@@ -164,7 +165,7 @@ fn authenticators(setup: &ServerSetup<'_>, bearer: Bearer) -> Vec<Arc<dyn Authen
     authenticators
 }
 
-/// Every kind of token that the server knows.
+/// Every supported kind of bearer token.
 fn bearer(setup: &ServerSetup<'_>, store: &Store, service_accounts: &ServiceAccountTokens) -> Bearer {
     let mut kinds: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
     if let Some(file) = &setup.inputs.static_tokens {
@@ -180,7 +181,7 @@ fn bearer(setup: &ServerSetup<'_>, store: &Store, service_accounts: &ServiceAcco
 fn open_audit(setup: &ServerSetup<'_>) -> anyhow::Result<AuditLog> {
     let flags = &setup.flags.audit;
     let default = || (setup.flags.storage == Storage::Embedded).then(|| setup.directory.join("audit.log"));
-    // In our own directory it is ours to see that the log has space.
+    // In our own data directory the log's space is our responsibility.
     let reserve_bytes = if flags.audit_log_path.is_none() { AUDIT_RESERVE } else { 0 };
     let Some(path): Option<PathBuf> = flags.audit_log_path.clone().or_else(default) else { return Ok(AuditLog::disabled()) };
     let rotation = Rotation {

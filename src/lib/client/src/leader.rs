@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_with_which_two_could_lead_are_refused() {
+    fn timing_that_allows_two_leaders_is_refused() {
         let timing = |duration, deadline, retry| LeaseTiming {
             duration: Duration::from_millis(duration),
             deadline: Duration::from_millis(deadline),

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_told_once_and_its_end_once() {
+    fn an_outage_and_its_end_are_logged_once() {
         let mut discovery = Outage::new("ask");
         assert_eq!([(); 3].map(|()| discovery.failed(&error("once"))), [true, false, false]);
         assert!(discovery.works());
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_watch_is_none_and_what_has_one_cause_is_told_once() {
+    fn ended_watches_are_no_outage_and_one_cause_is_logged_once() {
         let mut watches = ["a", "b", "c"].map(Outage::of_watch);
         assert!(!watches.iter_mut().any(|watch| watch.failed(&error("refused"))), "they ended");
         assert_eq!(watches.each_mut().map(|watch| watch.failed(&error("refused"))), [true, false, false]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_answer_it_is_all_one() {
+    fn failures_without_a_response_are_one_outage() {
         assert_eq!(answer(&std::io::Error::other("refused")), answer(&kube::Error::Service("cut".into())));
         assert_ne!(answer(&error("not you")), answer(&error("nor you")));
         assert_eq!(advice(&error("not you")), advice(&*Box::new(Status::failure("not you", "Forbidden").with_code(403))));
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_an_answer_and_a_refused_connection_is_none() {
+    fn a_refusal_is_a_response_but_a_refused_connection_is_not() {
         assert!(!is_unanswered(&error("not you")));
         assert!(is_unanswered(&kube::Error::Service("refused".into())));
         assert!(!is_unanswered(&std::io::Error::other("the reconcile ended")));
     }
 
     #[test]
-    fn what_is_tried_no_more_is_forgotten() {
+    fn dropped_outages_are_forgotten() {
         let mut gone = Outage::new("ask");
         assert!(gone.failed(&error("gone")));
         drop(gone);

@@ -128,7 +128,7 @@ mod tests {
     use kube::discovery::ApiResource;
 
     #[test]
-    fn a_resource_that_is_served_anew_is_counted() {
+    fn a_newly_served_resource_is_counted() {
         let quotas = QuotaTracker::default();
         quotas.known.lock().expect("lock").insert(("n".to_owned(), "q".to_owned()));
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), "gears");

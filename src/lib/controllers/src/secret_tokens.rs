@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_absent_is_made() {
+    fn only_missing_data_is_filled_in() {
         let sign: Sign = Arc::new(|subject| Some(format!("token of {}", subject.account)));
         let subject = TokenSubject { namespace: "n", account: "robot", account_uid: "u", secret: "s" };
         let mut secret = Secret::default();

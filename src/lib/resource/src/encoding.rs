@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_always_written_is_not_there_before_completion() {
+    fn always_emitted_fields_are_added_by_completion_only() {
         let item = structure(&[("at", &time(), Emit::Always)]);
         let status = structure(&[("conditions", &list(item), Emit::OmitEmpty)]);
         let schema = structure(&[

@@ -208,7 +208,7 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
 
     /// Writes the same cells, from an object's bytes. The default parses the object, and its rows
     /// cannot be cached; kinds with many objects override this method, read only what they print,
-    /// and record times by [`Row::since`].
+    /// and record times by [`TableRow::since`].
     fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
         let now = row.dated();
         self.cells(&object.document(), now).iter().for_each(|cell| row.value(cell));

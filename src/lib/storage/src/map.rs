@@ -115,7 +115,7 @@ mod tests {
     use crate::key::{Prefix, Revision};
 
     #[test]
-    fn what_a_namespace_has_is_known() {
+    fn namespaces_are_counted() {
         let prefix = Prefix::new("configmaps").unwrap();
         let entry = |key: &Key| {
             let (key, sidecar) = (key.clone(), Sidecar::default());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_replaced_is_known() {
+    fn replaced_bytes_are_counted() {
         let prefix = Prefix::new("configmaps").unwrap();
         let key = |name| prefix.key(Some("n"), name).unwrap();
         let entry = |key: &Key, length: usize| {

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_read_for_a_watcher_that_left_is_dropped_too() {
+    async fn blocks_of_departed_watchers_are_dropped() {
         let (replay_cache, prefix) = (replay_cache(10_000), Prefix::new("configmaps").unwrap());
         let most = ReadLimit { events: 7, bytes: 16 << 10 };
         tokio::select! {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_block_is_not_for_those_who_are_before_it() {
+    async fn a_block_does_not_serve_earlier_positions() {
         let (replay_cache, prefix) = (replay_cache(10), Prefix::new("configmaps").unwrap());
         assert_eq!(all(&replay_cache, &prefix, Revision(30), Revision(60)).await, [40, 50, 60]);
         assert_eq!(all(&replay_cache, &prefix, Revision(5), Revision(60)).await, [10, 20, 30, 40, 50, 60]);

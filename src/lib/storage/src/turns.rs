@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_go_to_those_who_wait_in_their_order() {
+    fn turns_go_to_waiters_in_order() {
         let turns = KeyTurns::new();
         let first = taken(turns.acquire("a"));
         let other = taken(turns.acquire("b"));

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_shown_only_to_who_may_get_its_object() {
+    fn events_are_shown_only_to_users_who_may_get_the_object() {
         let (ring, root) = (Ring::default(), TraceContext::root());
         let context = root.with_initial(Some(root.trace_id));
         request(&ring, &context, "mine", "/mine");

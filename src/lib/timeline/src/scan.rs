@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn matches_are_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let long = line(&"w".repeat(100_000));
         std::fs::write(directory.path().join("a"), long.repeat(2 * MAX_FOUND_BYTES / long.len())).unwrap();

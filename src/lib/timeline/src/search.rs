@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_gone_is_found_by_its_audit_events() {
+    fn deleted_objects_are_found_by_audit_events() {
         let [first, last] = ["1", "2"].map(|digit| digit.repeat(32));
         let event = |time: &str, name: &str, code: u16, family: &str| {
             format!(
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_is_refused() {
+    fn malformed_ids_are_refused() {
         for id in ["", "xyz", "0af7651916cd43dd8448eb211c80319", "g".repeat(32).as_str()] {
             assert!(matches!(search(&SearchQuery { ids: vec![id.to_owned()], logs: Vec::new() }), Err(SearchError::NotAnId(_))));
         }

@@ -461,7 +461,7 @@ fn schedules_can_be_repeated() {
 
 /// Validates the checker: it finds each seeded bug.
 #[test]
-fn every_seeded_mistake_is_found() {
+fn every_seeded_bug_is_found() {
     let mut missed = Vec::new();
     for bug in BUGS {
         match (1..1500).find_map(|seed| run(seed, Some(bug)).err().map(|what| (seed, what))) {

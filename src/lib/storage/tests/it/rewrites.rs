@@ -77,7 +77,7 @@ async fn fault_03_watches_during_rewrites_miss_nothing() {
 
 /// A value that never changes survives many rewrites and restarts.
 #[test]
-fn what_never_changes_survives_every_rewrite() {
+fn unchanged_values_survive_every_rewrite() {
     block_on(async {
         let disk = SimDisk::default();
         let mut model = Model::default();
@@ -133,7 +133,7 @@ impl Transformer for InvertingTransformer {
 }
 
 #[test]
-fn values_are_sealed_on_disk_and_a_wrong_secret_names_the_key() {
+fn values_are_sealed_on_disk_and_a_wrong_secret_is_an_error_naming_the_key() {
     block_on(async {
         let disk = SimDisk::default();
         let parts = |secret| Environment { io: Arc::new(disk.clone()), transformer: Arc::new(InvertingTransformer(secret)), ..Environment::default() };

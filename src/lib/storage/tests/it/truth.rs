@@ -406,7 +406,7 @@ fn fault_09_revisions_rise_whatever_the_wall_clock_says() {
 
 /// Publishing an earlier write of a key does not replace its pending head.
 #[test]
-fn a_published_write_does_not_hide_the_one_that_waits() {
+fn a_published_write_does_not_hide_a_pending_one() {
     block_on(async {
         let disk = SimDisk::default();
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
@@ -430,7 +430,7 @@ fn a_published_write_does_not_hide_the_one_that_waits() {
 
 /// An entry rewritten just when it expires stays.
 #[test]
-fn what_is_renewed_while_it_expires_is_kept() {
+fn an_entry_renewed_while_it_expires_is_kept() {
     block_on(async {
         let (disk, clock) = (SimDisk::default(), Arc::new(ManualClock::default()));
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_text() {
+    fn untrusted_content_is_escaped() {
         let (pages, id) = pages();
         for rest in ["", id.as_str()] {
             let body = pages.answer(rest, "", &|_| true).body;

@@ -49,7 +49,7 @@ const CASES: &[Case] = cases![
     writes::guards_hold_on_several_keys ENOUGH;
     writes::guards_see_what_is_pending ENOUGH;
     writes::a_delete_shows_its_last_state ENOUGH;
-    writes::what_is_not_a_transaction_is_refused ENOUGH;
+    writes::invalid_transactions_are_refused ENOUGH;
     writes::several_changes_of_one_resource_are_several_resume_points ENOUGH;
     writes::writers_of_one_key_take_turns ENOUGH;
     writes::a_turn_survives_a_panic ENOUGH;

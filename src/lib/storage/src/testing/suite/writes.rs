@@ -88,7 +88,7 @@ pub(super) async fn a_delete_shows_its_last_state(bench: CaseContext) {
     check_store(store, &model).await;
 }
 
-pub(super) async fn what_is_not_a_transaction_is_refused(bench: CaseContext) {
+pub(super) async fn invalid_transactions_are_refused(bench: CaseContext) {
     let store = &bench.store;
     let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
     let two = Txn { guards: Vec::new(), writes: vec![Write::Put(put(&b, "1")), Write::Put(put(&a, "1")), Write::Delete { key: a.clone(), last: None }] };
