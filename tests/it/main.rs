@@ -14,6 +14,7 @@ mod garbage;
 mod hostile;
 mod kill9;
 mod kubectl;
+mod language;
 mod layering;
 mod lifecycle;
 mod log_file;

@@ -1,0 +1,145 @@
+//! Language and names in the crates that were already reworked: no banned phrases, no type name
+//! with two meanings.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Reworked files and directories. Grows as crates are reworked.
+const CLEAN: &[&str] = &[
+    "ARCHITECTURE.md",
+    "benches",
+    "docs/features",
+    "src/cmd",
+    "src/lib/client",
+    "src/lib/controllers",
+    "src/lib/features",
+    "src/lib/fuzz",
+    "src/lib/resource",
+    "src/lib/storage",
+    "src/lib/testkit",
+    "src/lib/timeline",
+    "src/main.rs",
+    "src/memory.rs",
+];
+
+/// Phrases that stand for a term of the field, each with the words to use instead. Matched as whole
+/// words, whatever their case, also across the lines of a comment.
+const PHRASES: &[(&str, &str)] = &[
+    ("anew", "again"),
+    ("beside", "next to, alongside, with"),
+    ("design section", "name the thing itself"),
+    ("for ever", "forever, never resolves"),
+    ("goes on trying", "retrying"),
+    ("is told", "is returned, is logged"),
+    ("are told", "are returned, are logged"),
+    ("was told", "was returned, was logged"),
+    ("its issue", "name the thing itself"),
+    ("mend", "fix"),
+    ("mends", "fixes"),
+    ("mended", "fixed"),
+    ("namesake", "kube-apiserver"),
+    ("so many", "the number, at most, max"),
+    ("somebody", "name the party"),
+    ("somebody else converts", "conversion webhook"),
+    ("who asks", "caller"),
+];
+
+/// Type names that say nothing about what the type is.
+const VAGUE_TYPES: &[&str] =
+    &["Answer", "Found", "Held", "Kept", "Part", "Parts", "Piece", "Place", "Plan", "Row", "Seen", "Shape", "Sink", "Step", "Thing", "Told", "Wanted"];
+
+/// Type names that several files of the reworked crates may share, each with the reason.
+const SHARED_TYPES: &[(&str, &str)] = &[];
+
+struct CleanFile {
+    name: String,
+    text: String,
+}
+
+fn clean_files() -> Vec<CleanFile> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths: Vec<PathBuf> = CLEAN.iter().map(|clean| root.join(clean)).collect();
+    let mut files = Vec::new();
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "md" || extension == "html") {
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            files.push(CleanFile { name, text: fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())) });
+        }
+    }
+    assert!(files.len() > 100, "only {} files", files.len());
+    files
+}
+
+/// A line without its indentation and comment marker.
+fn prose(line: &str) -> &str {
+    let line = line.trim();
+    ["///", "//!", "//"].iter().find_map(|marker| line.strip_prefix(marker)).map_or(line, str::trim_start)
+}
+
+/// Whether `text` contains `phrase` as whole words, beginning before byte `end`.
+fn contains_words(text: &str, phrase: &str, end: usize) -> bool {
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    text.match_indices(phrase).any(|(at, _)| at < end && !text[..at].ends_with(is_word) && !text[at + phrase.len()..].starts_with(is_word))
+}
+
+/// Lines with a banned phrase, as `line number: phrase (replacement)`.
+fn banned_phrases(text: &str) -> Vec<String> {
+    let lines: Vec<String> = text.lines().map(|line| prose(line).to_lowercase()).collect();
+    let mut found = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let both = format!("{line} {}", lines.get(index + 1).map_or("", String::as_str));
+        let banned = PHRASES.iter().filter(|(phrase, _)| contains_words(&both, phrase, line.len()));
+        found.extend(banned.map(|(phrase, better)| format!("{}: {phrase:?} ({better})", index + 1)));
+    }
+    found
+}
+
+/// The type that a line declares.
+fn declared_type(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = ["pub(crate) ", "pub(super) ", "pub "].iter().find_map(|visibility| line.strip_prefix(visibility)).unwrap_or(line);
+    let rest = ["struct ", "enum ", "trait ", "union "].iter().find_map(|keyword| line.strip_prefix(keyword))?;
+    let name = rest.split(|character: char| !character.is_alphanumeric() && character != '_').next()?;
+    name.starts_with(char::is_uppercase).then_some(name)
+}
+
+#[test]
+fn reworked_files_have_no_banned_phrases() {
+    let found: Vec<String> =
+        clean_files().iter().flat_map(|file| banned_phrases(&file.text).into_iter().map(|found| format!("{}:{found}", file.name))).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn type_names_of_reworked_crates_are_unique_and_say_what_they_are() {
+    let mut declared: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in clean_files().iter().filter(|file| file.name.ends_with(".rs")) {
+        for name in file.text.lines().filter_map(declared_type) {
+            let files = declared.entry(name.to_owned()).or_default();
+            if !files.contains(&file.name) {
+                files.push(file.name.clone());
+            }
+        }
+    }
+    assert!(declared.len() > 200, "only {} types", declared.len());
+    let is_shared = |name: &str| SHARED_TYPES.iter().any(|(shared, _)| *shared == name);
+    let repeated: Vec<_> = declared.iter().filter(|(name, files)| files.len() > 1 && !is_shared(name)).collect();
+    assert!(repeated.is_empty(), "rename, or list in SHARED_TYPES with the reason: {repeated:#?}");
+    let outdated: Vec<_> = SHARED_TYPES.iter().filter(|(name, _)| declared.get(*name).is_none_or(|files| files.len() < 2)).collect();
+    assert!(outdated.is_empty(), "no longer shared: {outdated:#?}");
+    let vague: Vec<_> = declared.iter().filter(|(name, _)| VAGUE_TYPES.contains(&name.as_str())).collect();
+    assert!(vague.is_empty(), "say what the type is: {vague:#?}");
+}
+
+#[test]
+fn the_checks_find_what_they_should() {
+    assert_eq!(banned_phrases("/// The caller.\n/// Made anew.").len(), 1);
+    assert_eq!(banned_phrases("/// Holds so\n/// many bytes, which is\n/// told once.").len(), 2);
+    assert_eq!(banned_phrases("let renewed = besides; // amend, recommended, is_told").len(), 0);
+    assert_eq!(declared_type("    pub(crate) struct Row<'a> {"), Some("Row"));
+    assert_eq!(declared_type("pub enum Kind {"), Some("Kind"));
+    assert_eq!(declared_type("let structure = 1;"), None);
+}
