@@ -5,7 +5,7 @@ mod json;
 mod time;
 
 use crate::document::{Number, Value};
-use crate::field::quote;
+use crate::field::{Shown, quote};
 pub use json::syntax_fault;
 pub use time::{duration_fault, time_fault};
 
@@ -87,10 +87,7 @@ pub fn dump(value: &Value) -> String {
 
 /// Integers of more than 63 bits are floats to Go where no type is known.
 fn number_text(number: &Number) -> String {
-    match (number.as_i64(), number.as_f64()) {
-        (None, Some(float)) if !number.is_f64() => Number::from_f64(float).map_or_else(|| number.to_string(), |float| float.to_string()),
-        _ => number.to_string(),
-    }
+    number.as_i64().map_or_else(|| number.as_f64().unwrap_or_default().shown(), |whole| whole.to_string())
 }
 
 /// The kind of a value's Go type where no type is known: `map`, `slice`.
@@ -168,6 +165,7 @@ mod tests {
     fn integers_of_64_bits_are_floats() {
         let value = crate::document::json!([9223372036854775808_u64, 9223372036854775807_i64, -1]);
         assert_eq!(dump(&value), "[9.223372036854776e+18 9223372036854775807 -1]");
+        assert_eq!([dump(&Value::from(2e6)), dump(&Value::from(1.5)), dump(&Value::from(1e30))], ["2e+06", "1.5", "1e+30"]);
         assert_eq!((type_of(&value[0]), kind_of(&value[1]), kind_of(&value)), ("float64", "int64", "slice"));
     }
 

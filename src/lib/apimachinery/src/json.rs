@@ -66,12 +66,18 @@ pub fn float(float: f64) -> Option<Number> {
     if float.fract() == 0.0 && float.abs() < 9e18 { Some((float as i64).into()) } else { Number::from_f64(float) }
 }
 
-/// Makes integers of all floats without a fraction, as Go's round trip does: `1.0` becomes `1`, `-0.0` becomes `0`.
+/// Makes integers of all floats without a fraction, as Go's round trip does: `1.0` becomes `1`, `-0.0` becomes `0`. Integers over 63 bits, which are
+/// floats there, keep the digits of one.
 pub fn round_trip_floats(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
             if let Some(whole) = number.as_f64().and_then(float) {
                 *number = whole;
+            }
+        }
+        Value::Number(number) if number.is_u64() && !number.is_i64() => {
+            if let Some(rounded) = number.as_f64().and_then(|float| float.to_string().parse::<u64>().ok()) {
+                *number = rounded.into();
             }
         }
         // No deeper than what was read: `MAX_DEPTH`.

@@ -296,10 +296,13 @@ impl Loader {
         }
         self.additional(keywords, place, out, checks);
         match keywords.get("items") {
-            None if out.kind == Kind::Array => self.report(FieldError::required(keywords.at("items"), "must be specified")),
-            None => {}
             // An array of schemas was refused with the other keywords.
             Some(Value::Array(_)) => {}
+            // What is no schema at all is read as none.
+            None | Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) if out.kind == Kind::Array => {
+                self.report(FieldError::required(keywords.at("items"), "must be specified"));
+            }
+            None | Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {}
             Some(items) => out.items = Some(self.node(items, &keywords.at("items"), &place.below(Level::Item)).into()),
         }
     }

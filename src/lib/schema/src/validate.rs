@@ -23,4 +23,4 @@ pub use prune::prune;
 pub(crate) use prune::prune_value;
 pub use types::{check_embedded, check_types};
 pub(crate) use values::validate_value;
-pub use values::{is_unchanged, validate, validate_status, validate_update};
+pub use values::{is_unchanged, validate, validate_members, validate_status, validate_update};

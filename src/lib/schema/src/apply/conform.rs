@@ -110,10 +110,21 @@ fn is_undeclared(schema: &Schema) -> bool {
     !schema.native && schema.kind == Kind::Object && schema.properties.is_empty() && schema.additional.is_none()
 }
 
+/// Whether an object says that it has no other fields than its declared ones.
+fn is_closed(schema: &Schema, name: &str) -> bool {
+    schema.checks.as_deref().is_some_and(|checks| checks.closed) && !schema.properties.contains_key(name)
+}
+
+/// Whether a text has a format that makes it any scalar for upstream's apply.
+fn is_untyped(schema: &Schema) -> bool {
+    schema.kind == Kind::String && schema.format.as_deref().is_some_and(|format| !matches!(format, "" | "byte"))
+}
+
 fn fields(schema: &Schema, object: &Map, place: &Place<'_>, found: &mut Vec<Misfit>) {
     for (name, child) in object {
         let way = Way { before: place.way, step: Step::Field(name) };
         match schema.child(name) {
+            Some(_) if is_closed(schema, name) => place.below(schema, &way).note(found, "field not declared in schema"),
             // Of what is native all is declared.
             Some(node) => {
                 let below = place.below(schema, &way);
@@ -139,12 +150,10 @@ fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<Misfi
         | (Kind::Integer | Kind::Number, Value::Number(_))
         | (Kind::Boolean, Value::Bool(_))
         | (Kind::IntOrString, Value::String(_) | Value::Number(_) | Value::Bool(_)) => {}
-        // Times are scalars of any type here.
-        (Kind::String, value) if schema.native && schema.format.as_deref() == Some("date-time") => {
-            if matches!(value, Value::Array(_) | Value::Object(_)) {
-                place.note(found, &unexpected(Kind::IntOrString, value));
-            }
-        }
+        // Of a custom object it has no type at all there.
+        (Kind::IntOrString, _) if !schema.native => {}
+        (Kind::String, Value::Number(_) | Value::Bool(_)) if is_untyped(schema) => {}
+        (Kind::String, value) if is_untyped(schema) => place.note(found, &unexpected(Kind::IntOrString, value)),
         (kind, value) => place.note(found, &unexpected(kind, value)),
     }
 }

@@ -42,7 +42,7 @@ fn with_named(schema: Option<&Schema>, set: &Fields) -> Fields {
     out
 }
 
-/// Removes members with everything below them. A map or list that loses its last item becomes null, which still differs from its absence.
+/// Removes members with everything below them. A map or list that loses its last item stays, empty.
 fn remove_fields(schema: Option<&Schema>, object: &mut Map, set: &Fields) {
     if set.is_empty() {
         return;
@@ -60,11 +60,8 @@ fn remove_fields(schema: Option<&Schema>, object: &mut Map, set: &Fields) {
 }
 
 fn remove(schema: Option<&Schema>, value: &mut Value, set: &Fields) {
-    let empty = match value {
-        Value::Object(map) => {
-            remove_fields(schema, map, set);
-            map.is_empty()
-        }
+    match value {
+        Value::Object(map) => remove_fields(schema, map, set),
         Value::Array(items) => {
             let Some(schema) = schema else {
                 return;
@@ -78,11 +75,7 @@ fn remove(schema: Option<&Schema>, value: &mut Value, set: &Fields) {
                 }
                 !is_member(node)
             });
-            items.is_empty()
         }
-        _ => false,
-    };
-    if empty {
-        *value = Value::Null;
+        _ => {}
     }
 }

@@ -2,9 +2,28 @@
 
 use super::path::Path;
 use super::values::Sink;
+use crate::schema::{MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
+
+/// Checks all that are in a value.
+pub(super) fn walk(sink: &mut Sink<'_>, schema: Option<&Schema>, value: &Value, path: &Path<'_>) {
+    let Some(schema) = schema.filter(|schema| !schema.native && path.depth() <= MAX_WALK) else { return };
+    match value {
+        Value::Object(map) => {
+            if schema.embedded {
+                check(sink, map, path);
+            }
+            for (name, child) in map {
+                let below = if schema.properties.contains_key(&**name) { path.field(name) } else { path.key(name) };
+                walk(sink, schema.child(name), child, &below);
+            }
+        }
+        Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| walk(sink, schema.items.as_deref(), item, &path.index(index))),
+        _ => {}
+    }
+}
 
 pub(super) fn check(sink: &mut Sink<'_>, map: &Map, path: &Path<'_>) {
     for field in ["apiVersion", "kind"] {
@@ -24,6 +43,24 @@ pub(super) fn check(sink: &mut Sink<'_>, map: &Map, path: &Path<'_>) {
     }
     if let Some(Value::Object(metadata)) = map.get("metadata") {
         metadata_of(sink, metadata, &path.field("metadata"));
+    }
+}
+
+/// Owners are named completely.
+fn owners(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
+    let owners = path.field("ownerReferences");
+    for owner in metadata.get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            let given = owner.get(field).and_then(Value::as_str).unwrap_or_default();
+            let place = sink.bracketed(&owners.field(field));
+            match field {
+                "apiVersion" if given.is_empty() || given.ends_with('/') || given.matches('/').count() > 1 => {
+                    sink.push(FieldError::invalid(place, given, "version must not be empty"))
+                }
+                "kind" | "name" | "uid" if given.is_empty() => sink.push(FieldError::invalid(place, given, "must not be empty")),
+                _ => {}
+            }
+        }
     }
 }
 
@@ -59,4 +96,5 @@ fn metadata_of(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
         let place = sink.bracketed(&path.field("managedFields").index(index).field("operation"));
         sink.push(FieldError::invalid(place, operation(entry), "must be `Apply` or `Update`"));
     }
+    owners(sink, metadata, path);
 }

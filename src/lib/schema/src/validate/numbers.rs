@@ -56,7 +56,7 @@ impl Shown for Given {
 }
 
 /// A float as an integer; one that fits into none is the smallest.
-fn cut(float: f64) -> i64 {
+pub(super) fn cut(float: f64) -> i64 {
     if LIMITS.contains(&float) { float as i64 } else { i64::MIN }
 }
 

@@ -8,30 +8,54 @@ use ferrokube_apimachinery::work;
 /// At most so many unknown fields are named; all are removed.
 const MAX_NAMED: usize = 100;
 
-/// Removes fields that the schema does not know and returns their paths (`spec.foo`, `items[0].bar`), in order, at most 100. `kind`, `apiVersion` and `metadata` of the top are always known; metadata's own fields follow the ObjectMeta schema.
+/// Removes fields that the schema does not know and returns their paths (`spec.foo`, `items[0].bar`), in order, at most 100; of custom objects those of
+/// their metadata first, and those of the metadata of embedded resources last. `kind`, `apiVersion` and `metadata` of the top are always known; metadata's own fields follow the ObjectMeta schema.
 ///
 /// Of custom objects it also removes, unnamed, what is null and may not be, where no default takes its place: as upstream does whenever it decodes one.
 pub fn prune(schema: &Schema, object: &mut Document) -> Vec<String> {
-    let mut walk = Walk { unknown: Vec::new(), drops_nulls: true };
+    let mut walk = Walk { drops_nulls: true, ..Walk::default() };
     walk.fields(schema, object.fields_mut(), &Path::ROOT);
-    walk.unknown
+    walk.all()
 }
 
 /// Prunes a value that is part of no object, such as a default.
 pub(crate) fn prune_value(schema: &Schema, value: &mut Value) -> Vec<String> {
-    let (mut walk, root) = (Walk { unknown: Vec::new(), drops_nulls: false }, Path::ROOT);
+    let (mut walk, root) = (Walk::default(), Path::ROOT);
     // Below the root: type names of the value itself are no exception.
     walk.value(schema, value, &root.field("default"));
-    walk.unknown
+    walk.all()
 }
 
 /// One walk over a value.
+#[derive(Default)]
 struct Walk {
     unknown: Vec<String>,
+    /// Of the metadata of embedded resources, with the keys of maps in brackets.
+    embedded: Vec<String>,
+    is_embedded: bool,
     drops_nulls: bool,
 }
 
 impl Walk {
+    fn all(mut self) -> Vec<String> {
+        self.unknown.append(&mut self.embedded);
+        self.unknown.truncate(MAX_NAMED);
+        self.unknown
+    }
+
+    /// Metadata: what is found in that of the object itself is named first, in that of an embedded resource last.
+    fn metadata(&mut self, schema: &Schema, value: &mut Value, path: &Path<'_>, is_embedded: bool) {
+        let (since, outer) = (self.unknown.len(), std::mem::replace(&mut self.is_embedded, is_embedded));
+        self.value(schema, value, path);
+        self.is_embedded = outer;
+        let found = self.unknown.split_off(since);
+        if is_embedded {
+            self.embedded.extend(found);
+        } else if !found.is_empty() {
+            self.unknown.splice(0..0, found);
+        }
+    }
+
     fn value(&mut self, schema: &Schema, value: &mut Value, path: &Path<'_>) {
         if path.depth() > MAX_WALK {
             return;
@@ -57,7 +81,7 @@ impl Walk {
 
     /// What is read by a decoder of its own is not told of: its unknown fields go without a name.
     fn unnamed(&mut self, node: &Schema, value: &mut Value, path: &Path<'_>) {
-        let mut walk = Self { unknown: Vec::new(), drops_nulls: self.drops_nulls };
+        let mut walk = Self { drops_nulls: self.drops_nulls, ..Self::default() };
         match value {
             Value::Array(items) => items.iter_mut().for_each(|item| walk.value(node, item, path)),
             other => walk.value(node, other, path),
@@ -70,7 +94,7 @@ impl Walk {
                 map.retain(|_, child| !child.is_null());
             }
             if may_prune(node) || map.values().any(|child| is_misplaced(node, child)) {
-                map.iter_mut().for_each(|(name, child)| self.value(node, child, &path.field(name)));
+                map.iter_mut().for_each(|(name, child)| self.value(node, child, &path.key(name)));
             }
             return;
         }
@@ -79,7 +103,10 @@ impl Walk {
         map.retain(|name, child| {
             if let Some(node) = schema.child(name) {
                 if may_prune(node) || is_misplaced(node, child) {
-                    self.value(node, child, &path.field(name));
+                    match type_meta && name == "metadata" && !schema.native {
+                        true => self.metadata(node, child, &path.field(name), schema.embedded),
+                        false => self.value(node, child, &path.field(name)),
+                    }
                 }
                 if schema.embedded && name == "metadata" && self.drops_nulls {
                     normalize_metadata(child);
@@ -88,7 +115,8 @@ impl Walk {
             }
             let known = schema.preserve_unknown || (type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
             if !known && self.unknown.len() < MAX_NAMED {
-                self.unknown.push(path.field(name).to_string());
+                let place = path.field(name);
+                self.unknown.push(if self.is_embedded { place.bracketed() } else { place.to_string() });
             }
             known
         });
@@ -202,6 +230,19 @@ mod tests {
         let mut object = document(json!({"e": {"kind": "K", "apiVersion": "v1", "metadata": given}}));
         assert_eq!(prune(&schema, &mut object), ["e.metadata.bogus"]);
         assert_eq!(object.get(&["e", "metadata"]), Some(&json!({"name": "a", "labels": {"k": ""}})));
+    }
+
+    #[test]
+    fn metadata_comes_first_and_that_of_embedded_resources_last() {
+        let metadata = || Property::new((*core("ConfigMap").properties["metadata"].schema).clone(), false);
+        let embedded = Schema { kind: Kind::Object, embedded: true, properties: [("metadata".into(), metadata())].into(), ..Schema::default() };
+        let map = Schema { kind: Kind::Object, additional: Some(embedded.clone().into()), ..Schema::default() };
+        let properties = [("a".into(), Property::new(embedded, false)), ("m".into(), Property::new(map, false)), ("metadata".into(), metadata())];
+        let schema = Schema { kind: Kind::Object, properties: properties.into(), ..Schema::default() };
+        let below = json!({"metadata": {"bogus": 1}, "x": 1});
+        let mut object = document(json!({"A": 1, "a": below, "m": {"k": below}, "metadata": {"wrong": 1}, "z": 1}));
+        let wanted = ["metadata.wrong", "A", "a.x", "m.k.x", "z", "a.metadata.bogus", "m[k].metadata.bogus"];
+        assert_eq!(prune(&schema, &mut object), wanted);
     }
 
     #[test]

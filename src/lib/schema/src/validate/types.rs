@@ -4,8 +4,8 @@ use super::path::Path;
 use super::{formats, go_types};
 use crate::schema::{Kind, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Number, Value};
-use ferrokube_apimachinery::field::quote;
-use ferrokube_apimachinery::go::{self, dump};
+use ferrokube_apimachinery::field::{FieldError, quote};
+use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::json::type_name;
 use ferrokube_apimachinery::quantity::Quantity;
 
@@ -38,10 +38,11 @@ fn embedded(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), Strin
     }
     match value {
         Value::Object(map) => map.iter().try_for_each(|(name, child)| {
-            let path = path.field(name);
+            let path = if schema.properties.contains_key(&**name) { path.field(name) } else { path.key(name) };
+            let invalid = |why: &str| format!("{}: {}", path.bracketed(), FieldError::invalid("", child, why).message);
             match (schema.embedded, name.as_str(), schema.child(name)) {
-                (true, "kind" | "apiVersion", _) if !child.is_string() => Err(format!("{path}: expected string, got {}", dump(child))),
-                (true, "metadata", Some(node)) => check(node, child, &Path::ROOT).map_err(|fault| fault.sentence(node)),
+                (true, "kind" | "apiVersion", _) if !child.is_string() => Err(invalid("must be a string")),
+                (true, "metadata", Some(node)) => check(node, child, &Path::ROOT).map_err(|fault| invalid(&fault.sentence(node))),
                 (_, _, Some(node)) => embedded(node, child, &path),
                 (_, _, None) => Ok(()),
             }

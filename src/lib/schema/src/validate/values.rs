@@ -47,9 +47,18 @@ pub fn validate_status(schema: &Schema, old: &Document, object: &Document) -> Ve
     sink.finish(schema, Some(old))
 }
 
+/// Only the embedded resources, and that sets and keyed lists have each member once: for an object of which nothing else is validated.
+pub fn validate_members(schema: &Schema, old: Option<&Document>, object: &Document) -> Vec<FieldError> {
+    let mut sink = Sink::below("");
+    sink.object(schema, object.fields(), old.map(Document::fields), &Path::ROOT);
+    sink.errors.clear();
+    object.fields().iter().for_each(|(name, value)| embedded::walk(&mut sink, schema.child(name), value, &Path::ROOT.field(name)));
+    sink.finish(schema, old)
+}
+
 /// Validates a value that is part of no object, such as a default at that place.
 pub(crate) fn validate_value(schema: &Schema, value: &Value, place: &str) -> Vec<FieldError> {
-    let mut sink = Sink::below(place);
+    let mut sink = Sink { any_format: true, ..Sink::below(place) };
     sink.value(schema, value, None, &Path::ROOT);
     sink.judged()
 }
@@ -66,11 +75,13 @@ pub(super) struct Sink<'a> {
     prefix: &'a str,
     /// Whether embedded resources are looked into.
     embedded: bool,
+    /// Whether formats that are not known for their type are named all the same.
+    any_format: bool,
 }
 
 impl<'a> Sink<'a> {
     fn below(prefix: &'a str) -> Self {
-        Self { errors: Vec::new(), matched: 0, repeated: Vec::new(), left: MAX_STEPS, prefix, embedded: true }
+        Self { errors: Vec::new(), matched: 0, repeated: Vec::new(), left: MAX_STEPS, prefix, embedded: true, any_format: false }
     }
 
     fn joined(&self, below: String) -> String {
@@ -138,7 +149,7 @@ impl<'a> Sink<'a> {
 
     /// The errors of a value against another node, by the same count of steps, and how much of it holds.
     pub(super) fn errors_of(&mut self, node: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) -> (Vec<FieldError>, usize) {
-        let mut inner = Sink { left: self.left, embedded: self.embedded, ..Sink::below(self.prefix) };
+        let mut inner = Sink { left: self.left, embedded: self.embedded, any_format: self.any_format, ..Sink::below(self.prefix) };
         inner.node(node, value, old, path);
         self.left = inner.left;
         (inner.errors, inner.matched)
@@ -202,7 +213,7 @@ impl<'a> Sink<'a> {
         }
         self.kind(schema, value, path);
         // Null is no value of an enumeration, also where it is listed.
-        if !schema.allows(value) || (value.is_null() && !schema.enumeration.is_empty()) {
+        if !(schema.allows(value) || is_listed_when_cut(schema, value)) || (value.is_null() && !schema.enumeration.is_empty()) {
             let allowed = schema.enumeration.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
             self.push(FieldError::not_supported(self.field(path), value, allowed));
         }
@@ -223,7 +234,11 @@ impl<'a> Sink<'a> {
     /// The type, or what its format says about it.
     fn kind(&mut self, schema: &Schema, value: &Value, path: &Path<'_>) {
         let fits = fits(schema.kind, value);
-        let format = if schema.format.is_none() { None } else { formats::of(schema) };
+        let format = match &schema.format {
+            None => None,
+            Some(format) if self.any_format => Some(&**format),
+            Some(_) => formats::of(schema),
+        };
         let is_typed = schema.kind != Kind::Any || format.is_some();
         if value.is_null() {
             let holds = schema.kind == Kind::Any || schema.nullable;
@@ -400,6 +415,12 @@ fn unchanged(schema: &Schema, old: &Value, value: &Value, depth: usize) -> bool 
         }
         _ => false,
     }
+}
+
+/// Upstream converts a float to the type of the integers that are listed: `1.5` is cut to 1.
+fn is_listed_when_cut(schema: &Schema, value: &Value) -> bool {
+    let float = value.as_f64().filter(|_| value.is_number() && !value.is_i64());
+    float.is_some_and(|float| schema.allows(&Value::from(numbers::cut(float))))
 }
 
 fn fits(kind: Kind, value: &Value) -> bool {
