@@ -99,7 +99,7 @@ impl Checker {
             return Checked { code: Code::Variable(place), answer: self.variables[place].1.clone(), cost: 1 };
         }
         match TYPES.into_iter().find(|known| *known == name) {
-            Some(name) => constant(Value::Type(name), Type::Type),
+            Some(name) => constant(Value::Type(name), Type::Type(name.into())),
             None => self.undeclared(name, at),
         }
     }
@@ -120,14 +120,19 @@ impl Checker {
     fn select(&mut self, operand: &Ast, (field, at): (&str, usize), optional: bool) -> Checked {
         let whole = self.qualified(operand).map(|prefix| format!("{prefix}.{field}"));
         if let Some(name) = whole.and_then(|whole| TYPES.into_iter().find(|known| *known == whole)) {
-            return constant(Value::Type(name), Type::Type);
+            return constant(Value::Type(name), Type::Type(name.into()));
         }
         let operand = self.check(operand);
-        let found = match operand.answer.field(field) {
-            Ok(found) => found,
-            Err(why) => return self.fault(at, why),
+        let wrap = |found: Type| if optional { Type::optional(found) } else { found };
+        let answer = match operand.answer.field(field) {
+            Ok(found) => wrap(found),
+            Err(why) => {
+                self.fault(at, why);
+                // What has no fields at all could have any.
+                let has_fields = matches!(operand.answer, Type::Object(..));
+                return constant(Value::Null, wrap(if has_fields { Type::Error } else { Type::Dyn }));
+            }
         };
-        let answer = if optional { Type::optional(found) } else { found };
         let code = Code::Select { operand: Box::new(operand.code), field: Field::new(field), optional };
         Checked { code, answer, cost: operand.cost.saturating_add(1) }
     }
@@ -140,7 +145,7 @@ impl Checker {
         };
         let operand = self.check(operand);
         if let Err(why) = operand.answer.field(field) {
-            return self.fault(at, why);
+            return Checked { answer: Type::Bool, ..self.fault(at, why) };
         }
         let code = Code::Has { operand: Box::new(operand.code), field: Field::new(field) };
         Checked { code, answer: Type::Bool, cost: operand.cost.saturating_add(1) }
@@ -154,9 +159,9 @@ impl Checker {
             plain => (plain.clone(), false),
         };
         let found = match (&inner, &index.answer) {
-            (Type::List(item, _), Type::Int | Type::Dyn) => (**item).clone(),
+            (Type::List(item, _), Type::Int | Type::Dyn | Type::Error) => (**item).clone(),
             (Type::Map(key, value, _), given) if key.fits(given) => (**value).clone(),
-            (Type::Dyn, _) => Type::Dyn,
+            (Type::Dyn | Type::Error, _) => Type::Dyn,
             _ => {
                 let name = if optional { "_[?_]" } else { "_[_]" };
                 return self.fault(at, no_match(name, false, &[operand.answer, index.answer]));
@@ -240,7 +245,7 @@ impl Checker {
         let checked = self.check(ast);
         match (&checked.answer, optional) {
             (Type::Optional(inner), true) => Checked { answer: (**inner).clone(), ..checked },
-            (Type::Dyn, true) | (_, false) => checked,
+            (Type::Dyn | Type::Error, true) | (_, false) => checked,
             (other, true) => {
                 let why = mismatch(&Type::Optional(Arc::new(other.clone())), other);
                 self.fault(ast.at, why)
@@ -248,15 +253,15 @@ impl Checker {
         }
     }
 
-    /// Parts of a literal have one type: that of the first of them.
-    fn together(&mut self, before: Option<Type>, next: &Type, at: usize) -> Type {
+    /// Parts of a literal have one type: that of the first of them. What has parts of several is refused later, and of any type until then.
+    fn together(&mut self, before: Option<Parts>, next: &Type, at: usize) -> Parts {
         match before {
-            None => next.clone(),
-            Some(before) if before.fits(next) => before.join(next),
-            Some(_) if self.mixed => Type::Dyn,
-            Some(before) => {
-                self.late.push(Fault { at, why: mismatch(&before, next) });
-                before
+            None => Parts { first: next.clone(), of_all: true },
+            Some(Parts { first, of_all }) if first.fits(next) => Parts { first: first.join(next), of_all },
+            Some(_) if self.mixed => Parts { first: Type::Dyn, of_all: true },
+            Some(Parts { first, .. }) => {
+                self.late.push(Fault { at, why: mismatch(&first, next) });
+                Parts { first, of_all: false }
             }
         }
     }
@@ -271,7 +276,7 @@ impl Checker {
             cost = cost.saturating_add(checked.cost);
             codes.push((checked.code, *optional));
         }
-        let answer = Type::List(Arc::new(item.unwrap_or(Type::Dyn)), items.len() as u64);
+        let answer = Type::List(Arc::new(Parts::answer(item)), items.len() as u64);
         Checked { code: Code::List(codes), answer, cost }
     }
 
@@ -286,7 +291,7 @@ impl Checker {
             cost = cost.saturating_add(key.cost).saturating_add(value.cost);
             codes.push((key.code, value.code, *optional));
         }
-        let answer = Type::Map(Arc::new(keys.unwrap_or(Type::Dyn)), Arc::new(values.unwrap_or(Type::Dyn)), entries.len() as u64);
+        let answer = Type::Map(Arc::new(Parts::answer(keys)), Arc::new(Parts::answer(values)), entries.len() as u64);
         Checked { code: Code::Map(codes), answer, cost }
     }
 
@@ -315,13 +320,25 @@ impl Checker {
     }
 }
 
+/// The type of the parts of a literal so far.
+struct Parts {
+    first: Type,
+    of_all: bool,
+}
+
+impl Parts {
+    fn answer(parts: Option<Self>) -> Type {
+        parts.filter(|parts| parts.of_all).map_or(Type::Dyn, |parts| parts.first)
+    }
+}
+
 fn constant(value: Value<'static>, answer: Type) -> Checked {
     Checked { code: Code::Constant(value), answer, cost: 0 }
 }
 
 /// Stands for what has a fault.
 fn unknown() -> Checked {
-    constant(Value::Null, Type::Dyn)
+    constant(Value::Null, Type::Error)
 }
 
 /// Whether a type is another one, as far as is known.

@@ -83,6 +83,8 @@ pub(crate) enum Arg {
     Library(&'static str),
     /// What fits the first argument.
     Same,
+    /// The same, if it is a list.
+    SameList,
     /// What fits the items of the first argument.
     Item,
     /// A list whose items the first argument fits.
@@ -95,7 +97,9 @@ impl Arg {
     /// Whether a type can be meant; what is not known can.
     fn takes(self, given: &Type, first: &Type) -> bool {
         match (self, given) {
-            (Self::Any, _) | (_, Type::Dyn) => true,
+            (Self::Any, _) | (_, Type::Dyn | Type::Error) => true,
+            (Self::Duration | Self::Timestamp | Self::Optional | Self::Library(_), Type::Null) => true,
+            (Self::SameList, given) => matches!(given, Type::List(..)) && given.fits(first),
             (Self::ListOf(item), Type::List(given, _)) => item.takes(given, first),
             (Self::Same, given) => given.fits(first),
             (Self::Item, given) => match first {
@@ -121,7 +125,7 @@ impl Arg {
             Self::Bytes => "bytes",
             Self::Duration => "google.protobuf.Duration",
             Self::Timestamp => "google.protobuf.Timestamp",
-            Self::List | Self::ListOf(_) | Self::Holder => "list",
+            Self::List | Self::ListOf(_) | Self::Holder | Self::SameList => "list",
             Self::Map | Self::KeyHolder => "map",
             Self::Optional => "optional_type",
             Self::Library(name) => name,

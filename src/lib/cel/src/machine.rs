@@ -6,6 +6,7 @@ use crate::code::Code;
 use crate::cost::{Meter, traversal};
 use crate::library::Row;
 use crate::value::{Field, Key, List, Map, Value};
+use ferrokube_schema::Kind;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -20,8 +21,11 @@ pub enum Failure {
 
 impl Failure {
     /// Of [`Value::Misfit`].
-    pub(crate) fn misfit() -> Self {
-        "a number is no integer, as its schema has it".into()
+    pub(crate) fn misfit(kind: Kind) -> Self {
+        match kind {
+            Kind::Integer => "invalid data, expected int, got float64".into(),
+            _ => "invalid data, expected XIntOrString value to be either a string or integer".into(),
+        }
     }
 }
 
@@ -68,7 +72,7 @@ impl<'a, 'm> Machine<'a, 'm> {
             _ => self.meter.spend(1)?,
         }
         match self.step(code)? {
-            Value::Misfit => Err(Failure::misfit()),
+            Value::Misfit(kind) => Err(Failure::misfit(kind)),
             value => Ok(value),
         }
     }

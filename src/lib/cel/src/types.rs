@@ -18,6 +18,8 @@ const MAX_NAME: u64 = 1024;
 pub enum Type {
     /// Not known before it runs.
     Dyn,
+    /// Of what has a fault: fits everything.
+    Error,
     /// `null_type`
     Null,
     /// `bool`
@@ -44,8 +46,8 @@ pub enum Type {
     Object(Arc<Schema>, Place, Arc<str>),
     /// `optional_type`
     Optional(Arc<Type>),
-    /// `type`
-    Type,
+    /// `type`, and of which type, as errors show it.
+    Type(Arc<str>),
     /// A type of a library: an address, a quantity, ...
     Library(&'static str),
 }
@@ -88,10 +90,11 @@ impl Type {
                 Self::List(Arc::new(Self::at(items, &format!("{name}.@idx"), depth + 1)?), capacity(schema))
             }
             Kind::Object => match &schema.additional {
-                Some(values) => {
+                // `additionalProperties: true` says nothing of the values: it is an object without fields.
+                Some(values) if values.kind != Kind::Any || values.preserve_unknown => {
                     Self::Map(Arc::new(Self::String(MAX_REQUEST)), Arc::new(Self::at(values.shared(), &format!("{name}.@prop"), depth + 1)?), capacity(schema))
                 }
-                None => Self::Object(Arc::clone(schema), if schema.embedded { Place::Resource } else { Place::Inner }, name.into()),
+                _ => Self::Object(Arc::clone(schema), if schema.embedded { Place::Resource } else { Place::Inner }, name.into()),
             },
         })
     }
@@ -118,7 +121,7 @@ impl Type {
     /// There is none, in the reference implementation's words.
     pub(crate) fn field(&self, name: &str) -> Result<Self, String> {
         match self {
-            Self::Dyn => Ok(Self::Dyn),
+            Self::Dyn | Self::Error => Ok(Self::Dyn),
             Self::Map(_, values, _) => Ok((**values).clone()),
             Self::Object(schema, place, own) => Self::declared(schema, (*place, own), name).ok_or_else(|| format!("undefined field '{name}'")),
             Self::Optional(inner) => Ok(Self::optional(inner.field(name)?)),
@@ -151,6 +154,7 @@ impl Type {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Dyn => "dyn",
+            Self::Error => "!error!",
             Self::Null => "null",
             Self::Bool => "bool",
             Self::Int => "int",
@@ -164,7 +168,7 @@ impl Type {
             Self::Map(..) => "map",
             Self::Object(..) => "object",
             Self::Optional(_) => "optional_type",
-            Self::Type => "type",
+            Self::Type(_) => "type",
             Self::Library(name) => name,
         }
     }
@@ -178,12 +182,13 @@ impl Type {
             Self::Map(key, value, _) => format!("map({}, {})", key.shown(), value.shown()),
             Self::Optional(inner) => format!("optional_type({})", inner.shown()),
             Self::Object(_, _, name) => (**name).to_owned(),
+            Self::Type(of) => format!("type({of})"),
             plain => plain.name().to_owned(),
         }
     }
 
     pub(crate) fn is_dyn(&self) -> bool {
-        matches!(self, Self::Dyn)
+        matches!(self, Self::Dyn | Self::Error)
     }
 
     pub(crate) fn is_number(&self) -> bool {
@@ -193,7 +198,7 @@ impl Type {
     /// Whether values of the types may be compared, or stand for each other.
     pub(crate) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Dyn, _) | (_, Self::Dyn) | (Self::Null, Self::Null) => true,
+            (Self::Dyn | Self::Error, _) | (_, Self::Dyn | Self::Error) | (Self::Null, Self::Null) => true,
             (Self::Null, other) | (other, Self::Null) => {
                 matches!(other, Self::Object(..) | Self::Duration | Self::Timestamp | Self::Optional(_) | Self::Library(_))
             }
@@ -208,7 +213,7 @@ impl Type {
     pub(crate) fn join(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Null, other) => other.clone(),
-            (Self::Dyn, _) | (_, Self::Dyn) => Self::Dyn,
+            (Self::Dyn | Self::Error, _) | (_, Self::Dyn | Self::Error) => Self::Dyn,
             (Self::String(one), Self::String(other)) => Self::String(*one.max(other)),
             (Self::Bytes(one), Self::Bytes(other)) => Self::Bytes(*one.max(other)),
             (Self::List(one, size), Self::List(other, most)) => Self::List(Arc::new(Self::known(one, other)), *size.max(most)),
@@ -223,7 +228,7 @@ impl Type {
     /// Of two types of parts the one that says more: parts of an empty list are not known.
     fn known(one: &Self, other: &Self) -> Self {
         match (one, other) {
-            (Self::Dyn, known) | (known, Self::Dyn) => known.clone(),
+            (Self::Dyn | Self::Error, known) | (known, Self::Dyn | Self::Error) => known.clone(),
             _ => one.join(other),
         }
     }

@@ -4,7 +4,7 @@ mod json;
 
 use crate::library::Library;
 use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};
-use ferrokube_schema::ListType;
+use ferrokube_schema::{Kind, ListType};
 pub(crate) use json::{Field, Shape, escape, is_reserved, view};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ pub enum Value<'a> {
     /// A value of one of the libraries: an address, a quantity, ...
     Library(Arc<Library>),
     /// A number of the object that is no integer where its schema has one (`1.0` is a double until it is stored): to look at it is an error.
-    Misfit,
+    Misfit(Kind),
 }
 
 /// A text of the object or the expression, or one that was made.
@@ -286,7 +286,7 @@ impl<'a> Value<'a> {
             Self::Optional(_) => "optional_type",
             Self::Type(_) => "type",
             Self::Library(value) => value.type_name(),
-            Self::Misfit => "error",
+            Self::Misfit(_) => "error",
         }
     }
 
@@ -301,7 +301,7 @@ impl<'a> Value<'a> {
             Self::Duration(nanos) => *nanos == 0,
             Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) => self.size() == 0,
             Self::Optional(value) => value.is_none(),
-            Self::Timestamp(_) | Self::Type(_) | Self::Library(_) | Self::Misfit => false,
+            Self::Timestamp(_) | Self::Type(_) | Self::Library(_) | Self::Misfit(_) => false,
         }
     }
 }

@@ -358,3 +358,50 @@ fn the_deepest_expression_runs_on_a_small_stack() {
     };
     std::thread::Builder::new().stack_size(1 << 20).spawn(run).expect("a thread").join().expect("it fits a stack of 1 MiB");
 }
+
+#[test]
+fn what_follows_a_fault_has_the_types_of_the_reference_implementation() {
+    let cases: [(&str, &[&str]); 9] = [
+        ("[1, 'a'].contains('a')", &["found no matching overload for 'contains' applied to 'list(dyn).(string)'"]),
+        (
+            "null / undefined == 1",
+            &["found no matching overload for '_/_' applied to '(null, !error!)'", "undeclared reference to 'undefined' (in container '')"],
+        ),
+        ("duration(has(self.n.a)) == null", &["found no matching overload for 'duration' applied to '(bool)'", "type 'int' does not support field selection"]),
+        (
+            "self.s.?a % null == 1",
+            &["type 'string' does not support field selection", "found no matching overload for '_%_' applied to '(optional_type(dyn), null)'"],
+        ),
+        ("self.?zz || true", &["undefined field 'zz'", "expected type 'bool' but found 'optional_type(!error!)'"]),
+        ("true || string(true + -1)", &["expected type 'bool' but found 'string'", "found no matching overload for '_+_' applied to '(bool, int)'"]),
+        ("[1] < string(null)", &["found no matching overload for '_<_' applied to '(list(int), string)'"]),
+        ("type(1) + 1 == 2", &["found no matching overload for '_+_' applied to '(type(int), int)'"]),
+        (
+            "self.s.a.map(x, x + 1) == 'a'",
+            &["type 'string' does not support field selection", "found no matching overload for '_==_' applied to '(list(int), string)'"],
+        ),
+    ];
+    for (rule, wanted) in cases {
+        let errors = compile(&with_rule(rule)).expect_err(rule);
+        let message = &errors[0].message;
+        let found: Vec<&str> = message.split("ERROR: <input>:").skip(1).filter_map(|fault| fault.split_once(": ")?.1.lines().next()).collect();
+        assert_eq!(found, wanted, "{rule}: {message}");
+    }
+}
+
+#[test]
+fn a_text_of_what_is_not_known_is_a_text() {
+    let spec = json!({"type": "object", "properties": {"port": {"x-kubernetes-int-or-string": true}},
+        "x-kubernetes-validations": [{"rule": "self.port != 1", "messageExpression": "string(self.port)"}]});
+    assert!(compile(&spec).is_ok());
+}
+
+#[test]
+fn rules_stand_around_open_objects() {
+    let open = json!({"type": "object", "additionalProperties": true});
+    let spec = json!({"type": "object", "maxProperties": 3, "additionalProperties": open, "x-kubernetes-validations": [{"rule": "self.all(k, k != 'v')"}]});
+    let rules = compile(&spec).expect("nothing is said of the values");
+    assert!(rules.validate(None, &object(json!({"k": {"x": 1}}))).is_empty());
+    assert_eq!(rules.validate(None, &object(json!({"v": {}}))).len(), 1);
+    assert!(compile(&json!({"type": "object", "additionalProperties": true, "x-kubernetes-validations": [{"rule": "self.x == 1"}]})).is_err());
+}

@@ -17,7 +17,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 pub(super) const ROWS: &[Row] = &[
     Row { name: "dyn", method: false, args: &[Arg::Any], answer: |_| Type::Dyn, cost: one, run: same },
-    Row { name: "type", method: false, args: &[Arg::Any], answer: |_| Type::Type, cost: one, run: type_of },
+    Row { name: "type", method: false, args: &[Arg::Any], answer: |types| Type::Type(types[0].shown().into()), cost: one, run: type_of },
     Row { name: "size", method: false, args: &[Arg::String], answer: |_| Type::Int, cost: one, run: size },
     Row { name: "size", method: false, args: &[Arg::Bytes], answer: |_| Type::Int, cost: one, run: size },
     Row { name: "size", method: false, args: &[Arg::List], answer: |_| Type::Int, cost: one, run: size },
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Row] = &[
     conversion!("uint", Arg::String, Type::Uint, to_uint),
     conversion!("double", Arg::Number, Type::Double, to_double),
     conversion!("double", Arg::String, Type::Double, to_double),
-    Row { name: "string", method: false, args: &[Arg::String], answer: |types| types[0].clone(), cost: walk, run: same },
+    Row { name: "string", method: false, args: &[Arg::String], answer: |types| Type::String(types[0].size()), cost: walk, run: same },
     Row { name: "string", method: false, args: &[Arg::Bytes], answer: |types| Type::String(types[0].size()), cost: walk, run: to_text },
     conversion!("string", Arg::Number, Type::String(UNKNOWN), to_text),
     conversion!("string", Arg::Bool, Type::String(UNKNOWN), to_text),
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
     conversion!("string", Arg::Duration, Type::String(UNKNOWN), to_text),
     conversion!("string", Arg::Library(super::IP), Type::String(UNKNOWN), to_text),
     conversion!("string", Arg::Library(super::CIDR), Type::String(UNKNOWN), to_text),
-    Row { name: "bytes", method: false, args: &[Arg::Bytes], answer: |types| types[0].clone(), cost: walk, run: same },
+    Row { name: "bytes", method: false, args: &[Arg::Bytes], answer: |types| Type::Bytes(types[0].size()), cost: walk, run: same },
     Row { name: "bytes", method: false, args: &[Arg::String], answer: |types| Type::Bytes(types[0].size()), cost: walk, run: to_bytes },
     conversion!("duration", Arg::Duration, Type::Duration, same),
     conversion!("duration", Arg::String, Type::Duration, to_duration),

@@ -71,9 +71,10 @@ pub(super) const OTHERS: &[Row] = &[
     arithmetic("%", &[Arg::Uint, Arg::Uint], |_| Type::Uint),
     join("+", &[Arg::String, Arg::String], |types| Type::String(sum(types))),
     join("+", &[Arg::Bytes, Arg::Bytes], |types| Type::Bytes(sum(types))),
-    join("+", &[Arg::List, Arg::Same], |types| match types[0].join(&types[1]) {
-        Type::List(item, _) => Type::List(item, sum(types)),
-        other => other,
+    join("+", &[Arg::List, Arg::SameList], |types| match (types[0].join(&types[1]), &types[0], &types[1]) {
+        (Type::List(item, _), ..) => Type::List(item, sum(types)),
+        (_, Type::List(item, _), _) | (_, _, Type::List(item, _)) => Type::List(item.clone(), sum(types)),
+        (other, ..) => other,
     }),
     arithmetic("+", &[Arg::Duration, Arg::Duration], |_| Type::Duration),
     arithmetic("+", &[Arg::Timestamp, Arg::Duration], |_| Type::Timestamp),
@@ -273,7 +274,7 @@ fn within<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 pub(crate) fn equal(meter: &mut Meter, one: &Value<'_>, other: &Value<'_>) -> Result<bool, Failure> {
     meter.spend(traversal(one.size().min(other.size())))?;
     Ok(match (one, other) {
-        (Value::Misfit, _) | (_, Value::Misfit) => return Err(Failure::misfit()),
+        (Value::Misfit(kind), _) | (_, Value::Misfit(kind)) => return Err(Failure::misfit(*kind)),
         (Value::Null, Value::Null) => true,
         (Value::List(one), Value::List(other)) => return equal_lists(meter, one, other),
         (Value::Map(one), Value::Map(other)) => return equal_maps(meter, one, other),

@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
 
 fn or_type(types: &[Type]) -> Type {
     match inner(types) {
-        Type::Dyn => types[1].clone(),
+        Type::Dyn | Type::Error => types[1].clone(),
         known => known.join(&types[1]),
     }
 }

@@ -121,7 +121,7 @@ pub(crate) fn view<'a>(value: &'a Json, shape: Shape<'a>) -> Value<'a> {
         Json::Number(number) => match (shape, number.as_i64()) {
             (Shape::Node(schema, _), _) if schema.kind == Kind::Number => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
             (_, Some(whole)) => Value::Int(whole),
-            (Shape::Node(schema, _), None) if matches!(schema.kind, Kind::Integer | Kind::IntOrString) => Value::Misfit,
+            (Shape::Node(schema, _), None) if matches!(schema.kind, Kind::Integer | Kind::IntOrString) => Value::Misfit(schema.kind),
             (_, None) => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
         },
         Json::String(text) => string(text, shape),
