@@ -92,6 +92,14 @@ pub trait Virtual: Send + Sync {
         self.project(target, object)
     }
 
+    /// The same for what was written, of which a part may not have been kept. The default: [`Self::project`].
+    ///
+    /// # Errors
+    /// As [`Self::project`].
+    fn project_written(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
+        self.project(target, object)
+    }
+
     /// Where the objects have what a projection shows as replicas, for managedFields; `None`: those of the object stay as they are.
     fn replicas(&self) -> Option<&Replicas> {
         None

@@ -4,7 +4,7 @@ use crate::catalog::{Catalog, Served, Virtual};
 use crate::context::{FieldValidation, RequestContext, Target};
 use crate::pipeline::Body;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::{FieldError, quote};
+use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_apimachinery::json;
@@ -31,8 +31,8 @@ pub(crate) enum Misfit {
     Refused(Failure),
     /// What it is cannot be read from it.
     Untyped(String),
-    /// A custom object does not say its kind.
-    NoKind,
+    /// A custom object does not say its kind; with the kind and version that it was taken for where nobody asked for strictness.
+    NoKind(Option<(String, String)>),
     /// A custom object does not say its version.
     NoVersion,
     /// It says that it is another kind.
@@ -41,6 +41,8 @@ pub(crate) enum Misfit {
     Types(String),
     /// Unknown or repeated fields in strict validation, as a sentence.
     Strict(String),
+    /// The same of an object that says to be of this kind and version.
+    Of(String, String, Box<Misfit>),
 }
 
 /// Where kube-apiserver makes the scheme that its messages name.
@@ -53,7 +55,8 @@ impl Misfit {
         match self {
             Self::Refused(failure) => failure.message,
             Self::Untyped(why) | Self::Types(why) => why,
-            Self::NoKind => format!("Object 'Kind' is missing in '{object}'"),
+            Self::Of(_, _, misfit) => misfit.sentence(shape, catalog, object),
+            Self::NoKind(_) => format!("Object 'Kind' is missing in '{object}'"),
             Self::NoVersion => "Object 'apiVersion' is missing in 'object has no apiVersion field'".to_owned(),
             Self::Strict(why) => format!("strict decoding error: {why}"),
             Self::Foreign(given) if given.version.is_empty() => format!("Object 'apiVersion' is missing in '{object}'"),
@@ -91,7 +94,9 @@ impl Shape {
         let named = match &misfit {
             Misfit::Refused(failure) => return failure.clone(),
             Misfit::NoVersion => return self.wrong_version(""),
-            Misfit::Untyped(_) | Misfit::NoKind => None,
+            Misfit::Untyped(_) => None,
+            Misfit::NoKind(taken_for) => taken_for.clone(),
+            Misfit::Of(kind, version, _) => Some((kind.clone(), version.clone())),
             Misfit::Foreign(given) => Some((given.kind.clone(), given.version.clone())),
             Misfit::Types(_) | Misfit::Strict(_) => Some((kind.clone(), version.clone())),
         };
@@ -124,8 +129,15 @@ impl Shape {
     /// # Errors
     /// [`Misfit`].
     pub(crate) fn fit(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
-        let mut object = self.check_type(object)?;
-        object = self.check_types(object)?;
+        let object = self.check_type(object, strictness)?;
+        if self.custom && !self.is_own(&object) {
+            return self.fit_misnamed(object, strictness);
+        }
+        self.read(object, strictness)
+    }
+
+    fn read(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
+        let mut object = self.check_types(object)?;
         let unknown = validate::prune(&self.schema, &mut object);
         let schema = (!self.custom).then_some(&*self.schema);
         strictness.judge(&unknown, schema)?;
@@ -145,12 +157,35 @@ impl Shape {
         Ok(object)
     }
 
+    fn is_own(&self, object: &Document) -> bool {
+        object.kind() == self.gvk.kind && object.api_version() == self.gvk.api_version()
+    }
+
+    /// A custom object of another kind or version: it is decoded first, and of another group or kind nothing but its metadata. The kind is validated (422)
+    /// with the rest of it.
+    fn fit_misnamed(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
+        let (kind, api_version) = (object.kind().to_owned(), object.api_version().to_owned());
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let decoded = if matches!(object.get(&["apiVersion"]), Some(Value::Null)) {
+            Err(Misfit::Types(".apiVersion accessor error: <nil> is of the type <nil>, expected string".to_owned()))
+        } else if kind == self.gvk.kind && group == self.gvk.group {
+            self.read(object, strictness)
+        } else {
+            self.check_metadata(object).and_then(|object| strictness.judge(&[], None).map(|()| object))
+        };
+        let object = decoded.map_err(|misfit| Misfit::Of(kind, version.to_owned(), Box::new(misfit)))?;
+        match api_version.as_str() {
+            "" => Err(Misfit::NoVersion),
+            given if given != self.gvk.api_version() => Err(Misfit::Refused(self.wrong_version(given))),
+            _ => Ok(object),
+        }
+    }
+
     /// The same for the outcome of an apply, which was never decoded: nothing unknown is told, and in a custom object nulls stay for validation.
     ///
     /// # Errors
     /// [`Misfit`].
-    pub(crate) fn fit_applied(&self, object: Document) -> Result<Document, Misfit> {
-        let mut object = self.check_type(object)?;
+    pub(crate) fn fit_applied(&self, mut object: Document) -> Result<Document, Misfit> {
         if self.custom {
             return self.check_types(object);
         }
@@ -162,11 +197,7 @@ impl Shape {
     /// JSON types of everything, or of a custom object's metadata only: the rest of it is validated (422) instead of decoded (400).
     pub(crate) fn check_types(&self, mut object: Document) -> Result<Document, Misfit> {
         if self.custom {
-            // Metadata is typed, though leniently; other floats without a fraction are doubles until the object is stored.
-            object.get_mut(&["metadata"]).into_iter().for_each(json::round_trip_floats);
-            if let (Some(property), Some(metadata)) = (self.schema.properties.get("metadata"), object.get(&["metadata"])) {
-                validate::check_types(&property.schema, metadata).map_err(Misfit::Types)?;
-            }
+            object = self.check_metadata(object)?;
             validate::check_embedded(&self.schema, &object).map_err(Misfit::Types)?;
             return Ok(object);
         }
@@ -175,7 +206,16 @@ impl Shape {
         Ok(Document::from_value(value).expect("it was an object"))
     }
 
-    fn check_type(&self, mut object: Document) -> Result<Document, Misfit> {
+    /// The metadata of a custom object is typed, though leniently; other floats without a fraction are doubles until the object is stored.
+    fn check_metadata(&self, mut object: Document) -> Result<Document, Misfit> {
+        object.get_mut(&["metadata"]).into_iter().for_each(json::round_trip_floats);
+        if let (Some(property), Some(metadata)) = (self.schema.properties.get("metadata"), object.get(&["metadata"])) {
+            validate::check_types(&property.schema, metadata).map_err(Misfit::Types)?;
+        }
+        Ok(object)
+    }
+
+    fn check_type(&self, mut object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
         let expected = self.gvk.api_version();
         // Upstream reads these two whatever case they are in.
         let named = |field: &str| {
@@ -196,12 +236,12 @@ impl Shape {
             return Err(Misfit::Untyped(format!("unexpected GroupVersion string: {version}")));
         }
         if self.custom {
-            return Err(match (kind, version) {
-                ("", _) => Misfit::NoKind,
-                (_, "") => Misfit::NoVersion,
-                (_, version) if version != expected => Misfit::Refused(self.wrong_version(version)),
-                _ => Misfit::Refused(self.wrong_kind(&object)),
-            });
+            // From here on only the exact names count.
+            if !object.kind().is_empty() {
+                return Ok(object);
+            }
+            let taken_for = self.with_defaults(kind, version);
+            return Err(Misfit::NoKind((strictness.validation == FieldValidation::Ignore).then_some((taken_for.kind, taken_for.version))));
         }
         let given = self.with_defaults(kind, version);
         if given != self.gvk {
@@ -227,13 +267,6 @@ impl Shape {
     fn wrong_version(&self, given: &str) -> Failure {
         let expected = self.gvk.api_version();
         Failure::bad_request(format!("the API version in the data ({given}) does not match the expected API version ({expected})"))
-    }
-
-    /// Upstream validates the kind of a custom object (422).
-    fn wrong_kind(&self, object: &Document) -> Failure {
-        let given = object.kind();
-        let error = FieldError::invalid("kind", given, format!("must be {}", self.gvk.kind));
-        Failure::invalid(&self.gvk.group, given, object.name(), &[error])
     }
 }
 

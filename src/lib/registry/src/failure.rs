@@ -15,7 +15,9 @@ pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Failure {
 pub(crate) fn invalid_object(served: &Served, object: &Document, errors: &[FieldError]) -> Failure {
     let definition = &served.definition;
     let group = definition.hooks.invalid_group().unwrap_or(&definition.group);
-    Failure::invalid(group, &definition.kind, object.name(), errors)
+    // A custom object may say that it is another kind, which is what is wrong with it then.
+    let kind = if definition.custom { object.kind() } else { &definition.kind };
+    Failure::invalid(group, kind, object.name(), errors)
 }
 
 /// 409 of an update whose resourceVersion is not the stored one.

@@ -156,12 +156,21 @@ fn is_qualified(finalizer: &str) -> bool {
     finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer)
 }
 
-/// What a client is told though it is accepted: finalizers of custom objects without a domain.
-pub(crate) fn warnings<'a>(definition: &Definition, object: &'a Document) -> impl Iterator<Item = String> + use<'a> {
-    let unqualified = finalizers(object).filter(|finalizer| !is_qualified(finalizer)).take(if definition.custom { MAX_NAMED } else { 0 });
-    unqualified.map(|finalizer| {
-        format!("metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name including a path (/) to avoid conflicts with others")
-    })
+/// What a client is told though it is accepted: new finalizers of custom objects without a domain.
+pub(crate) fn warnings(definition: &Definition, old: Option<&Document>, object: &Document) -> Vec<String> {
+    let mut unqualified: Vec<&str> = finalizers(object).filter(|finalizer| definition.custom && !is_qualified(finalizer)).collect();
+    if unqualified.is_empty() {
+        return Vec::new();
+    }
+    let stored: HashSet<&str> = old.into_iter().flat_map(finalizers).collect();
+    unqualified.retain(|finalizer| !stored.contains(finalizer));
+    unqualified.sort_unstable();
+    unqualified.dedup();
+    let warning = |finalizer: &str| {
+        let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        format!("metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers")
+    };
+    unqualified.into_iter().take(MAX_NAMED).map(warning).collect()
 }
 
 /// A metadata value as it is shown: absent texts are empty, anything else that is absent is null.

@@ -331,13 +331,21 @@ impl<'a> Job<'a> {
 
     fn check(&self, change: &Change<'_>, object: &Document) -> Result<(), Failure> {
         let definition = self.definition();
-        let mut errors = meta::check_object(definition, object, self.registry.admission().owns_ids());
+        // An object that says that it is another kind is hardly looked at.
+        let is_kind = !definition.custom || object.kind() == self.shape.gvk.kind;
+        let mut errors = Vec::new();
+        if is_kind || change.old.is_some() {
+            errors = meta::check_object(definition, object, self.registry.admission().owns_ids());
+        }
         let of_metadata = errors.len();
         if let Some(old) = change.old {
             errors.append(&mut meta::check_change(old, object));
-            errors.append(&mut self.repeated(&errors));
+            errors.append(&mut if is_kind { self.repeated(&errors) } else { Vec::new() });
         }
-        if definition.custom {
+        if !is_kind {
+            errors.push(FieldError::invalid("kind", object.kind(), format!("must be {}", self.shape.gvk.kind)));
+            errors.extend(validate::validate_members(&self.shape.schema, change.old, object));
+        } else if definition.custom {
             let found = match change.old {
                 Some(old) if change.subresource == "status" => validate::validate_status(&self.shape.schema, old, object),
                 old => validate::validate_update(&self.shape.schema, old, object),
@@ -358,7 +366,7 @@ impl<'a> Job<'a> {
         if !errors.is_empty() {
             return Err(invalid_object(&self.target.served, object, &errors));
         }
-        meta::warnings(definition, object).for_each(|warning| self.context.warn(warning));
+        meta::warnings(definition, change.old, object).into_iter().for_each(|warning| self.context.warn(warning));
         definition.hooks.warnings(change, object).into_iter().for_each(|warning| self.context.warn(warning));
         Ok(())
     }

@@ -68,10 +68,13 @@ impl Job<'_> {
         }
         let live = live.ok_or_else(|| Failure::not_found(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default()))?;
         let (value, strictness) = self.changed(live, patch)?;
-        let object = match Document::from_value(value) {
+        let mut object = match Document::from_value(value) {
             Ok(object) => object,
             Err(value) => return Err(self.refuse_value(&value)),
         };
+        if self.body_shape.custom && self.target.subresource == "status" {
+            self.keep_type(&mut object);
+        }
         self.check_version_of_result(&object)?;
         let fitting = match patch {
             Patch::Json(..) | Patch::Merge(_) if !self.body_shape.custom && is_versionless(&object, &self.body_shape.gvk) => {
@@ -126,10 +129,21 @@ impl Job<'_> {
         patch_refused(&String::from_utf8_lossy(&json::to_vec(value)), &why)
     }
 
+    /// A patch of a custom object's status may say what it wants of its kind and version, which it does not change.
+    fn keep_type(&self, object: &mut Document) {
+        let own = [("kind", self.body_shape.gvk.kind.clone()), ("apiVersion", self.body_shape.gvk.api_version())];
+        for (field, own) in own {
+            if object.get(&[field]).and_then(Value::as_str).is_some_and(|given| !given.is_empty() && given != own) {
+                object.set(&[field], own);
+            }
+        }
+    }
+
     /// A patched custom object is still in its version.
     fn check_version_of_result(&self, object: &Document) -> Result<(), Failure> {
         let shape = &self.body_shape;
-        if shape.custom && object.api_version() != shape.gvk.api_version() && !object.api_version().is_empty() {
+        let (given, is_read) = (object.api_version(), !object.kind().is_empty() && object.api_version().matches('/').count() < 2);
+        if shape.custom && is_read && given != shape.gvk.api_version() && !given.is_empty() {
             let error = FieldError::invalid("apiVersion", object.api_version(), format!("must be {}", shape.gvk.api_version()));
             // Upstream names the group that was given.
             let group = object.api_version().rsplit_once('/').map_or("", |(group, _)| group);
@@ -183,6 +197,14 @@ impl Job<'_> {
             ),
             ApplyError::Conflicts(conflicts, count) => conflicting(&conflicts, count),
         })?;
+        let mut object = object;
+        if self.body_shape.custom {
+            // The server's own: nobody reads what was applied.
+            match live.and_then(|live| live.get(&["metadata", "creationTimestamp"])) {
+                Some(stored) => object.set(&["metadata", "creationTimestamp"], stored.clone()),
+                None => _ = object.remove(&["metadata", "creationTimestamp"]),
+            }
+        }
         // What cannot be applied at all is told first.
         self.strictness(body).judge(&[], None).map_err(|misfit| match misfit {
             Misfit::Strict(why) if !body.noted.is_empty() => Failure::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")),

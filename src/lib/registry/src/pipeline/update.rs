@@ -15,6 +15,7 @@ use crate::offload::leave_worker;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_schema::apply::Replicas;
+use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Key};
 use std::sync::Arc;
 
@@ -186,6 +187,10 @@ impl Job<'_> {
             object.set(&["metadata", "resourceVersion"], revised.meta("resourceVersion"));
         }
         behaviour.inject(self.target, &revised, &mut object)?;
+        if self.definition().custom {
+            // The path may lead to a field that is not declared.
+            validate::prune(&self.shape.schema, &mut object);
+        }
         replicas.inspect(|replicas| replicas.inject(&revised, &mut object, &self.shape.gvk.api_version()));
         Ok(object)
     }
@@ -239,7 +244,9 @@ impl Job<'_> {
             return Ok(written);
         };
         let object = written.object.into_document(&self.target.served);
-        Ok(Written { object: Object::Computed(project(&**behaviour, self.target, &object)?), created: written.created })
+        let mut shown = behaviour.project_written(self.target, &object)?;
+        shown.set(&["metadata", "resourceVersion"], object.meta("resourceVersion"));
+        Ok(Written { object: Object::Computed(shown), created: written.created })
     }
 }
 

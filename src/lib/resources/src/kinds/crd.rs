@@ -11,6 +11,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{Change, Hooks, Verbs};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -197,9 +198,11 @@ fn stored_versions(object: &Document) -> Vec<FieldError> {
     }
     let mut errors = Vec::new();
     let listed = versions(object);
-    for version in listed.iter().filter(|version| is_true(version, "storage")) {
+    // Each stands for one version: a second of the same name has none.
+    let mut left: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
+    for version in listed {
         let name = text(version, "name");
-        if !stored.iter().any(|stored| stored == name) {
+        if !left.remove(name) && is_true(version, "storage") {
             errors.push(FieldError::invalid(FIELD, Value::from(stored.to_vec()), format!("must have the storage version {name}")));
         }
     }
