@@ -3,14 +3,15 @@
 use super::text;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::context::RequestContext;
 use ferrokube_registry::{Target, Virtual};
 use ferrokube_resource::Column;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
-use ferrokube_schema::Schema;
 use ferrokube_schema::apply::Replicas;
 use ferrokube_schema::custom::{Loading, from_json_schema};
+use ferrokube_schema::{Kind, Property, Schema};
 use std::sync::Arc;
 
 /// Where one version has its replicas.
@@ -51,8 +52,8 @@ pub(super) fn columns() -> Arc<[Column]> {
     };
     [
         column("Name", "string", NAME_DESCRIPTION, ""),
-        column("Desired", "integer", "How many replicas are wanted.", ".spec.replicas"),
-        column("Available", "integer", "How many replicas there are.", ".status.replicas"),
+        column("Desired", "integer", "Number of desired replicas", ".spec.replicas"),
+        column("Available", "integer", "Number of actual replicas", ".status.replicas"),
         column("Age", "date", CREATION_DESCRIPTION, ".metadata.creationTimestamp"),
     ]
     .into()
@@ -67,21 +68,7 @@ fn dotted(path: &[String]) -> String {
 fn misplaced(path: &[String], (value, steps): (&Value, usize), wanted: &str) -> String {
     let wanted = if steps < path.len() { "map[string]interface{}" } else { wanted };
     let place = dotted(&path[..(steps + 1).min(path.len())]);
-    let shown = match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.to_string(),
-        other => other.to_string(),
-    };
-    let given = match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    };
-    format!("{place} accessor error: {shown} is of the type {given}, expected {wanted}")
+    format!("{place} accessor error: {} is of the type {}, expected {wanted}", go::dump(value), go::type_of(value))
 }
 
 fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
@@ -128,13 +115,22 @@ pub(super) struct Scale {
 impl Scale {
     /// Of versions, each with its `apiVersion`.
     pub(super) fn new(versions: Vec<(String, Option<Paths>)>, metadata: Option<Arc<Schema>>) -> Self {
+        let load = |name: &str, properties: Value, metadata| {
+            let loading = Loading { path: "", name: Some(format!("io.k8s.api.autoscaling.v1.{name}").into()), metadata };
+            from_json_schema(&json!({"type": "object", "properties": properties}), &loading).expect("a literal that is structural")
+        };
         let count = json!({"type": "integer", "format": "int32"});
-        let schema = json!({"type": "object", "properties": {
-            "spec": {"type": "object", "properties": {"replicas": count}},
-            "status": {"type": "object", "properties": {"replicas": count, "selector": {"type": "string"}}},
-        }});
-        let loading = Loading { path: "", name: Some("io.k8s.api.autoscaling.v1.Scale".into()), metadata };
-        let schema = from_json_schema(&schema, &loading).expect("a literal that is structural");
+        let parts = [("spec", "ScaleSpec", json!({"replicas": count})), ("status", "ScaleStatus", json!({"replicas": count, "selector": {"type": "string"}}))];
+        let mut schema = load("Scale", json!({}), metadata);
+        for (field, name, properties) in parts {
+            let part = Schema {
+                properties: load(name, properties, None).properties,
+                name: Some(format!("io.k8s.api.autoscaling.v1.{name}").into()),
+                kind: Kind::Object,
+                ..Schema::default()
+            };
+            schema.properties.insert(field.into(), Property::new(part, false));
+        }
         let replicas = Replicas::new(versions.iter().map(|(version, paths)| (version.clone(), paths.as_ref().map(|paths| paths.wanted.clone()))));
         Self { paths: versions.into_iter().map(|(_, paths)| paths).collect(), replicas, schema: Arc::new(schema) }
     }
@@ -168,6 +164,11 @@ impl Virtual for Scale {
             return Err(Failure::internal(format!("the spec replicas field {:?} does not exist", dotted(&paths.wanted))));
         };
         Ok(shown(paths, object, wanted))
+    }
+
+    fn project_written(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
+        let paths = self.paths(target)?;
+        Ok(shown(paths, object, find(object, &paths.wanted).and_then(Value::as_i64).unwrap_or(0)))
     }
 
     fn project_for_update(&self, target: &Target, object: &Document) -> Result<Document, Failure> {

@@ -1,6 +1,6 @@
 //! DELETE of an object.
 
-use super::{go_type, offer, read_body, respond, settle};
+use super::{fit_one, offer, read_body, respond, settle};
 use crate::encode::slices;
 use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
@@ -23,7 +23,7 @@ pub(crate) async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Ta
     if gone && !target.served.definition.hooks.returns_deleted() {
         return Ok(deleted(shared, exchange, target, (&object, accepted)));
     }
-    accepted.fit(Views::Single, || go_type(target, Views::Single))?;
+    fit_one(target, accepted)?;
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
     respond(shared, exchange, target, &object, (code, accepted))
 }

@@ -1,11 +1,10 @@
 //! GET of an object or subresource.
 
-use super::{go_type, is_partial, offer, respond};
+use super::{fit_one, is_partial, offer, respond};
 use crate::exchange::{Exchange, Stop};
 use crate::handler::accepted;
 use crate::negotiate::{Accepted, Views};
 use crate::server::Shared;
-use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_registry::{Object, Target};
 use ferrokube_serve::Response;
@@ -13,9 +12,7 @@ use ferrokube_serve::Response;
 pub(crate) async fn get(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let mut object = shared.registry.get(exchange.context(), target, exchange.action.options().get()?).await?;
-    // A custom object passes for a list in upstream until it is written; what a subresource shows as another kind does not.
-    let untyped = target.served.definition.custom && target.subresource != "scale";
-    accepted.fit(Views::Single, || go_type(target, Views::Single)).map_err(|failure| if untyped { Failure::bare(500, failure.message) } else { failure })?;
+    fit_one(target, accepted)?;
     if let Object::Stored(entry) = object {
         object = Object::Stored(if is_partial(accepted) { entry } else { shared.registry.entry_in_version(&target.served, entry).await? });
     }

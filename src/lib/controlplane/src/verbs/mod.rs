@@ -48,6 +48,9 @@ pub(crate) fn go_type(target: &Target, views: Views) -> String {
     let definition = &target.served.definition;
     let list = if views == Views::List { "List" } else { "" };
     match definition.subresource(target.served.version, &target.subresource) {
+        Some(subresource) if subresource.kind.kind != definition.kind && definition.custom => {
+            format!("*{}.{}", subresource.kind.version, subresource.kind.kind)
+        }
         Some(subresource) if subresource.kind.kind != definition.kind => format!("*{}.{}", internal_package(&subresource.kind.group), subresource.kind.kind),
         _ if definition.custom => format!("*unstructured.Unstructured{list}"),
         _ => format!("*{}.{}{list}", internal_package(&definition.group), definition.kind),
@@ -103,9 +106,17 @@ async fn respond_written(shared: &Shared, exchange: &mut Exchange, target: &Targ
     if let Object::Stored(entry) = &written.object {
         exchange.audit.written = Some(Arc::clone(entry));
     }
-    accepted.fit(Views::Single, || go_type(target, Views::Single))?;
+    fit_one(target, accepted)?;
     let code = if written.created { 201 } else { 200 };
     respond(shared, exchange, target, &written.object, (code, accepted))
+}
+
+/// Upstream takes any custom object for a list, and fails at its items; what a subresource shows as another kind it does not.
+fn fit_one(target: &Target, accepted: Accepted) -> Result<(), Failure> {
+    match accepted.view {
+        View::MetadataList(_) if target.served.definition.custom && target.subresource != "scale" => Err(Failure::bare(500, "content is not a list")),
+        _ => accepted.fit(Views::Single, || go_type(target, Views::Single)),
+    }
 }
 
 /// A definition that was written is served before its writer is told.

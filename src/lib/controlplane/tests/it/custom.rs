@@ -316,3 +316,136 @@ async fn the_order_of_a_keyed_list_is_no_change() {
     let changed = server.merge("a", r#"{"spec":{"list":[{"k":"b"},{"k":"a","v":2}]}}"#).await;
     assert_eq!((changed.code, causes(&changed)[0].clone()), (422, cause("FieldValueTooMany", "spec.list")));
 }
+
+/// Sends bodies that are not of things, and compares what is said of each.
+#[tokio::test]
+async fn misnamed_objects_are_refused_as_by_upstream() {
+    let raw = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
+    let properties = json!({"a": {"type": "integer"}, "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}, "raw": raw});
+    let server = things(json!({"schema": of_spec(&properties)})).await;
+    let (object, unread) = (format!("{THINGS}/x"), "cannot be handled as a Thing: ");
+    let parsing = r#"parsing time \"x\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"x\" as \"2006\""#.replace('\\', "");
+    let refused: [(&str, &str, &str, u16, String); 10] = [
+        (
+            "POST",
+            THINGS,
+            r#"{"a":1}"#,
+            400,
+            r#"the object provided is unrecognized (must be of type Thing): Object 'Kind' is missing in '{"a":1}' ({"a":1})"#.into(),
+        ),
+        (
+            "POST",
+            &format!("{THINGS}?fieldValidation=Ignore"),
+            r#"{"a":1}"#,
+            400,
+            format!(r#"Thing in version "v1" {unread}Object 'Kind' is missing in '{{"a":1}}'"#),
+        ),
+        ("POST", THINGS, r#"{"kind":"Thing","metadata":{"creationTimestamp":"x"}}"#, 400, format!(r#"Thing in version "" {unread}{parsing}"#)),
+        (
+            "POST",
+            THINGS,
+            r#"{"kind":"Thing","apiVersion":null}"#,
+            400,
+            format!(r#"Thing in version "" {unread}.apiVersion accessor error: <nil> is of the type <nil>, expected string"#),
+        ),
+        (
+            "POST",
+            THINGS,
+            r#"{"kind":"Thing","metadata":{"name":"a"}}"#,
+            400,
+            "the API version in the data () does not match the expected API version (example.com/v1)".into(),
+        ),
+        (
+            "POST",
+            THINGS,
+            &thing("a", r#"{"raw":{"apiVersion":1,"kind":"K"}}"#),
+            400,
+            format!(r#"Thing in version "v1" {unread}spec.raw.apiVersion: Invalid value: 1: must be a string"#),
+        ),
+        (
+            "POST",
+            THINGS,
+            &thing("a", r#"{"raw":{"apiVersion":"v1","kind":"K","metadata":" "}}"#),
+            400,
+            format!(
+                r#"Thing in version "v1" {unread}spec.raw.metadata: Invalid value: " ": json: cannot unmarshal string into Go value of type v1.ObjectMeta"#
+            ),
+        ),
+        ("PUT", &object, r#"{"kind":"Other","apiVersion":"example.com/v1","metadata":{"name":"x"}}"#, 404, r#"things.example.com "x" not found"#.into()),
+        (
+            "PUT",
+            &object,
+            r#"{"kind":"Thing","Kind":"Other","apiVersion":"example.com/v1","metadata":{"name":"x"}}"#,
+            404,
+            r#"things.example.com "x" not found"#.into(),
+        ),
+        (
+            "POST",
+            THINGS,
+            r#"{"kind":"Other","apiVersion":"example.com/v1","metadata":{"name":"x"},"spec":{"a":"no","set":["b","b"]}}"#,
+            422,
+            r#"Other.example.com "x" is invalid: [kind: Invalid value: "Other": must be Thing, spec.set[1]: Duplicate value: "b"]"#.into(),
+        ),
+    ];
+    for (method, path, body, code, message) in refused {
+        let answer = server.send(method, path, &[], body.to_owned()).await;
+        assert_eq!((answer.code, answer.json()["message"].as_str()), (code, Some(message.as_str())), "{method} {path} {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_custom_object_that_was_written_passes_for_a_list() {
+    let server = things(json!({"schema": of_spec(&json!({"a": {"type": "integer"}}))})).await;
+    let list = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
+    let created = server.send("POST", THINGS, &list, thing("a", "{}")).await;
+    assert_eq!((created.code, created.json()["message"].as_str()), (500, Some("content is not a list")));
+    assert_eq!(server.get(&format!("{THINGS}/a")).await.code, 200);
+    let table = server.get_as(&format!("{THINGS}?includeObject=x"), "application/json;as=Table;v=v1;g=meta.k8s.io").await;
+    let why = r#"Unable to convert to Table as requested: includeObject: Invalid value: "x": must be 'Metadata', 'Object', 'None', or empty"#;
+    assert_eq!((table.code, table.json()["message"].as_str()), (400, Some(why)));
+}
+
+#[tokio::test]
+async fn what_an_apply_takes_out_leaves_what_held_it() {
+    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let server =
+        things(json!({"schema": of_spec(&json!({"free": free, "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}}))}))
+            .await;
+    assert_eq!(server.apply("a", "m", r#"{"free":{"x":{"y":[1]}},"set":["a"]}"#).await.code, 201);
+    let emptied = server.apply("a", "m", r#"{"free":{},"set":[]}"#).await;
+    assert_eq!((emptied.code, &emptied.json()["spec"]), (200, &json!({"free": {}})));
+}
+
+#[tokio::test]
+async fn applies_are_typed_as_by_upstream() {
+    let properties = json!({"closed": {"type": "object", "additionalProperties": false}, "mail": {"type": "string", "format": "email"},
+        "port": {"x-kubernetes-int-or-string": true}, "text": {"type": "string"}});
+    let server = things(json!({"schema": of_spec(&properties)})).await;
+    for (spec, code, why) in [
+        (r#"{"closed":{"k":1}}"#, 500, ".spec.closed.k: field not declared in schema"),
+        (r#"{"mail":{"a":1}}"#, 500, ".spec.mail: expected any scalar, got &{map[a:1]}"),
+        (r#"{"mail":1}"#, 422, "must be of type email"),
+        (r#"{"port":[1]}"#, 422, "must be of type integer,string"),
+        (r#"{"text":9223372036854775808}"#, 500, ".spec.text: expected string, got &value.valueUnstructured{Value:9.223372036854776e+18}"),
+    ] {
+        let answer = server.apply("a", "m", spec).await;
+        let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(answer.code == code && message.contains(why), "{spec}: {} {message}", answer.code);
+    }
+    let times = r#"{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a","creationTimestamp":"x"}}"#;
+    let applied = server.patch(&format!("{THINGS}/a?fieldManager=m"), "application/apply-patch+yaml", times).await;
+    assert_eq!(applied.code, 201, "{}", applied.text());
+}
+
+#[tokio::test]
+async fn a_scale_below_an_undeclared_field_is_not_kept() {
+    let scale = json!({"specReplicasPath": ".spec.r", "statusReplicasPath": ".status.r"});
+    let server = things(json!({"schema": of_spec(&json!({"x": {"type": "integer"}})), "subresources": {"status": {}, "scale": scale}})).await;
+    server.send("POST", THINGS, &[], thing("a", "{}")).await;
+    let path = format!("{THINGS}/a/scale");
+    let scaled = server.patch(&path, "application/merge-patch+json", r#"{"spec":{"replicas":3}}"#).await;
+    assert_eq!((scaled.code, &scaled.json()["spec"]), (200, &json!({})));
+    assert_eq!((server.get(&path).await.code, &server.get(&format!("{THINGS}/a")).await.json()["spec"]), (500, &json!({})));
+    let kind = server.patch(&format!("{THINGS}/a/status"), "application/merge-patch+json", r#"{"apiVersion":"other","kind":"Other"}"#).await;
+    assert_eq!((kind.code, &kind.json()["kind"]), (200, &json!("Thing")), "a status keeps its object's kind");
+}
