@@ -14,9 +14,11 @@ REVISION = re.compile(r'(resourceVersion\\?"?: ?\\?"?|ResourceVersion in precond
 SELF = re.compile(r"\bselfType\d+")
 HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary"]
 RECENT = 300
-# Lists that come out of Go's maps.
-UNORDERED = ("causes", "resourceRules", "nonResourceRules")
+# Lists that come out of Go's maps, or are in the order of seconds.
+UNORDERED = ("causes", "resourceRules", "nonResourceRules", "managedFields")
 QUOTED = re.compile(r'Invalid value: ("\{(?:[^"\\]|\\.)*\}")')
+MISSING = re.compile(r"( is missing in ')(\{.*\})(')", re.S)
+ECHOED = re.compile(r'((?:resourceVersion|finalizers)\\*": ?\\*")\d+(\\*")')
 
 
 class Names:
@@ -98,6 +100,8 @@ class Normal:
         # An empty list is none.
         text = text.replace('"Values":[]', '"Values":null')
         text = QUOTED.sub(lambda match: "Invalid value: " + in_order(match[1]), text)
+        text = MISSING.sub(lambda match: match[1] + in_order(json.dumps(match[2])) + match[3], text)
+        text = ECHOED.sub(r"\1<revision>\2", text)
         text = re.sub(r"(in record|to be fulfilled:) \(\d+\)", r"\1 (<revision>)", text)
         text = UID.sub(lambda match: self.names.number("uid", match[0]), text)
         text = re.sub(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b", lambda match: self.names.number("generated", match[0]), text)

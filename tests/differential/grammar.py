@@ -338,6 +338,18 @@ def gizmo(random, _):
     return {"spec": fitting(random, root["spec"]), **({"status": fitting(random, root["status"], 1)} if random.random() < 0.2 else {})}
 
 
+def generated(definition, version=0):
+    """The kind of a generated definition, in one of its versions."""
+    names, served = definition["spec"]["names"], definition["spec"]["versions"][version]
+    root = served["schema"]["openAPIV3Schema"]["properties"]
+    parts = served.get("subresources", {})
+
+    def base(random, _):
+        return {"spec": fitting(random, root["spec"], random.choice([0, 1])), **({"status": fitting(random, root["status"], 1)} if random.random() < 0.2 else {})}
+
+    return Kind(definition["spec"]["group"], served["name"], names["plural"], names["kind"], definition["spec"]["scope"] == "Namespaced", base, status="status" in parts, subresources=("scale",) if "scale" in parts else (), strategic=False)
+
+
 def thing(random, _):
     values = {
         "color": ["red", "blue", "green"], "size": [1, 5, 7, 11, 1.5], "ratio": [0.5, 0.3, 1], "replicas": [0, 1, 2**31], "when": ["2024-01-02T03:04:05Z", "x"],
@@ -407,6 +419,8 @@ class Sequence:
         self.namespace = f"d-{label}"
         self.requests = []
         self.last = {}
+        # The path of a definition whose controllers are waited for before the next request.
+        self.settle = None
 
     # -- objects
 
@@ -477,7 +491,7 @@ class Sequence:
         headers = {"Accept": accept or JSON, **(more or {})}
         if body is not None:
             headers["Content-Type"] = content_type
-        self.requests.append({"what": what, "resource": self.kind.resource + ("." + self.kind.group if self.kind.group else ""), "method": method, "path": path, "headers": headers, "body": text, "as": alias})
+        self.requests.append({"what": what, "resource": self.kind.resource + ("." + self.kind.group if self.kind.group else ""), "method": method, "path": path, "headers": headers, "body": text, "as": alias, "settle": self.settle})
 
     def options(self, *more):
         random, query = self.random, []
@@ -699,6 +713,7 @@ class Sequence:
             body = broken(random, made) if random.random() < 0.3 else made
             query = [("dryRun", "All")] if random.random() < 0.5 else []
             self.add("create", "POST", self.kind.collection(""), "a", body, query=query + self.options())
+            self.settle = path
             if not query:
                 self.add("get", "GET", path, "", accept=self.accept())
                 changed = broken(random, made)
