@@ -92,7 +92,8 @@ impl Job<'_> {
         })
     }
 
-    /// What a patch makes of an object, whatever that is.
+    /// What a patch makes of an object, whatever that is. Every type sees what a GET shows, the ids among the annotations too: a client computes its patch
+    /// from that. What becomes of the ids is decided afterwards, see [`keep_ids`].
     fn changed<'b>(&'b self, live: &Document, patch: &'b Patch) -> Result<(Value, Strictness<'b>), Failure> {
         let mut object = live.clone();
         Ok(match patch {
@@ -109,11 +110,6 @@ impl Job<'_> {
                 (value, self.strictness(body))
             }
             Patch::Strategic(body) => {
-                // A map that only the server wrote to is taken as absent, which directives tell apart; it is put back afterwards. JSON patches see it:
-                // they are computed from what their client read, and adding a key to a map that it saw must not fail.
-                if self.registry.admission().owns_ids() && body.document.get(&["metadata", "annotations"]).is_some() {
-                    keep_ids(None, &mut object);
-                }
                 strategic_merge(&self.body_shape.schema, &mut object, &body.document).map_err(refused)?;
                 (object.into_value(), self.strictness(body))
             }

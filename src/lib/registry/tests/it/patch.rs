@@ -1,7 +1,7 @@
 //! PATCH of the four types.
 
 use crate::support::*;
-use ferrokube_apimachinery::document::json;
+use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_registry::{Body, FieldValidation, Patch, WriteOptions};
 
 async fn server() -> Server {
@@ -140,16 +140,70 @@ async fn an_empty_list_of_managers_resets_them() {
     assert_eq!(same, kept);
 }
 
+const TRACE_ID: &str = "trace.kubernetes.io/trace-id";
+
+/// A patch of one type that sets an annotation, and expects what a GET shows where the type can.
+fn annotating(shown: &Document) -> [(&'static str, Patch); 6] {
+    let annotated = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "annotations": {"example.com/k": "v"}}});
+    let shown = shown.get(&["metadata", "annotations"]).cloned().unwrap();
+    let trace = "/metadata/annotations/trace.kubernetes.io~1trace-id";
+    let added = json!({"op": "add", "path": "/metadata/annotations/example.com~1k", "value": "v"});
+    [
+        ("json", operations(json!([{"op": "test", "path": "/metadata/annotations", "value": shown}, added]))),
+        ("json, of the ids", operations(json!([{"op": "replace", "path": trace, "value": "mine"}, {"op": "copy", "from": trace, "path": "/data/copied"}, added]))),
+        ("merge", merge(json!({"metadata": {"annotations": {"example.com/k": "v", TRACE_ID: null}}}))),
+        ("strategic", Patch::Strategic(body(json!({"metadata": {"annotations": {"example.com/k": "v", TRACE_ID: null}}})))),
+        ("strategic, replacing", Patch::Strategic(body(json!({"metadata": {"annotations": {"$patch": "replace", "example.com/k": "v"}}})))),
+        ("apply", Patch::Apply(body(annotated))),
+    ]
+}
+
 #[tokio::test]
-async fn json_patches_see_the_annotations_that_clients_read() {
+async fn every_patch_sees_the_annotations_that_a_get_shows() {
+    for at in 0..6 {
+        let server = Server::new();
+        server.admission.stamps.store(true, std::sync::atomic::Ordering::SeqCst);
+        let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
+        assert_eq!(object.annotation(TRACE_ID), Some(format!("{:032x}", 1).as_str()));
+        assert!(!object.list(&["metadata", "managedFields"])[0].to_string().contains("trace.kubernetes.io"), "nobody owns it");
+        let shown = server.get(CONFIGMAPS, "a").await.unwrap();
+        let (kind, patch) = annotating(&shown).into_iter().nth(at).unwrap();
+        let written = server.patch_with(CONFIGMAPS, "a", patch, &by("m")).await.unwrap_or_else(|failure| panic!("{kind}: {failure}"));
+        let stored = document(written.object, &server.target(CONFIGMAPS, "a"));
+        let both = (stored.annotation("example.com/k"), stored.annotation(TRACE_ID));
+        assert_eq!(both, (Some("v"), Some(format!("{:032x}", 2).as_str())), "{kind}: the ids stay the server's");
+        assert!(!Value::from(stored.list(&["metadata", "managedFields"]).to_vec()).to_string().contains("trace.kubernetes.io"), "{kind}");
+        let again = server.put(CONFIGMAPS, "a", json!({"metadata": {"name": "a", "annotations": {"example.com/k": "v"}}, "data": stored.get(&["data"])})).await;
+        assert_eq!(again.unwrap(), stored, "{kind}: leaving them out is no change");
+    }
+}
+
+/// What a GET does not show is not there, for all types alike.
+#[tokio::test]
+async fn patches_of_ids_alone_change_nothing() {
     let server = Server::new();
     server.admission.stamps.store(true, std::sync::atomic::Ordering::SeqCst);
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
-    assert_eq!(object.annotation("trace.kubernetes.io/trace-id"), Some(format!("{:032x}", 1).as_str()));
-    assert!(!object.list(&["metadata", "managedFields"])[0].to_string().contains("trace.kubernetes.io"), "nobody owns it");
-    let added = operations(json!([{"op": "add", "path": "/metadata/annotations/example.com~1k", "value": "v"}]));
-    let stored = server.patch(CONFIGMAPS, "a", added).await.unwrap();
-    assert_eq!((stored.annotation("example.com/k"), stored.annotation("trace.kubernetes.io/trace-id")), (Some("v"), Some(format!("{:032x}", 2).as_str())));
-    let same = server.put(CONFIGMAPS, "a", json!({"metadata": {"name": "a", "annotations": {"example.com/k": "v"}}, "data": {"k": "v"}})).await.unwrap();
-    assert_eq!(same, stored, "leaving them out is no change");
+    let none = json!({"metadata": {"annotations": null}});
+    let directive = |directive: &str| Patch::Strategic(body(json!({"metadata": {"annotations": {"$patch": directive}}})));
+    for patch in [
+        operations(json!([{"op": "remove", "path": "/metadata/annotations"}])),
+        operations(json!([{"op": "replace", "path": "/metadata/annotations", "value": {}}])),
+        merge(none.clone()),
+        Patch::Strategic(body(none)),
+        directive("delete"),
+        directive("replace"),
+    ] {
+        assert_eq!(server.patch(CONFIGMAPS, "a", patch).await.unwrap(), object);
+    }
+    let absent = operations(json!([{"op": "test", "path": "/metadata/annotations", "value": null}]));
+    assert_eq!(server.patch(CONFIGMAPS, "a", absent).await.unwrap_err().code, 422);
+    let unknown = server.patch(CONFIGMAPS, "a", directive("x")).await.unwrap_err();
+    assert!(unknown.message.starts_with("unknown patch type: x in map"), "as for a map that is there: {}", unknown.message);
+    // Without ids the same patches meet no annotations.
+    server.admission.stamps.store(false, std::sync::atomic::Ordering::SeqCst);
+    server.post(CONFIGMAPS, configmap("b", "v")).await.unwrap();
+    for (operation, code) in [(json!({"op": "add", "path": "/metadata/annotations/k", "value": "v"}), 422), (json!({"op": "remove", "path": "/metadata/annotations"}), 422)] {
+        assert_eq!(server.patch(CONFIGMAPS, "b", operations(json!([operation]))).await.unwrap_err().code, code);
+    }
 }
