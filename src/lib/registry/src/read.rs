@@ -103,6 +103,8 @@ pub struct WatchOptions {
     pub bookmarks: bool,
     /// When the server ends it.
     pub timeout: Duration,
+    /// Only the path asks for a watch (`/watch/`): its options may be combined as those of a list.
+    pub by_path: bool,
 }
 
 /// One frame of a watch.

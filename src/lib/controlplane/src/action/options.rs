@@ -97,7 +97,7 @@ impl Options {
             Some(seconds) if seconds < 0 => Duration::ZERO,
             _ => MIN_WATCH + Duration::from_secs(jitter % MIN_WATCH.as_secs()),
         };
-        Ok(WatchOptions { list, bookmarks: self.query.flag("allowWatchBookmarks") == Some(true), timeout })
+        Ok(WatchOptions { list, bookmarks: self.query.flag("allowWatchBookmarks") == Some(true), timeout, by_path: !self.is_watch() })
     }
 
     /// Options of a create, update or patch.

@@ -2,7 +2,7 @@
 
 use super::exits::Exits;
 use super::select::{Selection, Work};
-use super::{Reading, WatchItem, WatchOptions, check_watch, parse_version};
+use super::{Reading, WatchItem, WatchOptions, check_list, check_watch, parse_version};
 use crate::catalog::{Catalog, Served};
 use crate::context::Target;
 use crate::failure::unknown;
@@ -79,7 +79,7 @@ impl Registry {
     /// # Errors
     /// Of the options; everything else comes as an item.
     pub async fn watch(&self, target: &Target, options: WatchOptions) -> Result<Watch, Failure> {
-        check_watch(&options.list)?;
+        if options.by_path { check_list(&options.list)? } else { check_watch(&options.list)? }
         let prefix = prefix(&target.served)?;
         let selection = Selection::new(self.catalog(), target, &options.list)?;
         // Upstream answers a version that is no number with 500 here, and with 400 on lists.

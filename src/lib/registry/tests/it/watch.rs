@@ -112,6 +112,28 @@ async fn a_reader_that_is_slow_with_the_state_has_no_more_time_than_others() {
     assert!(watch.next().await.is_none());
 }
 
+/// Upstream checks the options of the old paths as those of a list.
+#[tokio::test]
+async fn a_watch_by_its_path_has_the_options_of_a_list() {
+    let server = Server::new();
+    let by_path = |change: fn(&mut WatchOptions)| {
+        let mut options = WatchOptions { by_path: true, ..from(0) };
+        change(&mut options);
+        options
+    };
+    let target = server.target(CONFIGMAPS, "");
+    let cases: [(fn(&mut WatchOptions), &[&str]); 4] = [
+        (|options| options.list.initial_events = Some(false), &["Forbidden sendInitialEvents"]),
+        (|options| options.list.version_match = VersionMatch::Exact, &["Forbidden resourceVersionMatch"]),
+        (|options| options.list.version_match = VersionMatch::NotOlderThan, &[]),
+        (|options| (options.list.version_match, options.list.resource_version) = (VersionMatch::NotOlderThan, String::new()), &["Forbidden resourceVersionMatch"]),
+    ];
+    for (change, causes) in cases {
+        let outcome = server.registry.watch(&target, by_path(change)).await;
+        if causes.is_empty() { drop(outcome.unwrap()) } else { refused(&outcome.map(drop), "Invalid", causes) }
+    }
+}
+
 #[tokio::test]
 async fn options_that_cannot_be_combined() {
     let server = Server::new();
