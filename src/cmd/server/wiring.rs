@@ -97,7 +97,7 @@ pub(super) fn build(setup: &ServerSetup<'_>, pki: &Pki, store: &Store) -> anyhow
         .authorizer(Arc::clone(&authorizer))
         .audit(audit.clone())
         .post_start("rbac/bootstrap-roles", Box::new(|registry| Box::pin(bootstrap_roles(registry))))
-        .post_start("cluster-authentication-info", Box::new(|registry| Box::pin(info.publish(registry))));
+        .post_start("start-cluster-authentication-info-controller", Box::new(|registry| Box::pin(info.publish(registry))));
     for authenticator in authenticators(setup, bearer) {
         builder = builder.authenticator(authenticator);
     }

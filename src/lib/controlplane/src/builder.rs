@@ -176,7 +176,7 @@ impl Builder {
     /// The server; it answers requests at once, but is ready only after [`ControlPlane::start`].
     pub fn build(mut self) -> ControlPlane {
         let namespaces: Step = Box::new(|registry| Box::pin(async move { bootstrap::namespaces(&registry).await }));
-        self.steps.insert(0, ("system-namespaces".to_owned(), namespaces));
+        self.steps.insert(0, ("start-system-namespaces-controller".to_owned(), namespaces));
         let shared = Shared {
             registry: self.registry,
             gates: self.gates,

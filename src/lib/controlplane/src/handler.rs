@@ -3,7 +3,7 @@
 use crate::action::{Action, no_such_resource};
 use crate::exchange::{Exchange, Stop};
 use crate::links::audit;
-use crate::negotiate::{Accepted, Form, Offer, Router, Views, negotiate, wants_pretty};
+use crate::negotiate::{self, Accepted, Form, Offer, Router, Views, negotiate, wants_pretty};
 use crate::route::RouteRequest;
 use crate::server::Shared;
 use crate::{body, compress, health, openapi, router, status, version};
@@ -47,11 +47,11 @@ pub(crate) fn accepted(exchange: &Exchange, offer: Offer) -> Result<Accepted, Fa
     Ok(accepted)
 }
 
-/// A document that has no protobuf form of ours, such as a discovery document.
-pub(crate) fn document(shared: &Shared, exchange: &Exchange, document: &Document, message: Option<&str>) -> Result<Response, Stop> {
-    let protobuf = message.is_some_and(|message| shared.encoder.messages().contains(message));
-    let accepted = accepted(exchange, Offer { protobuf, views: Views::None, router: Router::None })?;
-    let (bytes, form) = shared.encoder.document(document, accepted, message);
+/// A discovery document, with its protobuf message and who looks at the request before.
+pub(crate) fn document(shared: &Shared, exchange: &Exchange, document: &Document, (message, router): (&str, Router)) -> Result<Response, Stop> {
+    let protobuf = shared.encoder.messages().contains(message);
+    let accepted = accepted(exchange, Offer { protobuf, views: Views::None, router })?;
+    let (bytes, form) = shared.encoder.document(document, accepted, Some(message));
     Ok(status::with_form(200, bytes, form))
 }
 
@@ -65,6 +65,10 @@ async fn path(shared: &Arc<Shared>, exchange: &mut Exchange, action: &Action) ->
     }
     let is_get = action.verb() == "get";
     let get_only = || if is_get { Ok(()) } else { Err(Stop::from(method_not_allowed())) };
+    if path.starts_with("/apis//") {
+        // Not the core group's, whose name is empty.
+        return Ok(status::not_found());
+    }
     match segments.as_slice() {
         [""] | ["index.html"] => root(shared),
         ["api"] => {
@@ -73,25 +77,19 @@ async fn path(shared: &Arc<Shared>, exchange: &mut Exchange, action: &Action) ->
         }
         ["apis"] => shared.discovery.groups(shared, exchange),
         ["apis", group] => shared.discovery.group(shared, exchange, group),
-        ["api", version] => {
-            get_only()?;
-            shared.discovery.resources(shared, exchange, "", version)
-        }
-        ["apis", group, version] => {
-            // Those of custom resources are answered whatever the method.
-            if shared.discovery.is_native(shared, group) {
-                get_only()?;
-            }
-            shared.discovery.resources(shared, exchange, group, version)
-        }
+        ["api", version] => shared.discovery.resources(shared, exchange, "", version),
+        ["apis", group, version] => shared.discovery.resources(shared, exchange, group, version),
         ["version"] => {
             get_only()?;
-            document(shared, exchange, &version::document(), None)
+            negotiate::route(exchange.header(ACCEPT), &[Form::Json.media_type()])?;
+            let pretty = wants_pretty(action.options().pretty(), exchange.header(USER_AGENT));
+            let (bytes, form) = shared.encoder.document(&version::document(), Accepted { pretty, ..Accepted::JSON }, None);
+            Ok(status::with_form(200, bytes, form))
         }
         ["version", ..] => Err(no_such_resource().into()),
         ["healthz" | "livez" | "readyz"] => Ok(health::respond(shared, segments[0], None, action.options())),
         ["healthz" | "livez" | "readyz", check @ ..] => Ok(health::respond(shared, segments[0], Some(&check.join("/")), action.options())),
-        ["metrics"] => Ok(shared.metrics.respond(shared)),
+        ["metrics"] => Ok(shared.metrics.respond(shared, exchange.header(ACCEPT))),
         ["openapi", "v2"] => shared.openapi.v2(shared, exchange).await,
         ["openapi", "v3"] => shared.openapi.index(shared).await,
         ["openapi", "v3", document @ ..] => shared.openapi.v3(shared, exchange, &document.join("/")).await,

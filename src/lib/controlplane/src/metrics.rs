@@ -1,10 +1,12 @@
 //! `/metrics`: a small set, with upstream's names where the meaning is the same.
 
+mod text;
+
 use crate::action::{Action, Verb};
 use crate::server::Shared;
 use crate::status;
 use ferrokube_serve::{Holdings, Response, Stats};
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::encoding::{self, EncodeLabelSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -274,12 +276,13 @@ impl Metrics {
         WatchGauge(self.watches.clone())
     }
 
-    /// The metrics as text.
-    pub(crate) fn respond(&self, shared: &Shared) -> Response {
+    /// The metrics in Prometheus' text format, or as OpenMetrics for clients that name it.
+    pub(crate) fn respond(&self, shared: &Shared, accept: &str) -> Response {
         self.refresh(shared);
         let mut out = String::with_capacity(64 * 1024);
-        match text::encode(&mut out, &self.registry) {
-            Ok(()) => status::with_type(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", crate::body::full(out)),
+        match encoding::text::encode(&mut out, &self.registry) {
+            Ok(()) if text::accepts_open_metrics(accept) => status::with_type(200, text::OPEN_METRICS, crate::body::full(out)),
+            Ok(()) => status::with_type(200, text::PROMETHEUS, crate::body::full(text::prometheus(&out))),
             Err(error) => {
                 tracing::error!(error = %error, "the metrics could not be written");
                 status::text(500, "internal error\n")

@@ -145,6 +145,20 @@ pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, Failure>
     aggregated.or_else(first).ok_or_else(|| not_acceptable(offer, &clauses))
 }
 
+/// Whether a router lets a request to a handler that writes only these media types. It compares whole media types, whatever their parameters.
+///
+/// # Errors
+/// 406.
+pub(crate) fn route(accept: &str, media_types: &[&str]) -> Result<(), Failure> {
+    let mut ranges = accept.split(',').take(MAX_CLAUSES).map(|clause| clause.split(';').next().unwrap_or_default().trim());
+    if accept.is_empty() || ranges.any(|range| range == "*/*" || media_types.contains(&range)) { Ok(()) } else { Err(not_routed(&media_types.join(", "))) }
+}
+
+fn not_routed(known: &str) -> Failure {
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {known}");
+    Failure::new(Reason::NotAcceptable, message).with_details(Details::default())
+}
+
 /// The clauses of an Accept header in the client's order of preference.
 fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> = accept.split(',').take(MAX_CLAUSES).filter_map(parse_clause).collect();
@@ -163,8 +177,7 @@ fn not_acceptable(offer: Offer, clauses: &[Clause<'_>]) -> Failure {
     if offer.router != Router::None && !clauses.iter().any(routed) {
         let streams = if offer.router == Router::Streams { STREAMS } else { "" };
         let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        let message = format!("406: Not Acceptable\n\nAvailable representations: {known}{streams}");
-        return Failure::new(Reason::NotAcceptable, message).with_details(Details::default());
+        return not_routed(&format!("{known}{streams}"));
     }
     // Custom objects have no protobuf form, and it is named all the same.
     let protobuf = if offer.protobuf || offer.views != Views::None { ", application/vnd.kubernetes.protobuf" } else { "" };
@@ -186,8 +199,8 @@ fn parameters_of(text: &str) -> impl Iterator<Item = (&str, &str)> {
 fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
     let form = match (clause.kind, clause.subtype) {
         ("application", "json") | ("*", "*") => Form::Json,
-        // Upstream's router before native kinds knows no such wildcard; custom resources have none before them.
-        ("application", "*") if !offer.protobuf && offer.views.is_of_objects() => Form::Json,
+        // Upstream's routers know no such wildcard; the handlers that none stands before do.
+        ("application", "*") if offer.router == Router::None => Form::Json,
         ("application", "yaml") => Form::Yaml,
         ("application", "vnd.kubernetes.protobuf") if offer.protobuf || offer.views != Views::None => Form::Protobuf,
         _ => return None,

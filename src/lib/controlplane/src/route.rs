@@ -1,7 +1,7 @@
 //! Non-resource paths that somebody else answers: the OpenID documents, proxies.
 
-use crate::status;
-use ferrokube_apimachinery::status::{Failure, Reason};
+use crate::{negotiate, status};
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::UserInfo;
 use ferrokube_serve::{Body, Response};
 use std::future::Future;
@@ -39,13 +39,10 @@ pub struct DocumentRoute {
 impl DocumentRoute {
     fn respond(&self, request: &RouteRequest) -> Result<Response, Failure> {
         let accept = request.head.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let mut clauses = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
-        if !accept.is_empty() && !clauses.any(|clause| clause == "*/*" || clause == self.media_type) {
-            return Err(Failure::new(Reason::NotAcceptable, format!("only the following media types are accepted: {}", self.media_type)));
-        }
         if request.head.method != http::Method::GET {
             return Err(crate::handler::method_not_allowed());
         }
+        negotiate::route(accept, &[self.media_type])?;
         let mut response = status::with_type(200, self.media_type, crate::body::full((self.produce)()));
         response.headers_mut().insert(http::header::CACHE_CONTROL, http::HeaderValue::from_static("public, max-age=3600"));
         Ok(response)

@@ -11,6 +11,13 @@ struct Mounted {
     route: Arc<dyn Route>,
 }
 
+impl Mounted {
+    /// Whether it is this path, a slash at its end left out.
+    fn is(&self, path: &str) -> bool {
+        self.path == path || path.strip_suffix('/') == Some(&self.path)
+    }
+}
+
 /// The mounted routes.
 #[derive(Default)]
 pub(crate) struct Routes(Vec<Mounted>);
@@ -23,12 +30,12 @@ impl Routes {
 
     /// Whether a path is open to everybody.
     pub(crate) fn is_open(&self, path: &str) -> bool {
-        OPEN_PATHS.contains(&path) || self.0.iter().any(|mounted| mounted.open && mounted.path == path)
+        OPEN_PATHS.contains(&path) || self.0.iter().any(|mounted| mounted.open && mounted.is(path))
     }
 
     /// Who answers a path: the longest that matches.
     pub(crate) fn find(&self, path: &str) -> Option<Arc<dyn Route>> {
-        let matches = |mounted: &&Mounted| mounted.path == path || (mounted.path.ends_with('/') && path.starts_with(&mounted.path));
+        let matches = |mounted: &&Mounted| mounted.is(path) || (mounted.path.ends_with('/') && path.starts_with(&mounted.path));
         self.0.iter().filter(matches).max_by_key(|mounted| mounted.path.len()).map(|mounted| Arc::clone(&mounted.route))
     }
 

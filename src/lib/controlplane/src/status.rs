@@ -6,7 +6,7 @@ use crate::negotiate::{Accepted, Form, Offer, Router, Views, negotiate};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::{Details, Failure};
 use ferrokube_serve::Response;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, StatusCode};
 
 /// The protobuf message of a `Status`.
@@ -43,9 +43,14 @@ pub(crate) fn with_type(code: u16, media_type: &'static str, body: ferrokube_ser
 
 /// A plain text response.
 pub(crate) fn text(code: u16, text: impl Into<bytes::Bytes>) -> Response {
-    let mut response = with_type(code, "text/plain; charset=utf-8", body::full(text));
-    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    let mut response = bare_text(code, text);
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// A plain text whose type upstream guesses, and so without the header that forbids to guess.
+pub(crate) fn bare_text(code: u16, text: impl Into<bytes::Bytes>) -> Response {
+    with_type(code, "text/plain; charset=utf-8", body::full(text))
 }
 
 /// What answers a path that nobody serves.

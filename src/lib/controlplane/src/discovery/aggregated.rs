@@ -38,7 +38,12 @@ fn version(version: &GroupVersion) -> Value {
     json!({"version": version.name, "resources": version.resources.iter().map(resource).collect::<Vec<_>>(), "freshness": "Current"})
 }
 
-fn kind(gvk: &GroupVersionKind) -> Value {
+/// Upstream leaves the group and version of a native kind empty where they are the resource's own.
+fn kind(gvk: &GroupVersionKind, resource: &Resource) -> Value {
+    let own = resource.definition.gvk(resource.version);
+    if !resource.definition.custom && (&gvk.group, &gvk.version) == (&own.group, &own.version) {
+        return json!({"group": "", "version": "", "kind": gvk.kind});
+    }
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
 }
 
@@ -46,7 +51,7 @@ fn resource(resource: &Resource) -> Value {
     let definition = &resource.definition;
     let mut entry = Document::from_value(json!({
         "resource": definition.plural,
-        "responseKind": kind(&definition.gvk(resource.version)),
+        "responseKind": kind(&definition.gvk(resource.version), resource),
         "scope": if resource.namespaced() { "Namespaced" } else { "Cluster" },
         "singularResource": definition.singular,
         "verbs": Resource::verbs(definition),
@@ -65,7 +70,7 @@ fn resource(resource: &Resource) -> Value {
     }
     let subresources: Vec<Value> = subresources
         .into_iter()
-        .map(|subresource| json!({"subresource": subresource.name, "responseKind": kind(&subresource.kind), "verbs": Resource::words(subresource.verbs)}))
+        .map(|subresource| json!({"subresource": subresource.name, "responseKind": kind(&subresource.kind, resource), "verbs": Resource::words(subresource.verbs)}))
         .collect();
     if !subresources.is_empty() {
         entry.set(&["subresources"], subresources);

@@ -8,7 +8,7 @@ pub(crate) use groups::Group;
 
 use crate::action::no_such_resource;
 use crate::exchange::{Exchange, Stop};
-use crate::handler::{accepted, document};
+use crate::handler::{accepted, document, method_not_allowed};
 use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
 use crate::server::Shared;
 use crate::status;
@@ -65,26 +65,34 @@ impl Discovery {
 
     /// `/api`
     pub(crate) fn core(&self, shared: &Shared, exchange: &Exchange) -> Result<Response, Stop> {
-        self.list(shared, exchange, true, |groups| legacy::core(groups, exchange.header(http::header::HOST)), "APIVersions")
+        let views = (Views::Discovery, Router::Objects);
+        self.list(shared, exchange, true, views, |groups| legacy::core(groups, exchange.header(http::header::HOST)))
     }
 
     /// `/apis`
     pub(crate) fn groups(&self, shared: &Shared, exchange: &Exchange) -> Result<Response, Stop> {
-        self.list(shared, exchange, false, legacy::groups, "APIGroupList")
+        // Upstream's handler of the aggregated form is mounted at the exact path.
+        let views = if exchange.action.path().ends_with('/') { Views::None } else { Views::Discovery };
+        self.list(shared, exchange, false, (views, Router::None), legacy::groups)
     }
 
-    fn list(&self, shared: &Shared, exchange: &Exchange, core: bool, make: impl FnOnce(&[Group]) -> Document, message: &str) -> Result<Response, Stop> {
-        let message = format!("{META}.{message}");
+    fn list(
+        &self,
+        shared: &Shared,
+        exchange: &Exchange,
+        core: bool,
+        (views, router): (Views, Router),
+        make: impl FnOnce(&[Group]) -> Document,
+    ) -> Result<Response, Stop> {
+        let message = format!("{META}.{}", if core { "APIVersions" } else { "APIGroupList" });
         let protobuf = shared.encoder.messages().contains(&message);
-        let accepted = accepted(exchange, Offer { protobuf, views: Views::Discovery, router: Router::None })?;
+        let accepted = accepted(exchange, Offer { protobuf, views, router })?;
         let cached = self.cached(shared);
         if accepted.view == View::Discovery {
             return Ok(aggregate(shared, &cached, exchange, core, Accepted { view: View::Whole, ..accepted }));
         }
         let (bytes, form) = shared.encoder.document(&make(&cached.groups), Accepted { view: View::Whole, ..accepted }, Some(&message));
-        let mut response = status::with_form(200, bytes, form);
-        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
-        Ok(response)
+        Ok(status::with_form(200, bytes, form))
     }
 
     /// `/apis/<group>`
@@ -93,7 +101,7 @@ impl Discovery {
         let Some(group) = cached.groups.iter().find(|group| group.name == name && !name.is_empty()) else {
             return Ok(status::not_found());
         };
-        document(shared, exchange, &legacy::group(group), Some(&format!("{META}.APIGroup")))
+        document(shared, exchange, &legacy::group(group), (&format!("{META}.APIGroup"), Router::None))
     }
 
     /// `/api/<version>` and `/apis/<group>/<version>`
@@ -103,7 +111,12 @@ impl Discovery {
         let Some(version) = found.and_then(|known| known.versions.iter().find(|known| known.name == version)) else {
             return if group.is_empty() || found.is_some_and(|known| known.native) { Err(no_such_resource().into()) } else { Ok(status::not_found()) };
         };
-        document(shared, exchange, &legacy::resources(group, version), Some(&format!("{META}.APIResourceList")))
+        if found.is_some_and(|known| known.native) && exchange.action.verb() != "get" {
+            // Those of custom resources are answered whatever the method.
+            return Err(method_not_allowed().into());
+        }
+        let router = if found.is_some_and(|known| known.native) { Router::Objects } else { Router::None };
+        document(shared, exchange, &legacy::resources(group, version), (&format!("{META}.APIResourceList"), router))
     }
 }
 

@@ -143,12 +143,10 @@ impl OpenApi {
     pub(crate) async fn v2(&self, shared: &Arc<Shared>, exchange: &Exchange) -> Result<Response, Stop> {
         let protobuf = match wanted(exchange.header(http::header::ACCEPT), V2_PROTOBUF) {
             Some(protobuf) => protobuf,
-            None => return Ok(bare(406)),
+            None => return Ok(varying(bare(406), "Accept-Encoding, Accept")),
         };
         let made = self.v2_document(shared.registry.catalog().all().1).await;
-        let mut response = answer(exchange, &made, protobuf, V2_PROTOBUF);
-        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-        Ok(response)
+        Ok(varying(answer(exchange, &made, protobuf, V2_PROTOBUF), "Accept-Encoding, Accept"))
     }
 
     /// `/openapi/v3`: where the documents are, with their hashes.
@@ -160,13 +158,13 @@ impl OpenApi {
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
         let bytes = codec::to_vec(&json!({"paths": paths}));
-        Ok(status::text(200, bytes))
+        Ok(status::bare_text(200, bytes))
     }
 
     /// `/openapi/v3/<group version>`
     pub(crate) async fn v3(&self, shared: &Arc<Shared>, exchange: &Exchange, path: &str) -> Result<Response, Stop> {
         let Some(definitions) = sorted(shared).remove(path) else { return Ok(not_found()) };
-        let Some(protobuf) = wanted(exchange.header(http::header::ACCEPT), V3_PROTOBUF) else { return Ok(bare(406)) };
+        let Some(protobuf) = wanted(exchange.header(http::header::ACCEPT), V3_PROTOBUF) else { return Ok(varying(bare(406), "Accept")) };
         let made = self.v3_document(path, definitions).await;
         let asked = exchange.action.options().hash();
         if asked.is_some_and(|asked| asked != made.hash) {
@@ -174,10 +172,9 @@ impl OpenApi {
             let location = format!("/openapi/v3/{path}?hash={}", made.hash);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response.headers_mut().insert(LOCATION, HeaderValue::from_str(&location).unwrap_or(HeaderValue::from_static("/openapi/v3")));
-            return Ok(response);
+            return Ok(varying(response, "Accept"));
         }
-        let mut response = answer(exchange, &made, protobuf, V3_PROTOBUF);
-        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+        let mut response = varying(answer(exchange, &made, protobuf, V3_PROTOBUF), "Accept");
         if asked.is_some() {
             response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
         }
@@ -188,6 +185,11 @@ impl OpenApi {
 /// The answer where there is no document.
 pub(crate) fn not_found() -> Response {
     bare(404)
+}
+
+fn varying(mut response: Response, by: &'static str) -> Response {
+    response.headers_mut().insert(VARY, HeaderValue::from_static(by));
+    response
 }
 
 fn bare(code: u16) -> Response {

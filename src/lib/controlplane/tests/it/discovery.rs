@@ -42,8 +42,14 @@ async fn the_aggregated_document_has_an_etag() {
     let group = list["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == "coordination.k8s.io").unwrap();
     assert_eq!(
         named(&group["versions"][0]["resources"], "resource", "leases")["responseKind"],
-        json!({"group": "coordination.k8s.io", "version": "v1", "kind": "Lease"})
+        json!({"group": "", "version": "", "kind": "Lease"}),
+        "upstream leaves out what is the resource's own"
     );
+    let core = server.get_as("/api", AGGREGATED).await.json();
+    let accounts = named(&core["items"][0]["versions"][0]["resources"], "resource", "serviceaccounts").clone();
+    let tokens = accounts["subresources"].as_array().into_iter().flatten().find(|one| one["subresource"] == "token").map(|one| one["responseKind"].clone());
+    assert!(tokens.is_none_or(|kind| kind == json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"})));
+    assert_eq!(server.get_as("/apis/", AGGREGATED).await.json()["kind"], "APIGroupList", "only the exact path has the aggregated form");
     let again = server.send("GET", "/apis", &[("accept", AGGREGATED), ("if-none-match", &etag)], "").await;
     assert_eq!((again.code, again.bytes.len()), (304, 0));
     assert_eq!(server.get_as("/apis/coordination.k8s.io/v1", AGGREGATED).await.json()["kind"], "APIResourceList");
@@ -141,6 +147,8 @@ async fn version_and_methods() {
         ("HEAD", "/version", 405),
         ("GET", "/version/", 200),
         ("HEAD", "/api/v1", 405),
+        ("HEAD", "/api/v2", 404),
+        ("POST", "/apis/coordination.k8s.io/v9", 404),
         ("DELETE", "/api/v1", 405),
         ("PATCH", "/apis/coordination.k8s.io/v1", 405),
         ("POST", "/apis", 200),
@@ -152,5 +160,22 @@ async fn version_and_methods() {
     ];
     for (method, path, code) in cases {
         assert_eq!(server.send(method, path, &[], "").await.code, code, "{method} {path}");
+    }
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let routed = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let handled = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let negotiated = [
+        ("/version", "text/html", Some("406: Not Acceptable\n\nAvailable representations: application/json")),
+        ("/version", table, None),
+        ("/api", "text/html", Some(routed)),
+        ("/api/v1", "application/*", Some(routed)),
+        ("/api/v1", table, Some(handled)),
+        ("/apis", "application/*", None),
+        ("/apis", "text/html", Some(handled)),
+        ("/apis/coordination.k8s.io", "application/*", None),
+    ];
+    for (path, accept, message) in negotiated {
+        let answer = server.get_as(path, accept).await;
+        assert_eq!((answer.code, answer.json()["message"].as_str()), (if message.is_some() { 406 } else { 200 }, message), "{path} {accept}");
     }
 }

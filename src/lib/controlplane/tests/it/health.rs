@@ -11,7 +11,7 @@ async fn readiness_waits_for_every_step() {
     assert_eq!((server.get("/readyz").await.code, server.plane.is_ready()), (500, false));
     let plane = server.plane.clone();
     let starting = tokio::spawn(async move { plane.start().await });
-    while server.get("/readyz/poststarthook/system-namespaces").await.code != 200 {
+    while server.get("/readyz/poststarthook/start-system-namespaces-controller").await.code != 200 {
         tokio::task::yield_now().await;
     }
     assert_eq!(server.get("/readyz/poststarthook/mine").await.code, 500);
@@ -41,10 +41,46 @@ async fn checks_by_name() {
     for probe in ["healthz", "livez", "readyz"] {
         assert_eq!(server.get(&format!("/{probe}")).await.text(), "ok");
         assert_eq!(server.get(&format!("/{probe}/ping")).await.text(), "ok");
-        assert_eq!(server.get(&format!("/{probe}/storage")).await.text(), "ok");
+        assert_eq!(server.get(&format!("/{probe}/etcd")).await.text(), "ok");
         assert_eq!(server.get(&format!("/{probe}/none")).await.code, 404);
         assert!(server.get(&format!("/{probe}?verbose")).await.text().contains(&format!("{probe} check passed")));
-        assert!(server.get(&format!("/{probe}?verbose&exclude=nothing")).await.text().contains("warn"));
+        let excluding = server.get(&format!("/{probe}?verbose&exclude=nothing&exclude=etcd&exclude=b")).await.text();
+        assert!(excluding.contains("[+]etcd excluded: ok\n"), "{excluding}");
+        assert!(excluding.contains("warn: some health checks cannot be excluded: no matches for \"b\",\"nothing\"\n"), "{excluding}");
+    }
+}
+
+/// Upstream's end-to-end test of its probes wants these lines, in any order.
+#[tokio::test]
+async fn upstreams_checks_have_their_names() {
+    let server = Server::with(|builder| builder.post_start("rbac/bootstrap-roles", Box::new(|_| Box::pin(async { Ok(()) })))).await;
+    let hooks = [
+        "start-apiserver-admission-initializer",
+        "generic-apiserver-start-informers",
+        "start-apiextensions-informers",
+        "start-apiextensions-controllers",
+        "crd-informer-synced",
+        "bootstrap-controller",
+        "start-system-namespaces-controller",
+        "start-service-ip-repair-controllers",
+        "rbac/bootstrap-roles",
+        "scheduling/bootstrap-system-priority-classes",
+        "start-cluster-authentication-info-controller",
+        "start-kube-aggregator-informers",
+        "apiservice-registration-controller",
+        "apiservice-status-local-available-controller",
+        "apiservice-status-remote-available-controller",
+        "kube-apiserver-autoregistration",
+        "apiservice-openapi-controller",
+        "storage-readiness",
+    ];
+    for (probe, own) in [("healthz", "etcd"), ("livez", "etcd"), ("readyz", "informer-sync")] {
+        let text = server.get(&format!("/{probe}?verbose=1")).await.text();
+        let lines: Vec<&str> = text.lines().collect();
+        let hooks = hooks.iter().map(|hook| format!("[+]poststarthook/{hook} ok"));
+        for want in hooks.chain(["ping", "log", own, "autoregister-completion"].map(|name| format!("[+]{name} ok"))) {
+            assert_eq!(lines.iter().filter(|line| **line == want).count(), 1, "{probe}: {want} in {text}");
+        }
     }
 }
 
@@ -105,6 +141,21 @@ async fn metrics_count_requests_and_watches() {
 }
 
 #[tokio::test]
+async fn metrics_are_prometheus_text_unless_open_metrics_are_asked_for() {
+    let server = Server::new().await;
+    server.configmap("a").await;
+    for accept in ["*/*", "text/html", "application/json"] {
+        let answer = server.get_as("/metrics", accept).await;
+        assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "{accept}");
+        let text = answer.text();
+        assert!(text.contains("# TYPE apiserver_request_total counter\n") && !text.contains("# EOF"), "{text}");
+    }
+    let answer = server.get_as("/metrics", "application/openmetrics-text;version=1.0.0").await;
+    assert_eq!(answer.header("content-type"), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(answer.text().ends_with("# EOF\n"));
+}
+
+#[tokio::test]
 async fn clients_cannot_make_new_series_at_will() {
     let server = Server::new().await;
     for at in 0..1500 {
@@ -119,7 +170,11 @@ async fn mounted_routes_answer_their_paths() {
     let keys = DocumentRoute { media_type: "application/jwk-set+json", produce: Box::new(|| br#"{"keys":[]}"#.to_vec()) };
     let server = Server::with(|builder| builder.route("/openid/v1/jwks", true, Arc::new(keys))).await;
     let path = "/openid/v1/jwks";
-    assert_eq!(server.get_as(path, "application/json").await.code, 406);
+    let refused = server.get_as(path, "application/json").await;
+    let why = "406: Not Acceptable\n\nAvailable representations: application/jwk-set+json";
+    assert_eq!((refused.code, refused.json()["message"].as_str()), (406, Some(why)));
+    assert_eq!(server.send("POST", path, &[("accept", "text/html")], "").await.code, 405, "the method comes first");
+    assert_eq!(server.get_as(&format!("{path}/"), "application/jwk-set+json").await.code, 200);
     let answer = server.get_as(path, "application/jwk-set+json, */*").await;
     assert_eq!((answer.code, answer.header("content-type"), answer.text().as_str()), (200, "application/jwk-set+json", r#"{"keys":[]}"#));
     assert_eq!(server.send("GET", path, &[("authorization", "")], "").await.code, 200, "open to everybody");
