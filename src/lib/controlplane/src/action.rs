@@ -178,6 +178,8 @@ pub(crate) enum Refusal {
     NoResource,
     /// It could not be part of a storage key: answered once the caller is known, and no authorizer is asked.
     Hostile(Failure),
+    /// Two slashes follow each other in it: authorized as it reads, and 404 for those who may.
+    Nowhere,
 }
 
 impl Action {
@@ -197,13 +199,11 @@ impl Action {
         let subject = match segments.below_version(&path) {
             None => Subject::Path(lower_case(method)),
             Some((group, version, rest)) => {
-                if segments.has_empty {
-                    refusal = refusal.or_else(|| Some(Refusal::Hostile(no_such_resource())));
-                }
                 let parts = Parts { group, version, ..Parts::default() };
                 match parts.parse(&path, method, rest, &mut options) {
                     Ok(parts) => {
                         refusal = refusal.or_else(|| refuse(ResourceAction { path: &path, parts: &parts }).map(Refusal::Hostile));
+                        refusal = refusal.or(segments.has_empty.then_some(Refusal::Nowhere));
                         Subject::Resource(parts)
                     }
                     Err(parts) => {

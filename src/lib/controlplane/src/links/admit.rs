@@ -40,15 +40,15 @@ impl Authorized {
     }
 }
 
-/// Asks the authorizer. Hostile paths are refused before, and some paths are open to everybody.
+/// Asks the authorizer. Hostile paths are refused before, and some paths are open to everybody's reads.
 pub(crate) fn authorize(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
     let action = Arc::clone(&exchange.action);
     match action.refusal() {
-        None => {}
+        None | Some(Refusal::Nowhere) => {}
         Some(Refusal::Hostile(failure)) => return Err(failure.clone().into()),
         Some(Refusal::NoResource) => return Err(no_such_resource().into()),
     }
-    if action.resource().is_none() && shared.routes.is_open(action.path()) {
+    if action.resource().is_none() && action.verb() == "get" && shared.routes.is_open(action.path()) {
         exchange.authorized = Some(Authorized(action));
         return Ok(());
     }
@@ -57,6 +57,9 @@ pub(crate) fn authorize(shared: &Shared, exchange: &mut Exchange) -> Result<(), 
     let why = match shared.authorizer.authorize(&access) {
         Decision::Allow(reason) => {
             annotate(exchange, "allow", &reason);
+            if matches!(action.refusal(), Some(Refusal::Nowhere)) {
+                return Err(no_such_resource().into());
+            }
             exchange.authorized = Some(Authorized(action));
             return Ok(());
         }

@@ -3,8 +3,8 @@
 use crate::exchange::Exchange;
 use crate::server::Shared;
 use ferrokube_serve::{CloseConnection, Response};
-use http::HeaderValue;
-use http::header::{CACHE_CONTROL, HeaderName, WARNING};
+use http::header::{CACHE_CONTROL, HeaderName, WARNING, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, StatusCode};
 
 /// The audit id's header.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -17,9 +17,14 @@ pub(crate) fn leave(_shared: &Shared, exchange: &mut Exchange, response: &mut Re
         // Whoever does not say who it is gets no connection to reuse (fault 37).
         response.extensions_mut().insert(CloseConnection);
     }
+    // Upstream sends it with what impersonation and authorization refuse, and with texts.
+    let is_refused = exchange.authorized.is_none() && !exchange.real_user.name.is_empty() && matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST);
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, exchange.audit_id.clone());
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    if is_refused {
+        headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+    }
     let Some(context) = &exchange.context else { return };
     let mut room = MAX_WARNING_BYTES;
     for warning in context.take_warnings() {

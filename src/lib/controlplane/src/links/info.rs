@@ -13,14 +13,12 @@ use std::time::Duration;
 pub(crate) fn enter(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
     let action = Arc::new(Action::parse(&exchange.head.method, exchange.head.uri.path(), exchange.head.uri.query()));
     exchange.action = Arc::clone(&action);
-    exchange.timeout = action.options().timeout(shared.limits.request)?;
     if matches!(action.refusal(), Some(Refusal::NoResource)) {
         // Upstream answers before it knows who asks, and clients see this code.
         return Err(crate::status::text(500, "Internal Server Error: the path names no resource\n").into());
     }
-    if action.is_long_running() {
-        exchange.timeout = Duration::MAX;
-    }
+    // What runs for minutes has no timeout, not even a malformed one.
+    exchange.timeout = if action.is_long_running() { Duration::MAX } else { action.options().timeout(shared.limits.request)? };
     Ok(())
 }
 

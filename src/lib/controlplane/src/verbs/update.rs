@@ -14,9 +14,10 @@ use ferrokube_serve::Response;
 
 pub(crate) async fn update(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
+    // Upstream's order: a create looks at its body's type first.
+    let mut options = exchange.action.options().write(WriteKind::Update)?;
     let form = decode::body_form(exchange, &target.served)?;
     let bytes = read_body(shared, exchange, form).await?;
-    let mut options = exchange.action.options().write(WriteKind::Update)?;
     if target.subresource.is_empty() && target.served.definition.hooks.allow_create_on_update() {
         options.forbid_create = forbid_create(shared, exchange);
     }

@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Object, Served};
+use ferrokube_resource::encoding;
 use ferrokube_serve::Chunk;
 use ferrokube_storage::{Entry, Revision};
 use std::sync::Arc;
@@ -109,7 +110,7 @@ impl Frames {
         wrap(kind, &bytes).into()
     }
 
-    /// A bookmark: an object with nothing but its type and version.
+    /// A bookmark: an object with nothing but its type and version, and of a native kind the fields that are always written.
     pub(super) fn bookmark(&mut self, encoder: &Encoder, revision: Revision, initial_events_end: bool) -> Bytes {
         let mut document = Document::new();
         let gvk = self.served.definition.gvk(self.served.version);
@@ -122,7 +123,10 @@ impl Frames {
         match self.accepted.view {
             View::Table(_) => self.table("BOOKMARK", &Object::Computed(document)),
             View::Metadata(version) => self.document(encoder, "BOOKMARK", &partial_document(&document, version), self.message()),
-            _ => self.document(encoder, "BOOKMARK", &document, self.message()),
+            _ => {
+                encoding::complete(&self.served.version().schema, &mut document);
+                self.document(encoder, "BOOKMARK", &document, self.message())
+            }
         }
     }
 

@@ -102,12 +102,40 @@ async fn fault_40_hostile_paths_never_reach_the_authorizer() {
         "/api/v1/namespaces/%2e%2e/configmaps",
         "/api/v1/namespaces/n/configmaps/%2e%2e",
         "/api/v1/namespaces/n/configmaps/..%2f..",
-        "/api/v1/namespaces/n//configmaps",
     ] {
         server.rules.asked.lock().unwrap().clear();
         let answer = server.send("GET", path, &[("authorization", "Bearer reader")], "").await;
         assert!(answer.code >= 400, "{path}");
         assert_eq!(*server.rules.asked.lock().unwrap(), Vec::<String>::new(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn empty_segments_are_authorized_and_lead_nowhere() {
+    let server = Server::new().await;
+    for path in ["/api/v1/namespaces/n//configmaps", "/apis/apps//deployments", "/api//v1/configmaps", "/api/v1//configmaps"] {
+        server.rules.asked.lock().unwrap().clear();
+        let answer = server.send("GET", path, &[("authorization", "Bearer alice")], "").await;
+        assert_eq!((answer.code, server.rules.asked.lock().unwrap().len()), (403, 1), "{path}");
+        for method in ["GET", "POST", "DELETE"] {
+            assert_eq!(server.send(method, path, &[], "{}").await.code, 404, "{method} {path}");
+        }
+    }
+    for path in ["/apis//v1", "/apis//"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.code, answer.text().as_str()), (404, "404 page not found\n"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn paths_that_are_open_are_open_for_reads() {
+    let server = Server::new().await;
+    for path in ["/healthz", "/livez", "/readyz", "/version"] {
+        assert_eq!(server.send("GET", path, &[("authorization", "")], "").await.code, 200, "{path}");
+        for method in ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"] {
+            let answer = server.send(method, path, &[("authorization", "")], "").await;
+            assert_eq!((answer.code, answer.header("x-content-type-options")), (403, "nosniff"), "{method} {path}");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod actions;
 mod chain;
 mod custom;
 mod definitions;
+mod differences;
 mod discovery;
 mod enumeration;
 mod flow;

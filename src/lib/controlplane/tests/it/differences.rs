@@ -1,0 +1,255 @@
+//! What comparing generated requests with a real server showed: a test for each class, with that server's codes and texts. Classes about one kind's rules have
+//! theirs in the crate of the rule.
+
+use crate::support::{Answer, CONFIGMAPS, Server};
+use ferrokube_apimachinery::document::{Value, json};
+
+const JSON: (&str, &str) = ("content-type", "application/json-patch+json");
+const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
+const STRATEGIC: (&str, &str) = ("content-type", "application/strategic-merge-patch+json");
+const APPLY: (&str, &str) = ("content-type", "application/apply-patch+yaml");
+const TEXT: (&str, &str) = ("content-type", "text/plain");
+const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+const ALICE: (&str, &str) = ("authorization", "Bearer alice");
+const REJECTED: &str = "the server rejected our request due to an error in our request";
+
+/// A request on a server that holds the config map `a`, and the code and a part of the message that it gets; of a success the part is of the whole answer.
+type Case<'a> = ((&'a str, &'a str), (&'a str, &'a str), Value, u16, &'a str);
+
+async fn server() -> Server {
+    let server = Server::new().await;
+    assert_eq!(server.configmap("a").await.code, 201);
+    server
+}
+
+async fn ask(server: &Server, ((method, path), header, body): ((&str, &str), (&str, &str), &Value)) -> Answer {
+    let body = match body {
+        Value::Null => String::new(),
+        text if text.is_string() => text.as_str().unwrap().to_owned(),
+        tree => tree.to_string(),
+    };
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("{CONFIGMAPS}/{path}") };
+    server.send(method, &path, &[header], body).await
+}
+
+async fn check(server: &Server, cases: &[Case<'_>]) {
+    for (request, header, body, code, part) in cases {
+        let answer = ask(server, (*request, *header, body)).await;
+        let text = answer.text();
+        let found = if *code < 300 { text.contains(part) } else { answer.json()["message"].as_str().is_some_and(|message| message.contains(part)) };
+        assert!(answer.code == *code && found, "{request:?} {body}: {} {text}", answer.code);
+    }
+}
+
+#[tokio::test]
+async fn patches_of_type_fields() {
+    let server = server().await;
+    let of_type = |field: &'static str, kind: &'static str| format!("json: cannot unmarshal {kind} into Go struct field .{field} of type string");
+    let (number, object, list) = (of_type("kind", "number"), of_type("apiVersion", "object"), of_type("kind", "array"));
+    let one = ("PATCH", "a");
+    let cases: [Case<'_>; 8] = [
+        (one, MERGE, json!({"kind": 1}), 422, &number),
+        (one, MERGE, json!({"apiVersion": {}}), 422, &object),
+        (one, MERGE, json!({"kind": null}), 200, "\"kind\":\"ConfigMap\""),
+        (one, JSON, json!([{"op": "replace", "path": "/kind", "value": []}]), 422, &list),
+        (one, JSON, json!([{"op": "remove", "path": "/kind"}]), 200, "\"kind\":\"ConfigMap\""),
+        (one, JSON, json!([{"op": "copy", "from": "/none", "path": "/kind"}]), 200, "\"kind\":\"ConfigMap\""),
+        (one, JSON, json!([{"op": "move", "from": "/none", "path": "/apiVersion"}]), 422, REJECTED),
+        (one, STRATEGIC, json!({"kind": "Other", "apiVersion": 1}), 200, "\"kind\":\"ConfigMap\""),
+    ];
+    check(&server, &cases).await;
+}
+
+#[tokio::test]
+async fn json_patches_with_unknown_fields() {
+    let server = server().await;
+    let odd = json!([{"op": "test", "path": "/kind", "value": "ConfigMap", "odd": 1}]);
+    for (query, code, warning) in [("", 200, "299 - \"json patch unknown field \\\"[0].odd\\\"\""), ("?fieldValidation=Ignore", 200, ""), ("?fieldValidation=Strict", 422, "")] {
+        let answer = ask(&server, (("PATCH", &format!("a{query}")), JSON, &odd)).await;
+        assert_eq!((answer.code, answer.header("warning")), (code, warning), "{query}");
+        assert!(code == 200 || answer.text().contains("strict decoding error: json patch unknown field"), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn versions_that_are_no_numbers() {
+    let server = server().await;
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/new";
+    let events = ["/api/v1/namespaces/default/events/none?resourceVersion=x", "/apis/events.k8s.io/v1/namespaces/default/events/none?resourceVersion=x"];
+    let fault = "strconv.ParseUint: parsing \"x\": invalid syntax";
+    let put = |kind: &str, version: &str, name: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "resourceVersion": "x"}});
+    let plain = ("content-type", "application/json");
+    let of_events = format!("invalid resource version: resourceVersion: Invalid value: \"x\": {fault}");
+    let cases: [Case<'_>; 5] = [
+        (("PUT", lease), plain, put("Lease", "coordination.k8s.io/v1", "new"), 500, fault),
+        (("PUT", "a"), plain, put("ConfigMap", "v1", "a"), 500, fault),
+        (("GET", events[0]), plain, Value::Null, 400, &of_events),
+        (("GET", events[1]), plain, Value::Null, 400, &of_events),
+        (("GET", "none?resourceVersion=x"), plain, Value::Null, 500, fault),
+    ];
+    check(&server, &cases).await;
+}
+
+#[tokio::test]
+async fn what_is_missing_comes_before_what_is_wrong_with_a_patch() {
+    let server = server().await;
+    let missing = "configmaps \"none\" not found";
+    let cases: [Case<'_>; 6] = [
+        (("PATCH", "none"), MERGE, json!("{"), 404, missing),
+        (("PATCH", "none"), JSON, json!({"op": 1}), 404, missing),
+        (("PATCH", "none"), STRATEGIC, json!("[]"), 404, missing),
+        (("PATCH", "none"), TEXT, json!("{"), 415, "415: Unsupported Media Type"),
+        (("PATCH", "a"), STRATEGIC, json!("null"), 200, "\"data\":{\"k\":\"v\"}"),
+        (("PATCH", "a"), MERGE, json!("null"), 400, "Invalid JSON Patch"),
+    ];
+    check(&server, &cases).await;
+}
+
+#[tokio::test]
+async fn percent_signs_in_names() {
+    let server = server().await;
+    let json = ("accept", "application/json");
+    let cases: [Case<'_>; 3] = [
+        (("GET", "a%25b"), json, Value::Null, 400, "Name parameter invalid: \"a%b\": may not contain '%'"),
+        (("DELETE", "%25"), json, Value::Null, 400, "Name parameter invalid: \"%\": may not contain '%'"),
+        (("GET", "/api/v1/namespaces/a%25b/configmaps/x"), json, Value::Null, 404, "configmaps \"x\" not found"),
+    ];
+    check(&server, &cases).await;
+}
+
+#[tokio::test]
+async fn applied_values_of_a_wrong_type() {
+    let server = server().await;
+    let applied = |field: &str, value: Value| {
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        object.as_object_mut().unwrap().extend([(field.to_owned(), value)]);
+        object
+    };
+    let one = ("PATCH", "a?fieldManager=m");
+    let typed = "failed to create typed patch object (/a; /v1, Kind=ConfigMap): ";
+    let managers = format!("{typed}.metadata.managedFields: expected list, got &{{x}}");
+    let boolean = format!("{typed}.immutable: expected boolean, got &{{x}}");
+    let cases: [Case<'_>; 4] = [
+        (one, APPLY, applied("data", json!({"a": 1})), 500, &format!("{typed}.data.a: expected string, got &value.valueUnstructured{{Value:1}}")),
+        (one, APPLY, applied("immutable", json!("x")), 500, &boolean),
+        (one, APPLY, applied("metadata", json!({"name": "a", "managedFields": "x"})), 500, &managers),
+        (one, APPLY, applied("metadata", json!({"name": "a", "managedFields": [{}]})), 400, "metadata.managedFields must be nil"),
+    ];
+    check(&server, &cases).await;
+}
+
+#[tokio::test]
+async fn creates_with_a_version() {
+    let server = server().await;
+    let body = json!({"metadata": {"name": "dry", "resourceVersion": "1"}});
+    let json = ("content-type", "application/json");
+    let dry = format!("{CONFIGMAPS}?dryRun=All");
+    let cases: [Case<'_>; 2] = [
+        (("POST", &dry), json, body.clone(), 201, "\"name\":\"dry\""),
+        (("POST", CONFIGMAPS), json, body, 500, "resourceVersion should not be set on objects to be created"),
+    ];
+    check(&server, &cases).await;
+}
+
+#[tokio::test]
+async fn the_first_of_several_faults() {
+    let server = server().await;
+    let json = ("content-type", "application/json");
+    let timeout = "invalid timeout specified in the request URL - time: invalid duration \"x\"";
+    let options = "DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"x\"]: supported values: \"All\"";
+    let of = |query: &str| format!("{CONFIGMAPS}{query}");
+    let update = "UpdateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"x\"]: supported values: \"All\"";
+    let cases: [Case<'_>; 10] = [
+        (("PUT", "a?dryRun=x"), TEXT, json!("{}"), 422, update),
+        (("GET", &of("?watch=1&timeout=x&labelSelector=a+in+(")), json, Value::Null, 400, "unable to parse requirement"),
+        (("POST", "/api/v1/watch/namespaces/default/configmaps?timeout=x"), json, json!({}), 405, "the server does not allow this method"),
+        (("DELETE", &of("?labelSelector=a+in+(")), json, json!({"dryRun": ["x"]}), 400, "unable to parse requirement"),
+        (("DELETE", &of("?dryRun=x")), json, json!("{"), 400, "couldn't get version/kind; json parse error: unexpected end of JSON input"),
+        (("DELETE", &of("?dryRun=x")), json, Value::Null, 422, options),
+        (("GET", "a/nothing?timeout=x"), json, Value::Null, 400, timeout),
+        (("GET", "a?timeout=x"), json, Value::Null, 400, timeout),
+        (("POST", &of("?timeout=x")), json, json!({"metadata": {"name": "t"}}), 400, timeout),
+        (("GET", &of("?timeout=-1s")), json, Value::Null, 200, "ConfigMapList"),
+    ];
+    check(&server, &cases).await;
+}
+
+#[tokio::test]
+async fn refusals_name_what_was_asked_for() {
+    let server = server().await;
+    let cases = [
+        ("GET", "/api/v1/namespaces/n/configmaps/a", json!({"kind": "configmaps", "name": "a"}), "configmaps \"a\" is forbidden: User \"alice\" cannot get resource \"configmaps\" in API group \"\" in the namespace \"n\""),
+        ("GET", "/api/v1/namespaces/n/configmaps/a/status", json!({"kind": "configmaps", "name": "a"}), "configmaps \"a\" is forbidden: User \"alice\" cannot get resource \"configmaps/status\" in API group \"\" in the namespace \"n\""),
+        ("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dp", json!({"kind": "pods", "name": "p"}), "pods \"p\" is forbidden: User \"alice\" cannot list resource \"pods\" in API group \"\" at the cluster scope"),
+        ("DELETE", "/apis/example.com/v1/things/x", json!({"group": "example.com", "kind": "things", "name": "x"}), "things.example.com \"x\" is forbidden: User \"alice\" cannot delete resource \"things\" in API group \"example.com\" at the cluster scope"),
+        ("POST", "/apis/%3Cb%3E/v1/things", json!({"group": "<b>", "kind": "things"}), "things.<b> is forbidden: User \"alice\" cannot create resource \"things\" in API group \"&lt;b&gt;\" at the cluster scope"),
+        ("GET", "/nothing", json!({}), "forbidden: User \"alice\" cannot get path \"/nothing\""),
+    ];
+    for (method, path, details, message) in cases {
+        let answer = ask(&server, ((method, path), ALICE, &Value::Null)).await;
+        let status = answer.json();
+        assert_eq!((answer.code, answer.header("x-content-type-options")), (403, "nosniff"), "{path}");
+        assert_eq!((&status["message"], &status["details"]), (&json!(message), &details), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn tables_without_rows_and_views_that_there_are_not() {
+    let server = server().await;
+    let none = format!("{CONFIGMAPS}?labelSelector=none");
+    let empty = ask(&server, (("GET", &none), TABLE, &Value::Null)).await;
+    assert_eq!((empty.code, &empty.json()["rows"]), (200, &json!([])), "a list, not null");
+    let refused = ask(&server, (("GET", CONFIGMAPS), ("accept", "text/html"), &Value::Null)).await;
+    assert_eq!((refused.code, &refused.json()["details"]), (406, &json!({})), "the router's");
+    let unknown = ask(&server, (("GET", "a"), ("accept", "application/json;as=Table;v=v9;g=meta.k8s.io"), &Value::Null)).await;
+    assert_eq!((unknown.code, &unknown.json()["details"]), (406, &Value::Null), "the handler's");
+    for (path, spec) in [
+        ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json!({"nonResourceAttributes": {"path": "/", "verb": "get"}})),
+        ("/apis/authentication.k8s.io/v1/tokenreviews", json!({"token": "x"})),
+    ] {
+        assert_eq!(ask(&server, (("POST", path), TABLE, &json!({"spec": spec}))).await.code, 406, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_strict_decoding_finds_in_a_body_that_is_refused() {
+    let server = server().await;
+    let json = ("content-type", "application/json");
+    let cases: [Case<'_>; 2] = [
+        (
+            ("POST", CONFIGMAPS),
+            json,
+            json!(r#"{"metadata":{"name":"w","name":"w"},"odd":1,"data":{"a":1}}"#),
+            400,
+            "json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
+        ),
+        (
+            ("POST", "/api/v1/namespaces/default/configmaps?fieldValidation=Strict"),
+            json,
+            json!(r#"{"metadata":{"name":"w","name":"w"},"odd":1}"#),
+            400,
+            "strict decoding error: duplicate field \"metadata.name\", unknown field \"odd\"",
+        ),
+    ];
+    check(&server, &cases).await;
+}
+
+#[tokio::test]
+async fn methods_that_there_are_not_are_refused_without_an_allow_header() {
+    let server = server().await;
+    for (method, path) in [("PUT", CONFIGMAPS), ("BREW", CONFIGMAPS), ("POST", "/api/v1"), ("PATCH", "/version")] {
+        let answer = ask(&server, ((method, path), MERGE, &json!({}))).await;
+        assert_eq!((answer.code, answer.headers.contains_key("allow")), (405, false), "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn hundreds_of_impersonated_groups() {
+    let server = server().await;
+    let groups: Vec<String> = (0..400).map(|at| format!("group-{at}")).collect();
+    let groups = groups.iter().map(|group| ("impersonate-group", group.as_str()));
+    let headers: Vec<(&str, &str)> = [("impersonate-user", "jane"), ("impersonate-group", "system:masters")].into_iter().chain(groups).collect();
+    let path = format!("{CONFIGMAPS}/a");
+    assert_eq!(server.send("GET", &path, &headers, "").await.code, 200);
+    assert_eq!(server.rules.asked.lock().unwrap().iter().filter(|asked| asked.contains("impersonate")).count(), 402, "each is asked for");
+}
