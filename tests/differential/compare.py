@@ -12,7 +12,7 @@ REVIEW = re.compile(r"Invalid value: (\{.*\}): must be empty")
 APPLY = re.compile(r"(failed to create typed patch object \([^)]*\): )(.*)", re.S)
 REVISION = re.compile(r'(resourceVersion\\?"?: ?\\?"?|ResourceVersion in precondition: |ResourceVersion in object meta: |the ResourceVersion in the precondition \()(\d+)')
 SELF = re.compile(r"\bselfType\d+")
-HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary"]
+HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary", "cache-control", "x-content-type-options"]
 RECENT = 300
 # Lists that come out of Go's maps, or are in the order of seconds.
 UNORDERED = ("causes", "resourceRules", "nonResourceRules", "managedFields")
@@ -44,12 +44,22 @@ class Normal:
         headers = {name: ", ".join(answer.headers.get_all(name) or []) for name in HEADERS}
         document = answer.json()
         if document is None:
-            document = answer.frames()
-        if document is None:
+            document = answer.yaml()
+        events = answer.events()
+        if events:
+            body = [self.event(event) for event in events]
+        elif document is None:
             body = self.text(answer.body.decode("utf-8", "replace"))
         else:
             body = self.value(document, "")
         return {"status": answer.status, "headers": {name: self.text(value) for name, value in headers.items() if value}, "body": body}
+
+    def event(self, event):
+        made = self.value(event, "")
+        if made["type"] == "BOOKMARK" and isinstance(made["object"].get("metadata"), dict):
+            # Any revision that nothing came after.
+            made["object"]["metadata"]["resourceVersion"] = "<bookmark>"
+        return made
 
     def value(self, value, key):
         if isinstance(value, dict):
@@ -99,6 +109,7 @@ class Normal:
         text = REVISION.sub(r"\1<revision>", text)
         # An empty list is none.
         text = text.replace('"Values":[]', '"Values":null')
+        text = re.sub(r"\bhash=[0-9A-F]{64,128}\b", "hash=<hash>", text)
         text = QUOTED.sub(lambda match: "Invalid value: " + in_order(match[1]), text)
         text = MISSING.sub(lambda match: match[1] + in_order(json.dumps(match[2])) + match[3], text)
         text = ECHOED.sub(r"\1<revision>\2", text)
@@ -130,6 +141,63 @@ def revision_of(item):
     meta = item.get("metadata") if isinstance(item, dict) else None
     text = str((meta or {}).get("resourceVersion", "0"))
     return int(text) if text.isdigit() else 0
+
+
+# Lists of what a server has: each has other things.
+# What each server says of itself.
+OWN = ("compiler", "gitCommit", "gitTreeState", "gitVersion", "goVersion", "buildDate", "platform", "minCompatibilityMinor", "issuer", "jwks_uri", "id_token_signing_alg_values_supported", "keys", "serverAddress")
+DISCOVERIES = ("APIGroupList", "APIResourceList", "APIGroupDiscoveryList")
+CHECK = re.compile(r"^\[[+-]\](\S+) ", re.M)
+
+
+def entry_name(entry):
+    return entry.get("name") or entry.get("resource") or entry.get("version") or entry.get("metadata", {}).get("name", "") if isinstance(entry, dict) else entry
+
+
+def common(left, right):
+    """Both bodies with what both servers have: of discovery documents the groups and resources, of health the checks, of the index the paths."""
+    if isinstance(left, str) and isinstance(right, str):
+        if left.startswith("# HELP") and right.startswith("# HELP"):
+            return "<metrics>", "<metrics>"
+        both = set(CHECK.findall(left)) & set(CHECK.findall(right))
+        only = lambda text: "".join(line for line in text.splitlines(True) if not CHECK.match(line) or CHECK.match(line)[1] in both)
+        return only(left), only(right)
+    if not isinstance(left, dict) or not isinstance(right, dict):
+        return left, right
+    if list(left) == ["paths"] == list(right):
+        return {"paths": []}, {"paths": []}
+    if {"openapi", "swagger"} & set(left) & set(right):
+        # Schemas are compared elsewhere; here it counts that a document comes.
+        return "<openapi>", "<openapi>"
+    if left.get("kind") != right.get("kind"):
+        return left, right
+    if left.get("kind") in DISCOVERIES:
+        return shared(left, right)
+    return without_own(left), without_own(right)
+
+
+def without_own(value):
+    if isinstance(value, dict):
+        return {name: "<own>" if name in OWN else without_own(part) for name, part in value.items()}
+    return [without_own(part) for part in value] if isinstance(value, list) else value
+
+
+def shared(left, right):
+    """The entries of lists that both have, by their names, and the fields of maps as they are."""
+    if isinstance(left, list) and isinstance(right, list):
+        names = [[entry_name(entry) for entry in entries] for entries in (left, right)]
+        if not all(isinstance(entry, dict) and {"name", "resource", "metadata", "version"} & set(entry) for entry in left + right):
+            return left, right
+        pairs = [shared(entry, right[names[1].index(name)]) for entry, name in zip(left, names[0]) if name in names[1]]
+        # Custom resources come in the random order of Go's maps.
+        order = [name for name in names[0] if name in names[1]]
+        mine = [pair[0] for pair in pairs]
+        theirs = {entry_name(pair[1]): pair[1] for pair in pairs}
+        return mine, [theirs[name] for name in order]
+    if isinstance(left, dict) and isinstance(right, dict):
+        pairs = {name: shared(left[name], right[name]) if name in left and name in right else None for name in {**left, **right}}
+        return [{name: pairs[name][side] if pairs[name] else whole[name] for name in whole} for side, whole in enumerate((left, right))]
+    return left, right
 
 
 def in_order(quoted):
@@ -210,9 +278,12 @@ def message(answer):
 def signature(request, left, right, found):
     """What a difference is about: the same for all examples of one cause, as far as can be told."""
     if left["status"] != right["status"]:
-        return f"{request['what']} status {left['status']}:{message(left)[:260]} | {right['status']}:{message(right)[:260]}"
+        what = f"path {request['method']}" if request["what"] == "path" else request["what"]
+        return f"{what} status {left['status']}:{message(left)[:260]} | {right['status']}:{message(right)[:260]}"
     path, a, b = next(((path, a, b) for path, a, b in found if not path.endswith("body.message")), found[0])
     if path.endswith((".message", "causes[]")):
         return f"{left['status']} {path} {shape(a)[:110]} | {shape(b)[:110]}"
+    if request["what"] == "path":
+        return f"path {request['method']} {left['status']} {path} {shape(a)[:110]} | {shape(b)[:110]}"
     scalar = lambda value: shape(value)[:50] if not isinstance(value, (dict, list)) else type(value).__name__
     return f"{request['what']} {request['resource']} {left['status']} {path} {scalar(a)} | {scalar(b)}"

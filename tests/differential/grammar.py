@@ -3,7 +3,9 @@
 import json
 import urllib.parse
 
+from paths import person
 from values import ODD, broken, null_some
+from watches import watch
 
 JSON = "application/json"
 PATCHES = {
@@ -19,6 +21,10 @@ ACCEPTS = [JSON] * 6 + [
     "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
     "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
     "application/json;as=Table;v=v2;g=meta.k8s.io",
+    "application/json;as=PartialObjectMetadata;v=v1beta1;g=meta.k8s.io",
+    "application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
+    "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+    "application/json;as=Table;v=v1;g=x",
     "*/*",
     "text/html",
     "application/json;q=0.5, */*",
@@ -400,6 +406,8 @@ KINDS = [
     Kind(AUTHORIZATION, "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False, lambda random, _: {"spec": random.choice([{"namespace": "default"}, {}])}, verbs="review"),
     Kind("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False, lambda *_: {}, verbs="review"),
     Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False, lambda random, _: {"spec": random.choice([{"token": "x"}, {}, {"token": "x", "audiences": ["a"]}])}, verbs="review"),
+    # What is no resource: only by its name.
+    Kind("", "", "paths", "", False, None, verbs="paths"),
 ]
 
 
@@ -414,8 +422,8 @@ def random_yaml(random, kind, name):
 class Sequence:
     """Makes one sequence on one kind."""
 
-    def __init__(self, random, kind, schemas, label):
-        self.random, self.kind, self.schemas, self.label = random, kind, schemas, label
+    def __init__(self, random, kind, schemas, label, people=(), watches=False):
+        self.random, self.kind, self.schemas, self.label, self.people, self.watches = random, kind, schemas, label, people, watches
         self.namespace = f"d-{label}"
         self.requests = []
         self.last = {}
@@ -491,6 +499,8 @@ class Sequence:
         headers = {"Accept": accept or JSON, **(more or {})}
         if body is not None:
             headers["Content-Type"] = content_type
+        if self.people:
+            headers.update(person(self.random, self.people, 0.06))
         self.requests.append({"what": what, "resource": self.kind.resource + ("." + self.kind.group if self.kind.group else ""), "method": method, "path": path, "headers": headers, "body": text, "as": alias, "settle": self.settle})
 
     def options(self, *more):
@@ -597,26 +607,36 @@ class Sequence:
 
     def delete(self, alias):
         random = self.random
-        body = None
-        if random.random() < 0.6:
-            body = {"apiVersion": random.choice(["v1", "v1", self.kind.api_version, "x"]), "kind": "DeleteOptions"}
-            for name, values in {
-                "gracePeriodSeconds": [0, 5, -1, "x"], "propagationPolicy": ["Background", "Foreground", "Orphan", "x"], "orphanDependents": [True, False],
-                "preconditions": [{"uid": "{{uid:a}}"}, {"uid": "x"}, {"resourceVersion": "{{rv:a}}"}, {"resourceVersion": "1"}], "dryRun": [["All"], ["x"], []], "unknown": [1],
-            }.items():
-                if random.random() < 0.2:
-                    body[name] = random.choice(values)
-            if random.random() < 0.1:
-                body = random.choice([{}, "x", "", [], {"kind": "x"}])
+        body = self.delete_options() if random.random() < 0.6 else None
         query = [(name, random.choice(values)) for name, share, values in (("propagationPolicy", 0.1, ["Background", "x"]), ("gracePeriodSeconds", 0.08, ["0", "x", "-1"]), ("dryRun", 0.05, ["All", "x"]), ("orphanDependents", 0.03, ["true"])) if random.random() < share]
         self.add("delete", "DELETE", self.path(alias), alias, body, accept=self.accept(), query=query)
+
+    def delete_options(self):
+        """A body, mostly of options."""
+        random = self.random
+        body = {"apiVersion": random.choice(["v1", "v1", self.kind.api_version, "x"]), "kind": "DeleteOptions"}
+        for name, values in {
+            "gracePeriodSeconds": [0, 5, -1, "x"], "propagationPolicy": ["Background", "Foreground", "Orphan", "x"], "orphanDependents": [True, False],
+            "preconditions": [{"uid": "{{uid:a}}"}, {"uid": "x"}, {"resourceVersion": "{{rv:a}}"}, {"resourceVersion": "1"}], "dryRun": [["All"], ["x"], []], "unknown": [1],
+        }.items():
+            if random.random() < 0.2:
+                body[name] = random.choice(values)
+        return body if random.random() < 0.9 else random.choice([{}, "x", "", [], {"kind": "x"}])
 
     def delete_collection(self):
         if not self.kind.namespaced:
             return
         random = self.random
-        query = [(name, random.choice(values)) for name, share, values in (("labelSelector", 0.5, ["a=b", "a!=b", "a in ("]), ("fieldSelector", 0.2, ["metadata.name=a", "x=y"]), ("dryRun", 0.3, ["All", "x"]), ("limit", 0.05, ["1", "x"])) if random.random() < share]
-        self.add("deletecollection", "DELETE", self.kind.collection(self.namespace), "", None, accept=self.accept(), query=query)
+        query = []
+        for name, share, values in (
+            ("labelSelector", 0.5, ["a=b", "a!=b", "a in ("]), ("fieldSelector", 0.2, ["metadata.name=a", "x=y"]), ("dryRun", 0.3, ["All", "x"]), ("limit", 0.1, ["1", "x"]),
+            ("continue", 0.05, ["x", "{{continue:list}}"]), ("resourceVersion", 0.15, ["0", "{{rv:a}}", "x"]), ("resourceVersionMatch", 0.1, ["Exact", "NotOlderThan", "x"]), ("propagationPolicy", 0.1, ["Background", "Orphan", "x"]),
+            ("gracePeriodSeconds", 0.08, ["0", "x", "-1"]), ("orphanDependents", 0.05, ["true", "x"]), ("timeoutSeconds", 0.05, ["1", "x"]), ("sendInitialEvents", 0.04, ["true", "x"]), ("includeObject", 0.04, ["None"]), ("ignoreStoreReadErrorWithClusterBreakingPotential", 0.03, ["true", "x"]),
+        ):
+            if random.random() < share:
+                query.append((name, random.choice(values)))
+        body = self.delete_options() if random.random() < 0.4 else None
+        self.add("deletecollection", "DELETE", self.kind.collection(self.namespace), "", body, accept=self.accept(), query=query)
 
     def put_status(self, alias):
         body = {**self.object(alias), "status": self.status()}
@@ -689,7 +709,9 @@ class Sequence:
             self.definitions(length)
             return self.requests
         self.create("a")
-        actions = [(self.create, 4), (self.get, 3), (lambda _: self.list(), 4), (self.update, 5), (self.patch, 9), (self.delete, 3), (lambda _: self.delete_collection(), 0.5), (self.odd, 1), (self.impersonated, 0.7), (self.yaml_patch, 0.5)]
+        actions = [(self.create, 4), (self.get, 3), (lambda _: self.list(), 4), (self.update, 5), (self.patch, 9), (self.delete, 3), (lambda _: self.delete_collection(), 1), (self.odd, 1), (self.impersonated, 0.7), (self.yaml_patch, 0.5)]
+        if self.watches:
+            actions.append((lambda alias: watch(self, alias), 2))
         if self.kind.status:
             actions.append((self.put_status, 3))
         if self.kind.subresources:

@@ -6,6 +6,11 @@ import re
 import ssl
 import urllib.parse
 
+try:
+    import yaml
+except ImportError:
+    yaml = None
+
 PLACEHOLDER = re.compile(r"\{\{(rv|uid|name|continue):([a-z0-9-]+)\}\}")
 
 
@@ -19,6 +24,8 @@ class Server:
     def send(self, method, path, headers, body):
         """One request: status, headers, body. A kept connection that was closed is opened again, once."""
         headers = {"Authorization": f"Bearer {self.token}", **headers}
+        # A header without a value is left out, also one that every request has.
+        headers = {name: value.encode() for name, value in headers.items() if value is not None}
         for attempt in (0, 1):
             if self.connection is None:
                 self.connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=70)
@@ -50,10 +57,22 @@ class Answer:
         except ValueError:
             return None
 
-    def frames(self):
-        """The events of a watch."""
+    def yaml(self):
+        """The document of a YAML answer, where a reader is installed."""
+        if yaml is None or not self.headers.get("content-type", "").startswith("application/yaml"):
+            return None
         try:
-            return [json.loads(line) for line in self.body.splitlines()] or None
+            return yaml.safe_load(self.body)
+        except yaml.YAMLError:
+            return None
+
+    def events(self):
+        """The events of a watch; `None` of anything else."""
+        lines = self.body.splitlines()
+        if not all(line.startswith(b'{"type":') for line in lines):
+            return None
+        try:
+            return [json.loads(line) for line in lines] or None
         except ValueError:
             return None
 
