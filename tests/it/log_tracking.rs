@@ -320,7 +320,8 @@ async fn p04_p05_on_off_on() {
     let kept = admin.merge(&format!("{CONFIGMAPS}/used"), &json!({"data": {"k": "2"}})).await.unwrap().body;
     assert_eq!(ids(&kept), ids(&used), "stored ids stay as they are");
     // Off, they are annotations that a GET shows: patches see them, and may take them away.
-    let operations = json!([{"op": "remove", "path": "/metadata/annotations/trace.kubernetes.io~1span-id"}, {"op": "add", "path": "/metadata/annotations/k", "value": "v"}]);
+    let operations =
+        json!([{"op": "remove", "path": "/metadata/annotations/trace.kubernetes.io~1span-id"}, {"op": "add", "path": "/metadata/annotations/k", "value": "v"}]);
     let patch = admin.request(Method::PATCH, &format!("{CONFIGMAPS}/used")).header("content-type", "application/json-patch+json");
     let edited = admin.send(patch.body(operations.to_string())).await.unwrap();
     assert_eq!((edited.status, ids(&edited.body)), (200, [ids(&used)[0], None, ids(&used)[2]]), "{}", edited.text);

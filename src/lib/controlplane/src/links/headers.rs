@@ -18,7 +18,8 @@ pub(crate) fn leave(_shared: &Shared, exchange: &mut Exchange, response: &mut Re
         response.extensions_mut().insert(CloseConnection);
     }
     // Upstream sends it with what impersonation and authorization refuse, and with texts.
-    let is_refused = exchange.authorized.is_none() && !exchange.real_user.name.is_empty() && matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST);
+    let is_refused =
+        exchange.authorized.is_none() && !exchange.real_user.name.is_empty() && matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST);
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, exchange.audit_id.clone());
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));

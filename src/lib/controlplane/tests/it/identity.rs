@@ -98,11 +98,7 @@ async fn fault_50_what_is_authorized_is_what_is_done() {
 #[tokio::test]
 async fn fault_40_hostile_paths_never_reach_the_authorizer() {
     let server = Server::new().await;
-    for path in [
-        "/api/v1/namespaces/%2e%2e/configmaps",
-        "/api/v1/namespaces/n/configmaps/%2e%2e",
-        "/api/v1/namespaces/n/configmaps/..%2f..",
-    ] {
+    for path in ["/api/v1/namespaces/%2e%2e/configmaps", "/api/v1/namespaces/n/configmaps/%2e%2e", "/api/v1/namespaces/n/configmaps/..%2f.."] {
         server.rules.asked.lock().unwrap().clear();
         let answer = server.send("GET", path, &[("authorization", "Bearer reader")], "").await;
         assert!(answer.code >= 400, "{path}");

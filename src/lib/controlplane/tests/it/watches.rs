@@ -90,12 +90,9 @@ async fn streaming_lists_end_with_their_bookmark() {
     let metadata = &bookmark["object"]["metadata"];
     assert_eq!((bookmark["object"]["kind"].as_str(), &metadata["annotations"]), (Some("ConfigMap"), &json!({"k8s.io/initial-events-end": "true"})));
     // Other kinds show their zero fields, as a Go struct has them.
-    for (path, part, fields) in [
-        ("/api/v1/namespaces?labelSelector=none&", "spec", json!({})),
-        ("/apis/rbac.authorization.k8s.io/v1/roles?", "rules", Value::Null),
-        ("/apis/rbac.authorization.k8s.io/v1/rolebindings?", "roleRef", json!({"apiGroup": "", "kind": "", "name": ""})),
-        ("/apis/certificates.k8s.io/v1/certificatesigningrequests?", "spec", json!({"request": null, "signerName": ""})),
-    ] {
+    for (path, part, fields) in
+        [("/api/v1/namespaces?labelSelector=none&", "spec", json!({})), ("/apis/rbac.authorization.k8s.io/v1/roles?", "rules", Value::Null)]
+    {
         let bookmark = Lines::open(&server, &format!("{path}{query}"), &[]).await.next().await.unwrap();
         assert_eq!((bookmark["type"].as_str(), bookmark["object"].get(part)), (Some("BOOKMARK"), Some(&fields)), "{path}");
         assert_eq!(bookmark["object"]["metadata"].as_object().unwrap().len(), 2, "{path}: {bookmark}");

@@ -79,7 +79,11 @@ impl Registry {
     /// # Errors
     /// Of the options; everything else comes as an item.
     pub async fn watch(&self, target: &Target, options: WatchOptions) -> Result<Watch, Failure> {
-        if options.by_path { check_list(&options.list)? } else { check_watch(&options.list)? }
+        if options.by_path {
+            check_list(&options.list)?
+        } else {
+            check_watch(&options.list)?
+        }
         let prefix = prefix(&target.served)?;
         let selection = Selection::new(self.catalog(), target, &options.list)?;
         // Upstream answers a version that is no number with 500 here, and with 400 on lists.

@@ -150,7 +150,10 @@ fn annotating(shown: &Document) -> [(&'static str, Patch); 6] {
     let added = json!({"op": "add", "path": "/metadata/annotations/example.com~1k", "value": "v"});
     [
         ("json", operations(json!([{"op": "test", "path": "/metadata/annotations", "value": shown}, added]))),
-        ("json, of the ids", operations(json!([{"op": "replace", "path": trace, "value": "mine"}, {"op": "copy", "from": trace, "path": "/data/copied"}, added]))),
+        (
+            "json, of the ids",
+            operations(json!([{"op": "replace", "path": trace, "value": "mine"}, {"op": "copy", "from": trace, "path": "/data/copied"}, added])),
+        ),
         ("merge", merge(json!({"metadata": {"annotations": {"example.com/k": "v", TRACE_ID: null}}}))),
         ("strategic", Patch::Strategic(body(json!({"metadata": {"annotations": {"example.com/k": "v", TRACE_ID: null}}})))),
         ("strategic, replacing", Patch::Strategic(body(json!({"metadata": {"annotations": {"$patch": "replace", "example.com/k": "v"}}})))),
@@ -203,7 +206,9 @@ async fn patches_of_ids_alone_change_nothing() {
     // Without ids the same patches meet no annotations.
     server.admission.stamps.store(false, std::sync::atomic::Ordering::SeqCst);
     server.post(CONFIGMAPS, configmap("b", "v")).await.unwrap();
-    for (operation, code) in [(json!({"op": "add", "path": "/metadata/annotations/k", "value": "v"}), 422), (json!({"op": "remove", "path": "/metadata/annotations"}), 422)] {
+    for (operation, code) in
+        [(json!({"op": "add", "path": "/metadata/annotations/k", "value": "v"}), 422), (json!({"op": "remove", "path": "/metadata/annotations"}), 422)]
+    {
         assert_eq!(server.patch(CONFIGMAPS, "b", operations(json!([operation]))).await.unwrap_err().code, code);
     }
 }

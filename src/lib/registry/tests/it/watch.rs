@@ -126,7 +126,10 @@ async fn a_watch_by_its_path_has_the_options_of_a_list() {
         (|options| options.list.initial_events = Some(false), &["Forbidden sendInitialEvents"]),
         (|options| options.list.version_match = VersionMatch::Exact, &["Forbidden resourceVersionMatch"]),
         (|options| options.list.version_match = VersionMatch::NotOlderThan, &[]),
-        (|options| (options.list.version_match, options.list.resource_version) = (VersionMatch::NotOlderThan, String::new()), &["Forbidden resourceVersionMatch"]),
+        (
+            |options| (options.list.version_match, options.list.resource_version) = (VersionMatch::NotOlderThan, String::new()),
+            &["Forbidden resourceVersionMatch"],
+        ),
     ];
     for (change, causes) in cases {
         let outcome = server.registry.watch(&target, by_path(change)).await;
