@@ -112,17 +112,19 @@ async fn a_reader_that_is_slow_with_the_state_has_no_more_time_than_others() {
     assert!(watch.next().await.is_none());
 }
 
+type Change = fn(&mut WatchOptions);
+
 /// Upstream checks the options of the old paths as those of a list.
 #[tokio::test]
 async fn a_watch_by_its_path_has_the_options_of_a_list() {
     let server = Server::new();
-    let by_path = |change: fn(&mut WatchOptions)| {
+    let by_path = |change: Change| {
         let mut options = WatchOptions { by_path: true, ..from(0) };
         change(&mut options);
         options
     };
     let target = server.target(CONFIGMAPS, "");
-    let cases: [(fn(&mut WatchOptions), &[&str]); 4] = [
+    let cases: [(Change, &[&str]); 4] = [
         (|options| options.list.initial_events = Some(false), &["Forbidden sendInitialEvents"]),
         (|options| options.list.version_match = VersionMatch::Exact, &["Forbidden resourceVersionMatch"]),
         (|options| options.list.version_match = VersionMatch::NotOlderThan, &[]),
