@@ -3,8 +3,8 @@
 use crate::document::{Array, Value};
 use crate::work;
 
-/// At most so many nodes are looked at for one cell, those of filters included: about a millisecond. Of a longer list nothing behind them is found.
-const MAX_NODES: usize = 20_000;
+/// Nodes that the cells of one row may look at, those of filters included: about a millisecond. Of a longer list nothing behind them is found.
+pub const MAX_NODES: usize = 20_000;
 
 /// A parsed path.
 #[derive(Debug, PartialEq)]
@@ -48,9 +48,9 @@ impl JsonPath {
         parse_steps(text.strip_prefix('$').unwrap_or(text), 0)
     }
 
-    /// The first value that it leads to.
-    pub fn first<'a>(&self, root: &'a Value) -> Option<&'a Value> {
-        self.find(root, &mut { MAX_NODES }).into_iter().next()
+    /// The first value that it leads to. `left`: the nodes that may still be looked at, at first [`MAX_NODES`].
+    pub fn first<'a>(&self, root: &'a Value, left: &mut usize) -> Option<&'a Value> {
+        self.find(root, left).into_iter().next()
     }
 
     /// The names of the fields that it goes down, when it does nothing else: such a path needs no parsed value.
@@ -303,7 +303,7 @@ mod tests {
         ];
         for (object, path) in cases {
             let Some(parsed) = JsonPath::parse(&path) else { continue };
-            let (_, steps) = work::counted(|| parsed.first(object).is_some());
+            let (_, steps) = work::counted(|| parsed.first(object, &mut { MAX_NODES }).is_some());
             // What is refused counts once for each value that was found.
             assert!(steps <= 3 * MAX_NODES as u64 + 10_000, "{steps} steps for {}", &path[..path.len().min(40)]);
         }
@@ -338,10 +338,10 @@ mod tests {
             ("..n", json!(3)),
         ];
         for (path, want) in cases {
-            assert_eq!(JsonPath::parse(path).unwrap().first(&object), Some(&want), "{path}");
+            assert_eq!(JsonPath::parse(path).unwrap().first(&object, &mut { MAX_NODES }), Some(&want), "{path}");
         }
         for path in [".spec.none", ".spec.a.b", ".spec.l[7]"] {
-            assert_eq!(JsonPath::parse(path).unwrap().first(&object), None, "{path}");
+            assert_eq!(JsonPath::parse(path).unwrap().first(&object, &mut { MAX_NODES }), None, "{path}");
         }
         for bad in [".spec..", "[", ".a[", ".a[x]", ".a[?(b)]"] {
             assert_eq!(JsonPath::parse(bad), None, "{bad}");
@@ -352,7 +352,7 @@ mod tests {
         #[test]
         fn any_text_parses_or_not(text in "[.\\[\\]?()@='\"\\\\a*0{}$ \u{e9}-]{0,40}") {
             if let Some(path) = JsonPath::parse(&text) {
-                path.first(&json!({"a": [{"a": 0}, "a"]}));
+                path.first(&json!({"a": [{"a": 0}, "a"]}), &mut { MAX_NODES });
             }
         }
     }

@@ -27,6 +27,12 @@ impl<'a> Printable<'a> {
         Self { bytes, metadata, rest }
     }
 
+    /// Bytes of the object.
+    #[allow(clippy::len_without_is_empty, reason = "an object is never empty")]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The value at a path of field names, as bytes.
     pub fn find(&self, path: &[impl AsRef<str>]) -> Option<&'a [u8]> {
         let (first, below) = path.split_first()?;

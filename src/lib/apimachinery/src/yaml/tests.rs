@@ -297,3 +297,18 @@ fn repeated_keys_are_told_with_their_lines() {
     assert_eq!(repeated_keys(b"x: &a {b: 1}\ny: *a\nz:\n  <<: *a\n  <<: *a\n"), [""; 0]);
     assert_eq!(repeated_keys(&b"a: 1\n".repeat(4000)), [""; 0]);
 }
+
+#[test]
+fn fault_41_indentation_is_bounded_however_deep_a_value_is() {
+    let leaves = json!(vec![0; 6_000]);
+    let deep = (0..100).fold(json!({"l": leaves.clone(), "m": "a\n".repeat(6_000)}), |inner, _| json!({"a": [inner]}));
+    let text = to_vec(&deep);
+    assert!(text.len() <= (1 << 20) + 6 * crate::json::to_vec(&deep).len(), "{}", text.len());
+    // Flow style reads the same, and is JSON.
+    let (list, lines) = (String::from_utf8_lossy(&crate::json::to_vec(&leaves)).into_owned(), "a\\n".repeat(6_000));
+    let text = String::from_utf8(text).expect("utf-8");
+    assert!(text.contains(&format!("l: {list}\n")) && text.ends_with(&format!("m: \"{lines}\"\n")));
+    // What is not deep is in block style, however long.
+    let flat = to_vec(&json!({ "a": leaves }));
+    assert_eq!(flat.len(), "a:\n".len() + 6_000 * "- 0\n".len());
+}

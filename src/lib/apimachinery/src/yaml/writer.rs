@@ -7,8 +7,39 @@ use crate::json;
 /// From this length on a key is written as `? key`, since readers look ahead only so far.
 const LONGEST_SIMPLE_KEY: usize = 120;
 
+/// Indentation that any document may have; see [`Out::affords`].
+const INDENTATION: usize = 1 << 20;
+
+/// What is written, and how much of it is indentation.
+struct Out {
+    bytes: Vec<u8>,
+    indented: usize,
+}
+
+impl Out {
+    /// Whether `lines` may be written at a level: indentation stays within a MiB and four times the rest, however deep a value is. What would exceed that
+    /// is written in flow style, which reads the same.
+    fn affords(&self, lines: usize, level: usize) -> bool {
+        lines.saturating_mul(2 * level).saturating_add(self.indented) <= INDENTATION + 4 * (self.bytes.len() - self.indented)
+    }
+}
+
+impl std::ops::Deref for Out {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.bytes
+    }
+}
+
+impl std::ops::DerefMut for Out {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
 pub(super) fn document(value: &Value) -> Vec<u8> {
-    let mut out = Vec::with_capacity(512);
+    let mut out = Out { bytes: Vec::with_capacity(512), indented: 0 };
     match value {
         Value::Object(map) if !map.is_empty() => mapping(&mut out, map, 0, false),
         Value::Array(items) if !items.is_empty() => sequence(&mut out, items, 0, false),
@@ -17,11 +48,11 @@ pub(super) fn document(value: &Value) -> Vec<u8> {
             out.push(b'\n');
         }
     }
-    out
+    out.bytes
 }
 
 /// Writes the fields, each with its indentation except a first one that follows something on its line.
-fn mapping(out: &mut Vec<u8>, map: &Map, level: usize, inline: bool) {
+fn mapping(out: &mut Out, map: &Map, level: usize, inline: bool) {
     for (index, (name, value)) in map.iter().enumerate() {
         if index > 0 || !inline {
             indent(out, level);
@@ -40,13 +71,13 @@ fn mapping(out: &mut Vec<u8>, map: &Map, level: usize, inline: bool) {
     }
 }
 
-fn field_value(out: &mut Vec<u8>, value: &Value, level: usize) {
+fn field_value(out: &mut Out, value: &Value, level: usize) {
     match value {
-        Value::Object(map) if !map.is_empty() => {
+        Value::Object(map) if !map.is_empty() && out.affords(map.len(), level + 1) => {
             out.push(b'\n');
             mapping(out, map, level + 1, false);
         }
-        Value::Array(items) if !items.is_empty() => {
+        Value::Array(items) if !items.is_empty() && out.affords(items.len(), level) => {
             out.push(b'\n');
             sequence(out, items, level, false);
         }
@@ -58,15 +89,15 @@ fn field_value(out: &mut Vec<u8>, value: &Value, level: usize) {
     }
 }
 
-fn sequence(out: &mut Vec<u8>, items: &[Value], level: usize, inline: bool) {
+fn sequence(out: &mut Out, items: &[Value], level: usize, inline: bool) {
     for (index, item) in items.iter().enumerate() {
         if index > 0 || !inline {
             indent(out, level);
         }
         out.extend_from_slice(b"- ");
         match item {
-            Value::Object(map) if !map.is_empty() => mapping(out, map, level + 1, true),
-            Value::Array(items) if !items.is_empty() => sequence(out, items, level + 1, true),
+            Value::Object(map) if !map.is_empty() && out.affords(map.len(), level + 1) => mapping(out, map, level + 1, true),
+            Value::Array(items) if !items.is_empty() && out.affords(items.len(), level + 1) => sequence(out, items, level + 1, true),
             scalar => {
                 self::scalar(out, scalar, level + 1);
                 out.push(b'\n');
@@ -75,11 +106,13 @@ fn sequence(out: &mut Vec<u8>, items: &[Value], level: usize, inline: bool) {
     }
 }
 
-fn indent(out: &mut Vec<u8>, level: usize) {
-    out.resize(out.len() + 2 * level, b' ');
+fn indent(out: &mut Out, level: usize) {
+    out.indented += 2 * level;
+    let end = out.len() + 2 * level;
+    out.resize(end, b' ');
 }
 
-fn scalar(out: &mut Vec<u8>, value: &Value, level: usize) {
+fn scalar(out: &mut Out, value: &Value, level: usize) {
     match value {
         Value::String(text) => string(out, text, Some(level)),
         other => json::append(out, other),
@@ -87,9 +120,9 @@ fn scalar(out: &mut Vec<u8>, value: &Value, level: usize) {
 }
 
 /// Writes a string; with a level, one of several lines is written as a block at that level.
-fn string(out: &mut Vec<u8>, text: &str, level: Option<usize>) {
+fn string(out: &mut Out, text: &str, level: Option<usize>) {
     match level {
-        Some(level) if can_be_block(text) => block(out, text, level),
+        Some(level) if can_be_block(text) && out.affords(text.bytes().filter(|byte| *byte == b'\n').count(), level) => block(out, text, level),
         _ if text.chars().any(is_special) => double_quoted(out, text),
         _ if resolve::needs_quotes(text) => double_quoted(out, text),
         _ if can_be_plain(text) => out.extend_from_slice(text.as_bytes()),
@@ -114,7 +147,7 @@ fn can_be_block(text: &str) -> bool {
     text.contains('\n') && !text.starts_with([' ', '\n']) && printable()
 }
 
-fn block(out: &mut Vec<u8>, text: &str, level: usize) {
+fn block(out: &mut Out, text: &str, level: usize) {
     let body = text.trim_end_matches('\n');
     let breaks = text.len() - body.len();
     out.extend_from_slice(match breaks {
@@ -130,7 +163,8 @@ fn block(out: &mut Vec<u8>, text: &str, level: usize) {
         }
     }
     // The caller ends the last line.
-    out.resize(out.len() + breaks.saturating_sub(1), b'\n');
+    let end = out.len() + breaks.saturating_sub(1);
+    out.resize(end, b'\n');
 }
 
 fn single_quoted(out: &mut Vec<u8>, text: &str) {

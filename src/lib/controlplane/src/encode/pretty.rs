@@ -16,11 +16,18 @@ pub(crate) struct Indenter {
     opened: Option<u8>,
     in_string: bool,
     escaped: bool,
+    /// Bytes read so far, and bytes of indentation written.
+    read: usize,
+    indented: usize,
 }
+
+/// Indentation that any JSON may have. Beyond this and four times what was read, lines are not broken any more: deep values would grow several hundred times.
+const INDENTATION: usize = 1 << 20;
 
 impl Indenter {
     /// Appends the next part.
     pub(crate) fn write(&mut self, json: &[u8], out: &mut Vec<u8>) {
+        self.read += json.len();
         let mut position = 0;
         while let Some(&byte) = json.get(position) {
             if self.in_string {
@@ -37,9 +44,18 @@ impl Indenter {
                     continue;
                 }
                 self.depth += 1;
-                new_line(out, self.depth);
+                self.new_line(out);
             }
             self.token(byte, out);
+        }
+    }
+
+    fn new_line(&mut self, out: &mut Vec<u8>) {
+        let spaces = 2 * self.depth.min(512);
+        if self.indented + spaces <= INDENTATION + 4 * self.read {
+            self.indented += spaces;
+            out.push(b'\n');
+            out.resize(out.len() + spaces, b' ');
         }
     }
 
@@ -51,12 +67,12 @@ impl Indenter {
             }
             b'}' | b']' => {
                 self.depth = self.depth.saturating_sub(1);
-                new_line(out, self.depth);
+                self.new_line(out);
                 out.push(byte);
             }
             b',' => {
                 out.push(byte);
-                new_line(out, self.depth);
+                self.new_line(out);
             }
             b':' => out.extend_from_slice(b": "),
             other => {
@@ -84,14 +100,19 @@ impl Indenter {
     }
 }
 
-fn new_line(out: &mut Vec<u8>, depth: usize) {
-    out.push(b'\n');
-    out.resize(out.len() + 2 * depth.min(512), b' ');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fault_41_indentation_is_bounded_however_deep_a_value_is() {
+        let deep = format!("{}{}{}", "[".repeat(450), vec!["0"; 400_000].join(","), "]".repeat(450));
+        let out = indent(deep.as_bytes());
+        assert!(out.len() <= deep.len() + INDENTATION + 4 * deep.len() + 10_000, "{}", out.len());
+        assert!(out.starts_with(b"[\n  [\n    ["));
+        let compact: Vec<u8> = out.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        assert!(compact == deep.as_bytes());
+    }
 
     #[test]
     fn indents_like_everybody() {

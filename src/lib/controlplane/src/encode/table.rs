@@ -11,7 +11,7 @@ use crate::negotiate::{Accepted, Form};
 use crate::{body, status};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_apimachinery::jsonpath::JsonPath;
+use ferrokube_apimachinery::jsonpath::{JsonPath, MAX_NODES};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time, yaml};
 use ferrokube_registry::{Object, Served};
@@ -34,6 +34,12 @@ pub(crate) const FEW: usize = 32;
 const SHORT_BYTES: usize = 32 * 1024;
 /// An object, or the metadata of one, that is longer is lent from where it is stored.
 const LENT_BYTES: usize = 16 * 1024;
+/// Bytes that the cells of a row may have whose columns a definition names; a longer cell is cut.
+const ROW_BYTES: usize = 64 * 1024;
+/// Instead of a list or a map for which a row has no room.
+const TOO_LONG: &str = "<too long>";
+/// Finding fields in the bytes of an object may read so many of them for a row; for more, the object is parsed.
+const SCANNED_BYTES: usize = 256 * 1024;
 /// Room for such a Table, to begin with.
 const FEW_BYTES: usize = 8 * 1024;
 
@@ -250,25 +256,38 @@ impl Table {
         self.draft.take()
     }
 
+    /// The object, if its cells need it parsed.
+    fn parse(&self, object: &Printable<'_>) -> Option<Value> {
+        let fields = self.cells.iter().filter(|cells| matches!(cells, Cells::Fields(_))).count();
+        let is_needed = self.cells.iter().any(|cells| matches!(cells, Cells::Path(_)));
+        (is_needed || (fields > 1 && fields.saturating_mul(object.len()) > SCANNED_BYTES)).then(|| object.document().into_value())
+    }
+
     /// The row up to its object.
     fn write_cells(&mut self, object: &Printable<'_>) {
         self.row.clear();
         self.served.definition.hooks.print(object, &mut self.row);
         self.draft.is_dated |= self.row.is_dated();
         let mut computed = self.row.cells();
-        let parsed = self.cells.iter().any(|cells| matches!(cells, Cells::Path(_))).then(|| object.document().into_value());
+        let (parsed, mut room) = (self.parse(object), Room::default());
         self.draft.bytes.extend_from_slice(b"{\"cells\":");
         let mut before = b'[';
         for (column, cells) in self.columns.iter().zip(&self.cells) {
             self.draft.bytes.push(std::mem::replace(&mut before, b','));
-            match cells {
-                Cells::Computed => push_computed(computed.next(), &mut self.draft),
-                Cells::Fields(names) => {
+            match (cells, &parsed) {
+                (Cells::Computed, _) => push_computed(computed.next(), &mut self.draft),
+                (Cells::Fields(names), None) => {
                     let value = object.find(names).and_then(|bytes| json_codec::read_value(bytes).ok());
-                    push_cell(&column.kind, value.as_ref(), &mut self.draft);
+                    push_cell(&column.kind, value.as_ref(), &mut room, &mut self.draft);
                 }
-                Cells::Path(path) => push_cell(&column.kind, parsed.as_ref().and_then(|root| path.first(root)), &mut self.draft),
-                Cells::Nothing => self.draft.bytes.extend_from_slice(b"null"),
+                (Cells::Fields(names), Some(root)) => {
+                    push_cell(&column.kind, names.iter().try_fold(root, |value, name| value.get(name)), &mut room, &mut self.draft);
+                }
+                (Cells::Path(path), root) => {
+                    let value = root.as_ref().and_then(|root| path.first(root, &mut room.nodes));
+                    push_cell(&column.kind, value, &mut room, &mut self.draft);
+                }
+                (Cells::Nothing, _) => self.draft.bytes.extend_from_slice(b"null"),
             }
         }
         if before == b'[' {
@@ -414,16 +433,57 @@ fn push_computed(cell: Option<Cell<'_>>, draft: &mut Draft) {
     }
 }
 
+/// What the cells of a row may still take, all columns together.
+struct Room {
+    nodes: usize,
+    bytes: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { nodes: MAX_NODES, bytes: ROW_BYTES }
+    }
+}
+
+impl Room {
+    /// Whether a value has room as JSON; looks at no more of it than that.
+    fn has(&self, value: &Value) -> bool {
+        fn take(value: &Value, left: &mut usize) -> bool {
+            let own = match value {
+                Value::String(text) => text.len() + 2,
+                _ => 1,
+            };
+            let Some(rest) = left.checked_sub(own) else { return false };
+            *left = rest;
+            value.as_array().is_none_or(|items| items.iter().all(|item| take(item, left)))
+                && value.as_object().is_none_or(|fields| {
+                    fields.iter().all(|(name, value)| {
+                        *left = left.saturating_sub(name.len() + 3);
+                        take(value, left)
+                    })
+                })
+        }
+        take(value, &mut { self.bytes })
+    }
+}
+
 /// A custom column's value.
-fn push_cell(kind: &str, value: Option<&Value>, draft: &mut Draft) {
+fn push_cell(kind: &str, value: Option<&Value>, room: &mut Room, draft: &mut Draft) {
+    let before = draft.bytes.len();
     match value {
         Some(Value::String(text)) if kind == "date" && text.is_empty() => draft.bytes.extend_from_slice(b"\"<unknown>\""),
         Some(Value::String(text)) if kind == "date" => match time::parse_rfc3339(text) {
             Some(then) => draft.age(then, Future::Invalid),
             None => draft.bytes.extend_from_slice(b"\"<invalid>\""),
         },
+        Some(Value::String(text)) if text.len() > room.bytes => {
+            let end = (0..=room.bytes).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            json_codec::append_string(&mut draft.bytes, &text[..end]);
+        }
+        Some(value) if !room.has(value) => json_codec::append_string(&mut draft.bytes, TOO_LONG),
         _ => draft.bytes.extend_from_slice(&json_codec::to_vec(&value.map(|value| cell(kind, value)).unwrap_or_default())),
     }
+    room.bytes = room.bytes.saturating_sub(draft.bytes.len() - before);
 }
 
 fn push_document(document: &Document, out: &mut Vec<u8>) {
@@ -510,6 +570,47 @@ mod tests {
             }
             assert_eq!(pieces.is_empty(), count < FEW as u64, "{count}");
         }
+    }
+
+    /// A row of columns over an object whose spec is `spec`.
+    fn row(paths: &[&str], spec: &Value) -> Vec<Value> {
+        let column =
+            |path: &&str| Column { name: "c".into(), kind: "string".into(), format: "".into(), description: "".into(), priority: 0, json_path: (*path).into() };
+        let columns: Arc<[Column]> = paths.iter().map(column).collect();
+        let spec = String::from_utf8(json_codec::to_vec(spec)).unwrap();
+        let entry = entry(1, "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"", &format!("}},\"spec\":{spec}}}"));
+        let mut table = Table::with(&served(), &columns, ("v1", Include::None), SystemTime::now());
+        let bytes = table.write("{}", false, &Object::Stored(Arc::new(entry)));
+        let value: Value = json_codec::read_value(&bytes).unwrap();
+        value["rows"][0]["cells"].as_array().unwrap().iter().cloned().collect()
+    }
+
+    #[test]
+    fn fault_41_a_row_is_bounded_whatever_its_columns() {
+        let spec = json!({"a": "x".repeat(50_000), "l": vec![1; 30_000], "s": "short"});
+        let cells = row(&[".spec.s", ".spec.a", ".spec.l", ".spec", ".spec.a", ".spec.s", ".spec.l[0]"].repeat(40), &spec);
+        let length: usize = cells.iter().filter_map(Value::as_str).map(str::len).sum();
+        assert!(length <= ROW_BYTES + cells.len() * TOO_LONG.len(), "{length}");
+        let texts: Vec<_> = cells.iter().take(4).map(|cell| cell.as_str().unwrap()).collect();
+        assert!(texts[0] == "short" && texts[1].len() == 50_000 && texts[2] == TOO_LONG && texts[3] == TOO_LONG);
+        assert!(cells[4].as_str().is_some_and(|text| text.len() < 16_000 && text.starts_with("xxx")), "what is left");
+    }
+
+    #[test]
+    fn fault_41_the_columns_of_a_row_share_their_steps() {
+        let spec = json!({"l": vec![json!({"z": 1}); 15_000]});
+        let paths = vec![".spec.l[?(@.z==2)]"; 300];
+        let (cells, steps) = ferrokube_apimachinery::work::counted(|| row(&paths, &spec));
+        assert!(cells.len() == 300 && steps < 20 * MAX_NODES as u64, "{steps}");
+    }
+
+    #[test]
+    fn many_columns_of_a_large_object_are_those_of_few() {
+        let spec = json!({"a": {"b": "x"}, "text": "y".repeat(200_000), "n": 5, "t": true});
+        let paths = [".spec.a.b", ".metadata.name", ".spec.n", ".spec.t", ".kind", ".spec.none.below"];
+        let want: Vec<_> = paths.iter().flat_map(|path| row(&[path], &spec)).collect();
+        assert_eq!(row(&paths, &spec), want);
+        assert_eq!(want[0], json!("x"));
     }
 
     #[test]
