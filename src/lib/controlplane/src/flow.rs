@@ -38,6 +38,10 @@ const SHORT_HEAD: usize = 4 * 1024;
 const FIELD: usize = 128;
 /// Lists up to this are not counted: what a connection holds for each of its answers is.
 const SHORT_LIST: usize = 512;
+/// Objects up to this are not counted when they are written for one answer.
+const SHORT_OBJECT: usize = 16 * 1024;
+/// An object in YAML, indented or as a Table takes about so many times its stored bytes.
+const RENDERED: usize = 3;
 /// So much is had past those who wait for more.
 const CRUMB: usize = 1 << 20;
 /// Bodies are lent room in such steps, as they arrive.
@@ -255,6 +259,11 @@ impl Flow {
             None => self.list_room(class, bytes, held).await,
             grant => Ok(grant),
         }
+    }
+
+    /// The room of an object that is written for one answer, to be held until its client has taken it.
+    pub(crate) async fn rendered(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<Option<Grant>, Failure> {
+        if bytes <= SHORT_OBJECT { Ok(None) } else { self.list_room(class, bytes.saturating_mul(RENDERED), held).await }
     }
 
     /// While it waits for room, those who take nothing of their lists are cut.

@@ -440,6 +440,23 @@ async fn a_list_holds_room_for_its_page_and_not_for_its_kind() {
 }
 
 #[tokio::test]
+async fn an_object_written_for_one_answer_holds_room_until_it_is_taken() {
+    let server = with_short_lists().await;
+    let path = format!("{CONFIGMAPS}/large");
+    let body = json!({"metadata": {"name": "large"}, "data": {"text": "x".repeat(20_000)}}).to_string();
+    assert_eq!(server.send("POST", CONFIGMAPS, &[("authorization", "Bearer admin")], body).await.code, 201);
+    for (query, accept, holds) in [("", "application/yaml", true), ("?pretty=1", "application/json", true), ("", "application/json", false)] {
+        let mut get = request("GET", &format!("{path}{query}"), "reader", ferrokube_serve::empty());
+        get.headers_mut().insert("accept", accept.parse().unwrap());
+        let answer = server.plane.call(get).await;
+        assert_eq!(answer.status(), 200, "{accept}");
+        assert_eq!(held_by_all(&server).await[3] > 0, holds, "{accept}");
+        drop(answer);
+        assert_eq!(held_by_all(&server).await[3], 0, "{accept}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_that_waits_for_a_version_holds_no_room() {
     let server = with_short_lists().await;
     let future = format!("{CONFIGMAPS}?resourceVersion=9000000000000000000");
