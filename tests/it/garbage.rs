@@ -255,3 +255,55 @@ async fn fault_28_a_version_that_changes_during_a_namespace_deletion_leaves_noth
         assert_eq!(left.body["items"].as_array().map(Vec::len), Some(0), "{}", left.text);
     }
 }
+
+/// An object in foreground deletion and its namespace: both are gone soon.
+async fn deletions_complete(admin: &Client, namespace: &str) {
+    create(admin, "/api/v1/namespaces", &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let mine = create(admin, &path, &configmap("mine", &json!({}))).await;
+    create(admin, &path, &configmap("below", &json!({"ownerReferences": [blocking("mine", &mine)]}))).await;
+    assert_eq!(admin.delete(&format!("{path}/mine?propagationPolicy=Foreground")).await.unwrap().status, 200);
+    gone(admin, "the owner", &format!("{path}/mine")).await;
+    assert_eq!(admin.delete(&format!("/api/v1/namespaces/{namespace}")).await.unwrap().status, 200);
+    gone(admin, "the namespace", &format!("/api/v1/namespaces/{namespace}")).await;
+}
+
+fn blocking(name: &str, object: &Value) -> Value {
+    let mut reference = owner("v1", "ConfigMap", name, &object["metadata"]["uid"]);
+    reference["blockOwnerDeletion"] = json!(true);
+    reference
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_of_another_namespace_delays_no_deletion() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    let mine = create(&admin, CONFIGMAPS, &configmap("mine", &json!({}))).await;
+    let held = json!({"finalizers": ["example.com/keep"], "ownerReferences": [blocking("mine", &mine)]});
+    create(&admin, "/api/v1/namespaces/kube-public/configmaps", &configmap("blocker", &held)).await;
+    assert_eq!(admin.delete(&format!("{CONFIGMAPS}/mine?propagationPolicy=Foreground")).await.unwrap().status, 200);
+    gone(&admin, "the owner", &format!("{CONFIGMAPS}/mine")).await;
+    assert_eq!(status(&admin, "/api/v1/namespaces/kube-public/configmaps/blocker").await, 200, "its finalizer holds it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_paths_cannot_name_delays_no_deletion() {
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    for plural in ["watch", "proxy", "status", "finalize"] {
+        let mut definition = gears(&[("v1", true)]);
+        definition["metadata"]["name"] = json!(format!("{plural}.ex.com"));
+        definition["spec"]["names"] = json!({"plural": plural, "kind": format!("Kind{plural}")});
+        create(&admin, DEFINITIONS, &definition).await;
+        wait_until("the kind is described", BOUND, async || match admin.get("/apis/ex.com/v1").await.unwrap() {
+            answer if answer.text.contains(&format!("\"Kind{plural}\"")) => Ok(()),
+            answer => Err(answer.text),
+        })
+        .await;
+    }
+    deletions_complete(&admin, "unrelated").await;
+    // A collector that begins with these kinds.
+    let mut cluster = cluster;
+    cluster.restart().unwrap();
+    deletions_complete(&cluster.admin().unwrap(), "later").await;
+}

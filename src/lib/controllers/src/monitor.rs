@@ -38,6 +38,9 @@ const BEGINNING: usize = 8;
 const BEGIN: Duration = Duration::from_secs(2);
 /// High-volume resources that are never owners.
 const IGNORED: [&str; 2] = ["events", "events.events.k8s.io"];
+/// Plurals that a path has as verbs (`/apis/GROUP/VERSION/watch/...`): nothing lists such a kind
+/// across namespaces.
+const VERBS_IN_PATH: [&str; 2] = ["watch", "proxy"];
 
 /// Receives metadata events.
 pub(crate) trait MetadataListener: Send + Sync {
@@ -204,5 +207,23 @@ pub(crate) fn qualified(resource: &DiscoveredResource) -> String {
 }
 
 pub(crate) fn is_watched(resource: &DiscoveredResource) -> bool {
-    resource.has_verbs(&["get", "list", "watch", "delete"]) && !IGNORED.contains(&qualified(resource).as_str())
+    resource.has_verbs(&["get", "list", "watch", "delete"])
+        && !IGNORED.contains(&qualified(resource).as_str())
+        && !VERBS_IN_PATH.contains(&resource.resource.plural.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_no_path_names_is_not_waited_for() {
+        let watched = |plural: &str| {
+            let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), plural);
+            let verbs = ["get", "list", "watch", "delete"].map(str::to_owned).to_vec();
+            is_watched(&DiscoveredResource { resource, namespaced: true, verbs })
+        };
+        assert!(["gears", "status", "finalize", "watches"].into_iter().all(watched));
+        assert!(!["watch", "proxy"].into_iter().any(watched));
+    }
 }

@@ -91,7 +91,7 @@ impl Attempt<'_> {
     async fn work(&self, task: GarbageTask) -> Result<Next, AttemptError> {
         match task {
             GarbageTask::Dependent(uid) => match self.graph.dependent(&uid) {
-                Some(dependent) => self.dependent(dependent).await,
+                Some(dependent) => self.dependent(&dependent).await,
                 None => Ok(Next::Done),
             },
             GarbageTask::Owner(uid) => match self.graph.dying(&uid) {
@@ -110,40 +110,40 @@ impl Attempt<'_> {
         self.graph.has_listed(known.resources.iter().filter(|resource| is_watched(resource)))
     }
 
-    async fn dependent(&self, dependent: Dependent) -> Result<Next, AttemptError> {
+    async fn dependent(&self, dependent: &Dependent) -> Result<Next, AttemptError> {
         if dependent.terminating {
             // Its own finalizers are in charge.
             return Ok(Next::Done);
         }
-        let owners = match self.classify(&dependent).await? {
+        let owners = match self.classify(dependent).await? {
             Ok(owners) => owners,
             Err(ScopeMismatch(owner)) => {
-                self.report_mismatch(&dependent, &owner).await?;
+                self.report_mismatch(dependent, &owner).await?;
                 return Ok(Next::Done);
             }
         };
         for owner in owners.dangling.iter().filter(|owner| self.graph.lives_elsewhere(&owner.uid, &dependent.location)) {
             // Informational only: a failure to report (in a terminating namespace, say) must not
             // block collection.
-            _ = self.report_mismatch(&dependent, owner).await;
+            _ = self.report_mismatch(dependent, owner).await;
         }
         if owners.dangling.is_empty() && owners.waiting.is_empty() {
             return Ok(Next::Done);
         }
         if !owners.solid.is_empty() {
-            return self.retain_owners(&dependent, &owners.solid).await;
+            return self.retain_owners(dependent, &owners.solid).await;
         }
-        let has_dependents = !self.graph.owned_by(&dependent.uid).is_empty();
+        let has_dependents = !self.graph.owned_by(&dependent.uid, &dependent.location).is_empty();
         let policy = match () {
             () if !owners.waiting.is_empty() && has_dependents => {
-                self.break_cycle(&dependent, &owners).await?;
+                self.break_cycle(dependent, &owners).await?;
                 "Foreground"
             }
             () if dependent.finalizers.iter().any(|finalizer| finalizer == ORPHAN) => "Orphan",
             () if dependent.finalizers.iter().any(|finalizer| finalizer == FOREGROUND) => "Foreground",
             () => "Background",
         };
-        self.delete(&dependent, policy).await
+        self.delete(dependent, policy).await
     }
 
     async fn classify(&self, dependent: &Dependent) -> Result<Result<Owners, ScopeMismatch>, AttemptError> {
@@ -255,7 +255,8 @@ impl Attempt<'_> {
 
     /// A dependent that blocks its owner and waits for dependents itself must not block forever.
     async fn break_cycle(&self, dependent: &Dependent, owners: &Owners) -> Result<(), AttemptError> {
-        let circle = self.graph.owned_by(&dependent.uid).iter().any(|below| self.graph.dying(&below.uid).is_some_and(|dying| dying.foreground));
+        let circle =
+            self.graph.owned_by(&dependent.uid, &dependent.location).iter().any(|below| self.graph.dying(&below.uid).is_some_and(|dying| dying.foreground));
         let blocks = |owner: &OwnerReference| owner.block_owner_deletion == Some(true);
         if !circle || !owners.waiting.iter().any(blocks) {
             return Ok(());
@@ -269,13 +270,13 @@ impl Attempt<'_> {
 
     /// Completes an owner's foreground deletion once nothing blocks it.
     async fn foreground(&self, dying: DyingOwner) -> Result<Next, AttemptError> {
-        let blocking: Vec<Dependent> = self.graph.owned_by(&dying.uid).into_iter().filter(|dependent| blocks(dependent, &dying.uid)).collect();
-        if blocking.is_empty() {
+        let dependents = self.graph.owned_by(&dying.uid, &dying.location);
+        if !dependents.iter().any(|dependent| blocks(dependent, &dying.uid)) {
             return self.drop_finalizer(&dying, FOREGROUND).await;
         }
-        for dependent in self.graph.owned_by(&dying.uid) {
+        for dependent in dependents {
             if !dependent.terminating {
-                self.graph.queue(GarbageTask::Dependent(dependent.uid), self.trace.context().copied());
+                self.graph.queue(GarbageTask::Dependent(dependent.uid.clone()), self.trace.context().copied());
             }
         }
         Ok(Next::After(RECHECK))
@@ -283,7 +284,7 @@ impl Attempt<'_> {
 
     /// Completes an orphaning deletion: dependents lose the reference, then the owner goes.
     async fn orphan(&self, dying: DyingOwner) -> Result<Next, AttemptError> {
-        for dependent in self.graph.owned_by(&dying.uid) {
+        for dependent in self.graph.owned_by(&dying.uid, &dying.location) {
             let others: Vec<&OwnerReference> = dependent.owners.iter().filter(|owner| owner.uid != *dying.uid).collect();
             self.patch(&dependent.location, &dependent.uid, &dependent.resource_version, json!({"ownerReferences": others})).await?;
         }

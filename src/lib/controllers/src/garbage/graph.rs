@@ -36,6 +36,13 @@ pub(super) struct ObjectLocation {
     pub(super) name: String,
 }
 
+impl ObjectLocation {
+    /// Whether an object here can have an owner there: cluster-scoped, or in the same namespace.
+    fn can_refer_to(&self, owner: &Self) -> bool {
+        !owner.resource.namespaced || self.namespace == owner.namespace
+    }
+}
+
 /// An object with owners.
 #[derive(Clone, Debug)]
 pub(super) struct Dependent {
@@ -65,7 +72,7 @@ pub(super) struct OwnerGraph {
 struct GraphState {
     /// Every object seen, with its resource and the list in which it was last seen.
     live: HashMap<Uid, LiveObject>,
-    dependents: HashMap<Uid, Dependent>,
+    dependents: HashMap<Uid, Arc<Dependent>>,
     /// Dependents by owner uid.
     owned: HashMap<Uid, HashSet<Uid>>,
     dying: HashMap<Uid, DyingOwner>,
@@ -100,7 +107,7 @@ impl OwnerGraph {
         Self { state: Mutex::default(), queue }
     }
 
-    pub(super) fn dependent(&self, uid: &str) -> Option<Dependent> {
+    pub(super) fn dependent(&self, uid: &str) -> Option<Arc<Dependent>> {
         self.lock().dependents.get(uid).cloned()
     }
 
@@ -108,10 +115,12 @@ impl OwnerGraph {
         self.lock().dying.get(uid).cloned()
     }
 
-    /// The dependents of an owner.
-    pub(super) fn owned_by(&self, uid: &str) -> Vec<Dependent> {
+    /// The dependents of an owner that can refer to it: whoever knows its uid can write it into an
+    /// object of another namespace, which must not delay the owner.
+    pub(super) fn owned_by(&self, uid: &str, owner: &ObjectLocation) -> Vec<Arc<Dependent>> {
         let state = self.lock();
-        state.owned.get(uid).into_iter().flatten().filter_map(|dependent| state.dependents.get(dependent)).cloned().collect()
+        let dependents = state.owned.get(uid).into_iter().flatten().filter_map(|dependent| state.dependents.get(dependent));
+        dependents.filter(|dependent| dependent.location.can_refer_to(owner)).cloned().collect()
     }
 
     /// Whether all objects of these resources were seen; only then is it known that an owner has no
@@ -275,7 +284,7 @@ impl GraphState {
         if dependent.owners.iter().any(|owner| !self.fits(owner, &dependent.location)) {
             tasks.push(GarbageTask::Dependent(uid.clone()));
         }
-        self.dependents.insert(uid, dependent);
+        self.dependents.insert(uid, Arc::new(dependent));
         tasks
     }
 
@@ -384,6 +393,29 @@ mod tests {
         assert!(graph.queue.is_empty());
         graph.applied(&gears("v1"), &metadata("c", Some(("wheel", "a"))));
         assert_eq!(graph.queue.len(), 1);
+    }
+
+    #[test]
+    fn a_reference_from_another_namespace_makes_no_dependent() {
+        let graph = OwnerGraph::new(WorkQueue::default());
+        let within = |namespace: &str, uid: &str| {
+            let Observed { mut metadata, cause } = metadata(uid, Some(("gear-a", "a")));
+            metadata.namespace = Some(namespace.into());
+            Observed { metadata, cause }
+        };
+        list(&graph, &gears("v1"), &[metadata("a", None), within("u", "near"), within("far", "far")]);
+        let location = |namespaced: bool, namespace: Option<&str>| ObjectLocation {
+            resource: Arc::new(DiscoveredResource { namespaced, ..gears("v1") }),
+            namespace: namespace.map(str::to_owned),
+            name: "gear-a".into(),
+        };
+        let owned_by = |owner: &ObjectLocation| {
+            let mut uids: Vec<String> = graph.owned_by("a", owner).iter().map(|dependent| dependent.uid.to_string()).collect();
+            uids.sort_unstable();
+            uids
+        };
+        assert_eq!(owned_by(&location(true, Some("u"))), ["near"]);
+        assert_eq!(owned_by(&location(false, None)), ["far", "near"]);
     }
 
     #[test]
