@@ -10,6 +10,7 @@ use ferrokube_client::{Connection, ConnectionError, Elector, LeadershipLost, Lea
 use ferrokube_serve::Shutdown;
 use kube::Client;
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -34,33 +35,93 @@ const AGGREGATOR: &str = "clusterrole-aggregation-controller";
 const CLEANER: &str = "token-cleaner-controller";
 /// Acts as the manager itself, like upstream's: it writes secrets and accounts in every namespace.
 const TOKENS: &str = "serviceaccount-token-controller";
-/// Creates its identity only where its API is served.
+/// Creates its identity, an account of the same name, only where its API is served.
 const MIGRATOR: &str = "storage-version-migrator-controller";
 /// Interval of checks whether an optional API is served.
 const UNSERVED: Duration = Duration::from_secs(300);
 
-/// A controller: name, deprecated alias, and service account, to which its bootstrap role is bound
-/// (empty: the manager's own identity).
+/// A controller.
 struct ControllerSpec {
     name: &'static str,
+    /// Deprecated name.
     alias: &'static str,
+    /// Service account, to which its bootstrap role is bound. Empty: the manager's own identity.
     account: &'static str,
+    start: Start,
+}
+
+enum Start {
+    /// By itself: what runs until it is dropped.
+    Alone(fn(Launch<'_>) -> Running),
+    /// By [`start_monitored`], together with the others that share metadata watches.
+    Monitored,
+}
+
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a controller starts with.
+struct Launch<'a> {
+    config: &'a ManagerConfig,
+    /// Acts as the manager.
+    manager: Client,
+    /// Acts as the controller's service account.
+    client: Client,
 }
 
 const CONTROLLERS: [ControllerSpec; 9] = [
-    ControllerSpec { name: LIFECYCLE, alias: "namespace", account: "namespace-controller" },
-    ControllerSpec { name: COLLECTOR, alias: "garbagecollector", account: "generic-garbage-collector" },
-    ControllerSpec { name: ACCOUNTS, alias: "serviceaccount", account: "service-account-controller" },
-    ControllerSpec { name: TOKENS, alias: "serviceaccount-token", account: "" },
-    ControllerSpec { name: PUBLISHER, alias: "root-ca-cert-publisher", account: "root-ca-cert-publisher" },
-    ControllerSpec { name: COUNTER, alias: "resourcequota", account: "resourcequota-controller" },
-    ControllerSpec { name: AGGREGATOR, alias: "clusterrole-aggregation", account: "clusterrole-aggregation-controller" },
-    ControllerSpec { name: CLEANER, alias: "tokencleaner", account: "token-cleaner" },
-    ControllerSpec { name: MIGRATOR, alias: "storage-version-migrator", account: MIGRATOR },
+    ControllerSpec { name: LIFECYCLE, alias: "namespace", account: "namespace-controller", start: Start::Monitored },
+    ControllerSpec { name: COLLECTOR, alias: "garbagecollector", account: "generic-garbage-collector", start: Start::Monitored },
+    ControllerSpec {
+        name: ACCOUNTS,
+        alias: "serviceaccount",
+        account: "service-account-controller",
+        start: Start::Alone(|launch| Box::pin(service_account::run(launch.manager, launch.client))),
+    },
+    ControllerSpec { name: TOKENS, alias: "serviceaccount-token", account: "", start: Start::Alone(start_tokens) },
+    ControllerSpec {
+        name: PUBLISHER,
+        alias: "root-ca-cert-publisher",
+        account: "root-ca-cert-publisher",
+        start: Start::Alone(|launch| Box::pin(root_ca::run(launch.manager, launch.client, Arc::clone(&launch.config.root_ca)))),
+    },
+    ControllerSpec { name: COUNTER, alias: "resourcequota", account: "resourcequota-controller", start: Start::Monitored },
+    ControllerSpec {
+        name: AGGREGATOR,
+        alias: "clusterrole-aggregation",
+        account: "clusterrole-aggregation-controller",
+        start: Start::Alone(|launch| Box::pin(cluster_role_aggregation::run(launch.client))),
+    },
+    ControllerSpec {
+        name: CLEANER,
+        alias: "tokencleaner",
+        account: "token-cleaner",
+        start: Start::Alone(|launch| Box::pin(token_cleaner::run(launch.client))),
+    },
+    ControllerSpec {
+        name: MIGRATOR,
+        alias: "storage-version-migrator",
+        account: "",
+        start: Start::Alone(|launch| Box::pin(migrations(launch.config.connection.clone(), launch.manager))),
+    },
 ];
 
 /// Names of all controllers.
-pub const NAMES: [&str; 9] = [LIFECYCLE, COLLECTOR, ACCOUNTS, TOKENS, PUBLISHER, COUNTER, AGGREGATOR, CLEANER, MIGRATOR];
+pub const NAMES: [&str; CONTROLLERS.len()] = {
+    let mut names = [""; CONTROLLERS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = CONTROLLERS[at].name;
+        at += 1;
+    }
+    names
+};
+
+fn start_tokens(launch: Launch<'_>) -> Running {
+    match launch.config.signer.clone() {
+        Some(signer) => Box::pin(secret_tokens::run(launch.manager, Arc::clone(&launch.config.root_ca), signer)),
+        None => Box::pin(std::future::pending()),
+    }
+}
 
 /// Manager configuration.
 #[derive(Clone)]
@@ -157,33 +218,23 @@ fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
 /// Runs the selected controllers. Never returns; dropping it stops them all.
 async fn controllers(config: &ManagerConfig, manager: Client, chosen: &BTreeSet<&'static str>, leading: &watch::Sender<bool>) -> Result<(), ManagerError> {
     let mut tasks: JoinSet<()> = JoinSet::new();
-    let mut clients = Vec::new();
-    for row in CONTROLLERS.iter().filter(|row| chosen.contains(row.name) && row.name != MIGRATOR && !row.account.is_empty()) {
-        let identity = obtain(&manager, row.account).await;
-        clients.push((row.name, config.connection.client_as(&identity)?));
-        tasks.spawn(identity.keep_fresh(manager.clone()));
+    let mut monitored = Vec::new();
+    for spec in CONTROLLERS.iter().filter(|spec| chosen.contains(spec.name)) {
+        let client = if spec.account.is_empty() {
+            manager.clone()
+        } else {
+            let identity = obtain(&manager, spec.account).await;
+            let client = config.connection.client_as(&identity)?;
+            tasks.spawn(identity.keep_fresh(manager.clone()));
+            client
+        };
+        match spec.start {
+            Start::Alone(start) => drop(tasks.spawn(start(Launch { config, manager: manager.clone(), client }))),
+            Start::Monitored => monitored.push((spec.name, client)),
+        }
     }
-    let client_of = |name: &str| clients.iter().find(|(own, _)| *own == name).map(|(_, client)| client.clone());
+    let client_of = |name: &str| monitored.iter().find(|(own, _)| *own == name).map(|(_, client)| client.clone());
     start_monitored(&client_of, config.counted_as, &mut tasks);
-    let root_ca = config.root_ca.clone();
-    if let Some(client) = client_of(ACCOUNTS) {
-        tasks.spawn(service_account::run(manager.clone(), client));
-    }
-    if let Some(signer) = config.signer.clone().filter(|_| chosen.contains(TOKENS)) {
-        tasks.spawn(secret_tokens::run(manager.clone(), config.root_ca.clone(), signer));
-    }
-    if let Some(client) = client_of(PUBLISHER) {
-        tasks.spawn(root_ca::run(manager.clone(), client, root_ca));
-    }
-    if let Some(client) = client_of(AGGREGATOR) {
-        tasks.spawn(cluster_role_aggregation::run(client));
-    }
-    if let Some(client) = client_of(CLEANER) {
-        tasks.spawn(token_cleaner::run(client));
-    }
-    if chosen.contains(MIGRATOR) {
-        tasks.spawn(migrations(config.connection.clone(), manager.clone()));
-    }
     leading.send_replace(true);
     tracing::info!(controllers = chosen.len(), "controllers started");
     while let Some(ended) = tasks.join_next().await {
