@@ -23,7 +23,7 @@ pub(crate) fn accepts(header: &str) -> bool {
 }
 
 /// Compresses an answer that is large and has a known length (a watch has none), while it is sent. Until then it is counted as what its client holds.
-pub(crate) async fn maybe(response: Response, holdings: Option<&Holdings>) -> Response {
+pub(crate) async fn maybe(response: Response, holdings: Option<&Holdings>, caller: u64) -> Response {
     let large = response.body().size_hint().exact().is_some_and(|bytes| bytes >= MIN_BYTES as u64);
     if !large || !response.status().is_success() || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
@@ -41,7 +41,7 @@ pub(crate) async fn maybe(response: Response, holdings: Option<&Holdings>) -> Re
     }
     mark(&mut head.headers);
     let held = holdings.map(|holdings| holdings.hold(frames.iter().map(Bytes::len).sum()));
-    Response::from_parts(head, Offloaded::new(Zipping::new(Vec::new(), Frames { frames, _held: held })).boxed_unsync())
+    Response::from_parts(head, Offloaded::of(caller, Zipping::new(Vec::new(), Frames { frames, _held: held })).boxed_unsync())
 }
 
 /// What is there already.
@@ -136,9 +136,9 @@ mod tests {
     async fn only_large_answers_are_compressed() {
         let answer = |length: usize| Response::new(crate::body::full(vec![b'x'; length]));
         let holdings = Holdings::default();
-        let small = maybe(answer(1000), Some(&holdings)).await;
+        let small = maybe(answer(1000), Some(&holdings), 1).await;
         assert!(!small.headers().contains_key(CONTENT_ENCODING));
-        let large = maybe(answer(200_000), Some(&holdings)).await;
+        let large = maybe(answer(200_000), Some(&holdings), 1).await;
         assert_eq!(holdings.bytes(), 200_000);
         assert_eq!(large.headers()[CONTENT_ENCODING], "gzip");
         assert_eq!(large.headers()[VARY], "Accept-Encoding");

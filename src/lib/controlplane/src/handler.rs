@@ -30,7 +30,7 @@ pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange) -> Res
         shared.flow.sit(exchange.class).await?;
     }
     let response = if action.resource().is_some() { router::handle(shared, exchange, &authorized).await? } else { path(shared, exchange, action).await? };
-    if gzip { Ok(compress::maybe(response, shared.metrics.held()).await) } else { Ok(response) }
+    if gzip { Ok(compress::maybe(response, shared.metrics.held(), exchange.class.caller.number()).await) } else { Ok(response) }
 }
 
 /// 405 about no object in particular, as routers answer.

@@ -28,7 +28,8 @@ pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange, author
         warn_of_deprecation(exchange, &served);
     }
     let target = target(action, served);
-    shared.registry.offload().run(run(shared, exchange, &target, action.verb())).await
+    let caller = exchange.class.caller.number();
+    shared.registry.offload().run(caller, run(shared, exchange, &target, action.verb())).await
 }
 
 /// A resource that is not served: a `Status` below a native group, else what any unknown path gets.

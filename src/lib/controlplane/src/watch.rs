@@ -62,6 +62,7 @@ pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, targe
         frames: Frames { served: target.served.clone(), accepted, include, columns_sent: false },
         waiting: VecDeque::new(),
         ended: false,
+        caller: exchange.class.caller.number(),
         _counted: counted,
         _gauge: shared.metrics.watching(),
         _ending: Ending::of(shared, exchange),
@@ -98,6 +99,7 @@ struct Stream {
     frames: Frames,
     waiting: VecDeque<WatchItem>,
     ended: bool,
+    caller: u64,
     _counted: Counted,
     _gauge: WatchGauge,
     _ending: Option<Ending>,
@@ -113,7 +115,7 @@ impl Stream {
             let mut items = self.watch.next().await?;
             if self.frames.are_converted() {
                 // Boxed: few watches need it, and each would have a place for it.
-                items = self.shared.registry.offload().run(Box::pin(flow::seated(&self.shared.flow, self.in_version(items)))).await;
+                items = self.shared.registry.offload().run(self.caller, Box::pin(flow::seated(&self.shared.flow, self.in_version(items)))).await;
             }
             self.waiting = items.into();
         }
@@ -121,7 +123,7 @@ impl Stream {
         let frame = match self.lent(&item) {
             Some(lent) => lent,
             None => {
-                let first = if self.takes_long(&item) { Box::pin(compute(|| self.encode(item))).await } else { self.encode(item) };
+                let first = if self.takes_long(&item) { Box::pin(compute(self.caller, || self.encode(item))).await } else { self.encode(item) };
                 if self.next_fits(first.len()) { self.gather(&first).into() } else { first.into() }
             }
         };

@@ -1,9 +1,15 @@
-//! Long computations off the async workers: large bodies, large objects, resources whose rules took long before, answers that cost much to write.
+//! Long computations off the async workers: bodies and objects of many values, resources whose rules took long before, answers that cost much to write.
+//!
+//! What may take more than some 0.2 ms is computed in a slot. There are few, and callers share them by time: one caller's computations, however many, delay
+//! another's by one at most. A slot is held for one poll, never while a request waits.
 //!
 //! A request runs inside [`Offload::run`]. When it calls [`leave_worker`], the rest of it is polled on threads that may block, few at a time, while the
 //! workers go on with other requests. Outside [`Offload::run`] (tests) that changes nothing. What is one closure uses [`compute`], anywhere. Both wait for the
-//! same room, and neither has work under way once its future is dropped: there is no other way off a worker for what a request costs.
+//! same slots, and neither has work under way once its future is dropped: there is no other way off a worker for what a request costs.
 
+mod slots;
+
+use slots::{Slots, Waiting};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::num::NonZero;
@@ -13,10 +19,19 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-/// Bodies and objects of more bytes than this are read and computed off the workers: they take a millisecond and more.
-pub const INLINE_BYTES: usize = 64 * 1024;
+/// Bodies and objects of more bytes than this are read and computed off the workers, shorter ones where they are of many values: see [`is_costly`].
+pub const INLINE_BYTES: usize = 8 * 1024;
+/// Shorter ones cannot be of many values.
+const FEW_BYTES: usize = 1024;
+/// So many commas, colons and brackets are read, changed and written in some 0.2 ms.
+const INLINE_MARKS: usize = 1000;
+/// So many computations of one caller may wait before it is refused more of them.
+const MAX_WAITING: usize = 256;
+/// What goes on for long makes room for others after so long: see [`pause`].
+const TURN: Duration = Duration::from_millis(1);
+/// The caller of what the server does of its own accord, or once for all.
+pub const INTERNAL: u64 = 0;
 /// A computation that takes longer sends the next ones of its resource off the workers.
 const LONG: Duration = Duration::from_millis(2);
 /// Resources share so many measured times, by a hash.
@@ -35,6 +50,38 @@ enum Place {
 
 thread_local! {
     static PLACE: Cell<Place> = const { Cell::new(Place::Anywhere) };
+    /// Whose request is polled.
+    static CALLER: Cell<u64> = const { Cell::new(INTERNAL) };
+    /// Since when, where it has a slot.
+    static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Whether JSON may take long to be read, changed and written.
+pub fn is_costly(json: &[u8]) -> bool {
+    let is_mark = |byte: &&u8| matches!(byte, b',' | b':' | b'[');
+    json.len() > INLINE_BYTES || (json.len() > FEW_BYTES && json.iter().filter(is_mark).count() > INLINE_MARKS)
+}
+
+/// Whose request the present thread polls.
+pub fn caller() -> u64 {
+    CALLER.get()
+}
+
+/// Whether so many computations of a caller wait that it is to be refused more.
+pub fn is_crowded(caller: u64) -> bool {
+    room().waiting(caller) >= MAX_WAITING
+}
+
+/// Between two of many computations of one request: others have their turn when it has had its slot for long.
+pub async fn pause() {
+    poll_fn(|context| {
+        if PLACE.get() == Place::Away && SINCE.get().is_some_and(|since| since.elapsed() > TURN) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// Goes on off the workers, as soon as there is room. At once where that is so already.
@@ -51,27 +98,26 @@ pub async fn leave_worker() {
     .await;
 }
 
-/// Room for long computations, of the whole process: as many at once as there are cores but one. More would only take the cores from short requests.
-fn room() -> &'static Arc<Semaphore> {
-    static ROOM: OnceLock<Arc<Semaphore>> = OnceLock::new();
+/// Slots for long computations, of the whole process: as many as there are cores but one. More would only take the cores from short requests.
+fn room() -> &'static Arc<Slots> {
+    static ROOM: OnceLock<Arc<Slots>> = OnceLock::new();
     ROOM.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Arc::new(Semaphore::new(cores.saturating_sub(1).max(1)))
+        Slots::new(cores.saturating_sub(1).max(1))
     })
 }
 
-/// Runs a closure off the workers, as soon as there is room. Dropped before that, it never runs.
-pub async fn compute<T>(work: impl FnOnce() -> T) -> T {
+/// Runs a closure off the workers, as soon as there is a slot for this caller (inside [`Offload::run`]: for its own). Dropped before that, it never runs.
+pub async fn compute<T>(caller: u64, work: impl FnOnce() -> T) -> T {
     leave_worker().await;
     if PLACE.get() == Place::Away {
-        // The request has its room.
+        // The request has its slot.
         return work();
     }
-    // Never closed.
-    let permit = room().acquire().await;
-    let placed = Placed::at(Place::Away);
+    let slot = room().wait(caller).await;
+    let placed = Placed::at(Place::Away, caller);
     let result = aside(work);
-    drop((placed, permit));
+    drop((placed, slot));
     back_to_worker().await;
     result
 }
@@ -103,9 +149,9 @@ impl Default for Offload {
 }
 
 impl Offload {
-    /// Polls a request where it wants to be.
-    pub fn run<'a, T>(&self, request: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Offloaded<'a, T> {
-        Offloaded { request, waiting: None, away: false, result: None }
+    /// Polls a caller's request where it wants to be.
+    pub fn run<'a, T>(&self, caller: u64, request: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Offloaded<'a, T> {
+        Offloaded { request, caller, waiting: None, away: false, result: None }
     }
 
     fn slot(&self, resource: &str) -> &AtomicU32 {
@@ -143,11 +189,10 @@ impl Offload {
     }
 }
 
-type Waiting = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
-
 /// See [`Offload::run`].
 pub struct Offloaded<'a, T> {
     request: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
+    caller: u64,
     waiting: Option<Waiting>,
     away: bool,
     /// It is done, and its task comes back to a worker: see [`back_to_worker`].
@@ -158,17 +203,20 @@ pub struct Offloaded<'a, T> {
 impl<T> Unpin for Offloaded<'_, T> {}
 
 /// Puts the thread's place back, also when the request panics.
-struct Placed(Place);
+struct Placed(Place, u64, Option<Instant>);
 
 impl Placed {
-    fn at(place: Place) -> Self {
-        Self(PLACE.replace(place))
+    fn at(place: Place, caller: u64) -> Self {
+        let since = (place == Place::Away).then(Instant::now);
+        Self(PLACE.replace(place), CALLER.replace(caller), SINCE.replace(since))
     }
 }
 
 impl Drop for Placed {
     fn drop(&mut self) {
         PLACE.set(self.0);
+        CALLER.set(self.1);
+        SINCE.set(self.2);
     }
 }
 
@@ -184,7 +232,7 @@ impl<T> Future for Offloaded<'_, T> {
             return self.request.as_mut().poll(context);
         }
         if !self.away {
-            let placed = Placed::at(Place::Worker);
+            let placed = Placed::at(Place::Worker, self.caller);
             let polled = self.request.as_mut().poll(context);
             self.away = PLACE.get() == Place::Leaving;
             drop(placed);
@@ -192,15 +240,16 @@ impl<T> Future for Offloaded<'_, T> {
                 return polled;
             }
         }
-        // Only while it computes does it take room: it waits for others without.
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(Arc::clone(room()).acquire_owned()));
-        let Poll::Ready(permit) = waiting.as_mut().poll(context) else {
+        // Only while it computes does it have a slot: it waits for others without.
+        let caller = self.caller;
+        let waiting = self.waiting.get_or_insert_with(|| room().wait(caller));
+        let Poll::Ready(slot) = Pin::new(waiting).poll(context) else {
             return Poll::Pending;
         };
         self.waiting = None;
-        let placed = Placed::at(Place::Away);
+        let placed = Placed::at(Place::Away, caller);
         let polled = aside(|| self.request.as_mut().poll(context));
-        drop((placed, permit));
+        drop((placed, slot));
         if let Poll::Ready(result) = polled {
             self.result = Some(result);
             context.waker().wake_by_ref();
@@ -225,6 +274,47 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
+    /// Other tests wait meanwhile.
+    async fn all_slots() -> Vec<slots::Slot> {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let mut all = Vec::new();
+        for _ in 0..cores.saturating_sub(1).max(1) {
+            all.push(room().wait(INTERNAL).await);
+        }
+        all
+    }
+
+    #[test]
+    fn fault_34_the_cost_of_json_is_that_of_its_values() {
+        assert!(!is_costly(&[b'x'; INLINE_BYTES]) && is_costly(&[b'x'; INLINE_BYTES + 1]));
+        let few = |count: usize| format!("[{}]", vec!["0"; count].join(",")).into_bytes();
+        assert!(!is_costly(&few(INLINE_MARKS)) && is_costly(&few(INLINE_MARKS + 1)));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn fault_34_a_request_of_many_computations_makes_room_between_them() {
+        let polls = std::sync::atomic::AtomicU32::new(0);
+        let many = Offload::default().run(
+            1,
+            Box::pin(async {
+                leave_worker().await;
+                for _ in 0..3 {
+                    pause().await;
+                    while SINCE.get().is_some_and(|since| since.elapsed() <= TURN) {
+                        std::hint::spin_loop();
+                    }
+                }
+            }),
+        );
+        let mut many = Box::pin(many);
+        poll_fn(|context| {
+            polls.fetch_add(1, Ordering::SeqCst);
+            many.as_mut().poll(context)
+        })
+        .await;
+        assert!(polls.load(Ordering::SeqCst) >= 4, "a slot for each, and the end at a worker");
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn fault_34_what_left_its_worker_keeps_nobody_waiting() {
         let offload = Arc::new(Offload::default());
@@ -233,14 +323,17 @@ mod tests {
         let shared = Arc::clone(&offload);
         let long = tokio::spawn(async move {
             shared
-                .run(Box::pin(async move {
-                    leave_worker().await;
-                    started.send(()).expect("awaited below");
-                    finished.recv().expect("sent below");
-                    tokio::task::yield_now().await;
-                    leave_worker().await;
-                    7
-                }))
+                .run(
+                    1,
+                    Box::pin(async move {
+                        leave_worker().await;
+                        started.send(()).expect("awaited below");
+                        finished.recv().expect("sent below");
+                        tokio::task::yield_now().await;
+                        leave_worker().await;
+                        7
+                    }),
+                )
                 .await
         });
         // This runtime has one worker: these tasks could not run while it computes there.
@@ -261,16 +354,16 @@ mod tests {
             })
         };
         let parts = Box::pin(parts().collect::<FuturesUnordered<_>>().collect::<Vec<_>>());
-        assert_eq!(Offload::default().run(parts).await, [true; 4]);
+        assert_eq!(Offload::default().run(1, parts).await, [true; 4]);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn fault_34_computations_have_the_same_room_wherever_they_begin() {
-        let all = room().acquire_many(u32::try_from(room().available_permits()).expect("few cores")).await.expect("never closed");
+        let all = all_slots().await;
         let ran = std::sync::atomic::AtomicU32::new(0);
         let count = || _ = ran.fetch_add(1, Ordering::SeqCst);
         let offload = Offload::default();
-        let mut waiting: [Pin<Box<dyn Future<Output = ()> + Send>>; 2] = [Box::pin(compute(count)), Box::pin(offload.run(Box::pin(compute(count))))];
+        let mut waiting: [Pin<Box<dyn Future<Output = ()> + Send>>; 2] = [Box::pin(compute(1, count)), Box::pin(offload.run(1, Box::pin(compute(1, count))))];
         for _ in 0..10 {
             for one in &mut waiting {
                 assert!(futures::poll!(one.as_mut()).is_pending());
@@ -289,11 +382,14 @@ mod tests {
         let ran = std::sync::atomic::AtomicBool::new(false);
         let work = || ran.store(true, Ordering::SeqCst);
         let ways: [Pin<Box<dyn Future<Output = ()> + Send>>; 2] = [
-            Box::pin(compute(work)),
-            Box::pin(offload.run(Box::pin(async {
-                leave_worker().await;
-                work();
-            }))),
+            Box::pin(compute(1, work)),
+            Box::pin(offload.run(
+                1,
+                Box::pin(async {
+                    leave_worker().await;
+                    work();
+                }),
+            )),
         ];
         for mut way in ways {
             ran.store(false, Ordering::SeqCst);
@@ -311,10 +407,13 @@ mod tests {
         leave_worker().await;
         assert_eq!(
             Offload::default()
-                .run(Box::pin(async {
-                    leave_worker().await;
-                    1
-                }))
+                .run(
+                    1,
+                    Box::pin(async {
+                        leave_worker().await;
+                        1
+                    })
+                )
                 .await,
             1
         );

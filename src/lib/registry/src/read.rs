@@ -10,6 +10,7 @@ mod watch;
 
 use crate::context::{RequestContext, Target};
 use crate::failure::{invalid_options, too_large};
+use crate::offload::{is_costly, leave_worker};
 use crate::pipeline::{Object, Registry, key};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::{FieldError, quote};
@@ -145,7 +146,11 @@ impl Registry {
         })?;
         self.wait_for(asked.unwrap_or(0)).await?;
         let entry = self.store().get(&key).ok_or_else(|| Failure::not_found(&target.served.definition.group_resource(), name))?;
-        match self.projection(target) {
+        let projection = self.projection(target);
+        if (projection.is_some() || !target.served.is_direct(&entry)) && is_costly(&entry.bytes) {
+            leave_worker().await;
+        }
+        match projection {
             Some(behaviour) => {
                 let object = self.shown(&target.served, Object::Stored(entry)).await?.into_document(&target.served);
                 crate::pipeline::project(&*behaviour, target, &object).map(Object::Computed)

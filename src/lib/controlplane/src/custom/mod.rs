@@ -16,7 +16,7 @@ mod webhook;
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Reason;
-use ferrokube_registry::offload::{aside, leave_worker};
+use ferrokube_registry::offload::{INTERNAL, aside, leave_worker};
 use ferrokube_registry::{Informer, Local, Notice, Registry};
 use ferrokube_schema::Schema;
 use ferrokube_storage::Key;
@@ -349,7 +349,7 @@ impl Follower {
                 leave_worker().await;
                 client.update(wanted, "status").await
             };
-            match registry.offload().run(Box::pin(update)).await {
+            match registry.offload().run(INTERNAL, Box::pin(update)).await {
                 Ok(_) => {}
                 // Somebody else wrote: that comes as a notice.
                 Err(failure) if matches!(failure.reason, Some(Reason::Conflict | Reason::NotFound)) => {}

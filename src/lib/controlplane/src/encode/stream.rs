@@ -4,7 +4,7 @@ use super::lent::{Lender, Lent};
 use super::slices::Cut;
 use crate::{body, compress, status};
 use bytes::{Buf, BufMut};
-use ferrokube_registry::offload::compute;
+use ferrokube_registry::offload::{caller, compute};
 use ferrokube_serve::{Chunk, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -94,7 +94,10 @@ impl<F: Fill> http_body::Body for Streamed<F> {
 }
 
 /// The body of what costs much to write: each frame that is not cheap is made off the workers.
-pub(crate) struct Offloaded<F>(Place<F>);
+pub(crate) struct Offloaded<F> {
+    place: Place<F>,
+    caller: u64,
+}
 
 enum Place<F> {
     Here(Streamed<F>),
@@ -103,8 +106,13 @@ enum Place<F> {
 }
 
 impl<F: Fill> Offloaded<F> {
+    /// For whose request it is made.
     pub(crate) fn new(fill: F) -> Self {
-        Self(Place::Here(Streamed::new(fill)))
+        Self::of(caller(), fill)
+    }
+
+    pub(crate) fn of(caller: u64, fill: F) -> Self {
+        Self { place: Place::Here(Streamed::new(fill)), caller }
     }
 }
 
@@ -112,8 +120,8 @@ impl<F: Fill> Offloaded<F> {
 type Made<F> = (Streamed<F>, Option<Chunk>);
 
 /// Makes the next frame off the workers; `None` when that failed.
-async fn away<F: Fill>(mut streamed: Streamed<F>) -> Option<Made<F>> {
-    let made = compute(|| {
+async fn away<F: Fill>(caller: u64, mut streamed: Streamed<F>) -> Option<Made<F>> {
+    let made = compute(caller, || {
         // What is half written is dropped.
         catch_unwind(AssertUnwindSafe(move || {
             let frame = streamed.fill.fill();
@@ -128,13 +136,13 @@ impl<F: Fill> http_body::Body for Offloaded<F> {
     type Error = io::Error;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
-        let place = &mut self.get_mut().0;
+        let Self { place, caller } = self.get_mut();
         if let Place::Here(streamed) = place {
             if streamed.fill.is_done() || streamed.fill.is_cheap() {
                 return Pin::new(streamed).poll_frame(context);
             }
             if let Place::Here(streamed) = std::mem::replace(place, Place::Over) {
-                *place = Place::Away(Box::pin(away(streamed)));
+                *place = Place::Away(Box::pin(away(*caller, streamed)));
             }
         }
         let Place::Away(away) = place else { return Poll::Ready(None) };
@@ -148,7 +156,7 @@ impl<F: Fill> http_body::Body for Offloaded<F> {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.place {
             Place::Here(streamed) => streamed.is_end_stream(),
             Place::Away(_) => false,
             Place::Over => true,
@@ -156,7 +164,7 @@ impl<F: Fill> http_body::Body for Offloaded<F> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        if let Place::Here(streamed) = &self.0 { streamed.size_hint() } else { SizeHint::default() }
+        if let Place::Here(streamed) = &self.place { streamed.size_hint() } else { SizeHint::default() }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::status;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_apimachinery::json as codec;
-use ferrokube_registry::offload::compute;
+use ferrokube_registry::offload::{INTERNAL, compute};
 use ferrokube_resource::Definition;
 use ferrokube_serve::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
@@ -135,7 +135,7 @@ impl OpenApi {
         let _flight = self.flight.lock().await;
         match known() {
             Some(made) => made,
-            None => compute(make).await,
+            None => compute(INTERNAL, make).await,
         }
     }
 

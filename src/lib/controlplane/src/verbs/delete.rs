@@ -25,7 +25,7 @@ pub(crate) async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Ta
     }
     fit_one(target, accepted)?;
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-    respond(shared, exchange, target, &object, (code, accepted))
+    respond(shared, exchange, target, &object, (code, accepted)).await
 }
 
 pub(super) async fn delete_options(shared: &Shared, exchange: &mut Exchange) -> Result<ferrokube_registry::DeleteOptions, Failure> {

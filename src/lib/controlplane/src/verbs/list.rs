@@ -10,7 +10,7 @@ use crate::negotiate::{Accepted, Form, Offer, View, Views};
 use crate::server::Shared;
 use crate::{audited, compress, flow};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::offload::leave_worker;
+use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_registry::{ListOptions, ListPage, Reading, Target};
 use ferrokube_serve::{Held, Kept, Response};
 use http::header::ACCEPT_ENCODING;
@@ -29,11 +29,19 @@ pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: 
     convert(shared, target, &mut page, accepted).await?;
     let room = shared.flow.listed(exchange.class, bytes, shared.metrics.held()).await?;
     audited::list(shared, exchange, target, (&page, accepted, include));
-    if accepted.form == Form::Protobuf && page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() >= compress::MIN_BYTES {
-        // Its items are measured before the first is sent.
+    if (accepted.form != Form::Json || matches!(accepted.view, View::Table(_))) && is_long(&page) {
+        // Its items are measured, and its first ones written, before any is sent.
         leave_worker().await;
     }
     Ok(respond_list(shared, exchange, target, (page, room), (accepted, include)))
+}
+
+fn is_long(page: &ListPage) -> bool {
+    let mut bytes = 0;
+    page.items.iter().any(|entry| {
+        bytes += entry.bytes.len();
+        bytes > INLINE_BYTES
+    })
 }
 
 /// Has the items of a page converted where somebody else does that.

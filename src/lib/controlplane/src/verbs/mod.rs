@@ -16,22 +16,27 @@ pub(crate) use list::list;
 pub(crate) use patch::patch;
 pub(crate) use update::update;
 
-use crate::custom;
 use crate::encode::table::{self, Include, Table};
 use crate::exchange::{Exchange, Stop};
 use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
 use crate::server::Shared;
 use crate::status;
+use crate::{custom, flow};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::Level;
-use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
+use ferrokube_registry::offload::{INLINE_BYTES, is_costly, is_crowded, leave_worker};
 use ferrokube_registry::{Object, Served, Target, Written, internal_package};
 use ferrokube_serve::Response;
 use std::sync::Arc;
 
 /// Larger objects are answered with the store's own bytes; smaller ones are copied together with their newline, which is one frame less.
 const UNCOPIED_BYTES: usize = 16 * 1024;
+
+/// Longer bodies in YAML are read off the workers: a kilobyte takes some 0.1 ms.
+const YAML_BYTES: usize = 1024;
+/// Longer bodies in protobuf are read, and objects written in anything but JSON, off the workers.
+const ENCODED_BYTES: usize = INLINE_BYTES / 2;
 
 pub(crate) fn offer(served: &Served, views: Views) -> Offer {
     let router = if served.definition.custom { Router::None } else { Router::Objects };
@@ -67,7 +72,10 @@ fn include(exchange: &Exchange, accepted: Accepted) -> Result<Include, Failure> 
 }
 
 /// One object in the accepted form and view.
-fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, object: &Object, (code, accepted): (u16, Accepted)) -> Result<Response, Stop> {
+async fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, object: &Object, (code, accepted): (u16, Accepted)) -> Result<Response, Stop> {
+    if rendered_bytes(object, accepted) > ENCODED_BYTES {
+        leave_worker().await;
+    }
     if let View::Table(version) = accepted.view {
         let include = include(exchange, accepted)?;
         let revision = match object {
@@ -108,7 +116,7 @@ async fn respond_written(shared: &Shared, exchange: &mut Exchange, target: &Targ
     }
     fit_one(target, accepted)?;
     let code = if written.created { 201 } else { 200 };
-    respond(shared, exchange, target, &written.object, (code, accepted))
+    respond(shared, exchange, target, &written.object, (code, accepted)).await
 }
 
 /// Upstream takes any custom object for a list, and fails at its items; what a subresource shows as another kind it does not.
@@ -128,11 +136,33 @@ async fn settle(shared: &Shared, target: &Target, object: &Object) {
     }
 }
 
-/// Reads the body. What is done about a large one is done off the workers.
+/// Reads the body. What is done about one that may take long is done off the workers.
 async fn read_body(shared: &Shared, exchange: &mut Exchange, form: Form) -> Result<Bytes, Failure> {
     let bytes = crate::body::take(shared, exchange, form).await?;
-    if bytes.len() > INLINE_BYTES {
-        leave_worker().await;
+    let is_long = match form {
+        Form::Json => is_costly(&bytes),
+        Form::Yaml => bytes.len() > YAML_BYTES,
+        Form::Protobuf => bytes.len() > ENCODED_BYTES,
+    };
+    if is_long {
+        leave(exchange).await?;
     }
     Ok(bytes)
+}
+
+/// Goes on off the workers, before anything is done. 429 to whom so much waits for already.
+async fn leave(exchange: &Exchange) -> Result<(), Failure> {
+    if is_crowded(exchange.class.caller.number()) {
+        return Err(flow::too_many());
+    }
+    leave_worker().await;
+    Ok(())
+}
+
+/// How long an object is that is written for this answer; 0: it is sent as it is stored, or was computed where it is.
+fn rendered_bytes(object: &Object, accepted: Accepted) -> usize {
+    match object {
+        Object::Stored(entry) if accepted != Accepted::JSON => entry.bytes.len(),
+        _ => 0,
+    }
 }

@@ -3,13 +3,16 @@
 use super::options::check_delete;
 use super::{DeleteOptions, Registry};
 use crate::context::{RequestContext, Target};
+use crate::offload::{leave_worker, pause};
 use crate::read::{ListOptions, ListPage};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 /// So many objects of a collection are deleted at once: they wait for one sync of the journal together, and most of the time of a large collection is that
-/// wait. (More of them would keep a worker from its other tasks for longer than some milliseconds.)
+/// wait.
 const CONCURRENCY: usize = 128;
+/// More objects are deleted off the workers.
+const INLINE_OBJECTS: usize = 8;
 
 impl Registry {
     /// DELETE of a collection: object by object, bounded concurrency; the answer lists what was there. What is made under one of the names meanwhile stays.
@@ -25,9 +28,14 @@ impl Registry {
     ) -> Result<ListPage, Failure> {
         check_delete(options)?;
         let page = self.list(target, select).await?;
-        let targets: Vec<_> = page.items.iter().map(|entry| (named(target, entry.key.namespace(), entry.key.name()), entry.create_revision)).collect();
-        stream::iter(targets)
-            .map(|(target, created)| async move {
+        if page.items.len() > INLINE_OBJECTS {
+            leave_worker().await;
+        }
+        stream::iter(page.items.clone())
+            .map(|entry| async move {
+                // A dry run waits for nothing.
+                pause().await;
+                let (target, created) = (named(target, entry.key.namespace(), entry.key.name()), entry.create_revision);
                 match self.delete_created(context, &target, options, Some(created)).await {
                     Err(failure) if failure.reason != Some(Reason::NotFound) => Err(failure),
                     _ => Ok(()),

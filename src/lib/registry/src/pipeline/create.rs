@@ -162,7 +162,7 @@ impl Job<'_> {
         self.convert(&mut draft, None).await?;
         if self.options.dry_run {
             return match self.registry.settled_head(&key).await? {
-                Some(head) => Err(self.taken(&draft, &head)),
+                Some(head) => Err(self.taken(&draft, &head).await),
                 None => self.finish_dry_run(&key, &draft, effects),
             };
         }
@@ -172,7 +172,7 @@ impl Job<'_> {
                 return self.registry.written_in_version(&self.target.served, written).await;
             }
             if let Some(head) = self.registry.settled_head(&key).await? {
-                return Err(self.taken(&draft, &head));
+                return Err(self.taken(&draft, &head).await);
             }
             if attempt == ATTEMPTS {
                 break;
@@ -190,7 +190,8 @@ impl Job<'_> {
         }
     }
 
-    fn taken(&self, draft: &Draft, head: &Entry) -> Failure {
+    async fn taken(&self, draft: &Draft, head: &Arc<Entry>) -> Failure {
+        self.registry.leave_if_long(self.target, Some(head)).await;
         let mut resource = self.definition().group_resource();
         let is_generated = !draft.object.meta("generateName").is_empty();
         if is_generated && let Some(group) = self.definition().hooks.invalid_group() {

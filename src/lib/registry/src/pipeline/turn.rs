@@ -5,7 +5,7 @@
 use super::{Registry, key};
 use crate::context::Target;
 use crate::failure::{lost, rejected};
-use crate::offload::{INLINE_BYTES, leave_worker};
+use crate::offload::{is_costly, leave_worker};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_storage::{CommitError, Confirmation, Entry, Key, Need, Rejected, Ticket, Turn, Txn};
 use ferrokube_trace::{Span, SpanInfo};
@@ -71,7 +71,7 @@ impl Registry {
     /// Leaves the worker where a computation on a head may take long.
     pub(super) async fn leave_if_long(&self, target: &Target, head: Option<&Arc<Entry>>) {
         let definition = &target.served.definition;
-        let by_head = head.is_some_and(|head| head.bytes.len() > INLINE_BYTES);
+        let by_head = head.is_some_and(|head| is_costly(&head.bytes));
         if by_head || definition.hooks.computes_long() || (definition.custom && self.offload().is_long(&definition.plural)) {
             leave_worker().await;
         }

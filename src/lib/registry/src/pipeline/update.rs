@@ -48,7 +48,7 @@ impl Registry {
     pub async fn patch(&self, context: &RequestContext, target: &Target, patch: Patch, options: &WriteOptions) -> Result<Written, Failure> {
         check_patch(options, matches!(patch, Patch::Apply(_)))?;
         let job = Job::new(self, context, target, (Request::Patch, options))?;
-        if makes_more(&patch) {
+        if is_long(&patch) {
             leave_worker().await;
         }
         job.run(Input::Patch(patch)).await
@@ -250,10 +250,17 @@ impl Job<'_> {
     }
 }
 
-/// Whether a small patch may make a large object of a small one.
-fn makes_more(patch: &Patch) -> bool {
-    let Patch::Json(operations, _) = patch else { return false };
-    operations.as_array().is_some_and(|operations| operations.iter().any(|one| one.get("op").and_then(Value::as_str) == Some("copy")))
+/// A JSON patch of more operations is computed off the workers: each may move all that the object has.
+const INLINE_OPERATIONS: usize = 16;
+
+/// Whether a small patch of a small object may take long: it makes a large one of it, or goes through it often, or through all that is known of its owners.
+fn is_long(patch: &Patch) -> bool {
+    let copies = |one: &Value| one.get("op").and_then(Value::as_str) == Some("copy");
+    match patch {
+        Patch::Json(operations, _) => operations.as_array().is_some_and(|all| all.len() > INLINE_OPERATIONS || all.iter().any(copies)),
+        Patch::Apply(_) => true,
+        Patch::Merge(_) | Patch::Strategic(_) | Patch::Unreadable(_) => false,
+    }
 }
 
 /// What a projection shows of a stored object, with its version.

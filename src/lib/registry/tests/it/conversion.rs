@@ -352,7 +352,7 @@ async fn keeps_nobody_waiting(things: &Things, begin: impl Future<Output = ()> +
         finished.recv_timeout(Duration::from_secs(20)).expect("another request is answered meanwhile");
     }));
     let registry = things.server.registry.clone();
-    let long = tokio::spawn(async move { registry.offload().run(Box::pin(begin)).await });
+    let long = tokio::spawn(async move { registry.offload().run(1, Box::pin(begin)).await });
     soon(computes).await.unwrap();
     let other = things.clone();
     soon(tokio::spawn(async move { other.get("v1", "small").await })).await.unwrap().expect("the only worker is free");
@@ -383,18 +383,21 @@ async fn fault_34_a_large_object_with_a_converter_is_computed_off_the_workers() 
 
 /// The same where the object becomes large on the way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn fault_34_what_a_patch_copies_is_computed_off_the_workers() {
+async fn fault_34_what_a_patch_copies_or_does_often_is_computed_off_the_workers() {
     let (things, _) = start();
     for name in ["a", "small"] {
         things.create("v1", name, json!({"size": 1})).await.unwrap();
     }
-    let patched = things.clone();
-    let patch = async move {
-        let copy = json!([{"op": "copy", "from": "/spec/size", "path": "/spec/text"}, {"op": "replace", "path": "/spec/text", "value": "x"}]);
-        let patch = Patch::Json(copy, Vec::new());
-        patched.server.registry.patch(&context(), &patched.target("v1", "a"), patch, &WriteOptions::default()).await.unwrap();
-    };
-    keeps_nobody_waiting(&things, patch).await;
+    let copy = json!([{"op": "copy", "from": "/spec/size", "path": "/spec/text"}, {"op": "replace", "path": "/spec/text", "value": "x"}]);
+    let many = Value::from(vec![json!({"op": "add", "path": "/spec/text", "value": "y"}); 17]);
+    for operations in [copy, many] {
+        let patched = things.clone();
+        let patch = async move {
+            let patch = Patch::Json(operations, Vec::new());
+            patched.server.registry.patch(&context(), &patched.target("v1", "a"), patch, &WriteOptions::default()).await.unwrap();
+        };
+        keeps_nobody_waiting(&things, patch).await;
+    }
 }
 
 /// What waits for a large object to be converted, reads and writes it off the workers.
@@ -410,7 +413,7 @@ async fn fault_34_a_large_object_is_converted_off_the_workers() {
         finished.recv_timeout(Duration::from_secs(20)).expect("another request is answered meanwhile");
     }));
     let read = things.clone();
-    let long = tokio::spawn(async move { read.server.registry.offload().run(Box::pin(read.get("v2", "large"))).await });
+    let long = tokio::spawn(async move { read.server.registry.offload().run(1, Box::pin(read.get("v2", "large"))).await });
     soon(computes).await.unwrap();
     let other = things.clone();
     soon(tokio::spawn(async move { other.get("v1", "small").await })).await.unwrap().expect("the only worker is free");

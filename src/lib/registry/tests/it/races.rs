@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Value, json};
-use ferrokube_registry::{Deleted, ListOptions};
+use ferrokube_registry::{DeleteOptions, Deleted, ListOptions};
 use ferrokube_storage::testing::SimDisk;
 use ferrokube_storage::{Config, Environment, Guard, Prefix, Revision, Store};
 use std::collections::BTreeSet;
@@ -74,7 +74,7 @@ async fn fault_34_a_large_object_is_computed_off_the_workers() {
     let offloaded = server.clone();
     let long = tokio::spawn(async move {
         let patch = Box::pin(offloaded.patch(CONFIGMAPS, "large", merge(json!({"metadata": {"labels": {"a": "b"}}}))));
-        offloaded.registry.offload().run(patch).await
+        offloaded.registry.offload().run(1, patch).await
     });
     soon(computes).await.unwrap();
     let small = server.clone();
@@ -82,6 +82,33 @@ async fn fault_34_a_large_object_is_computed_off_the_workers() {
     soon(other).await.unwrap().expect("the only worker is free");
     finish.send(()).unwrap();
     soon(long).await.unwrap().expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn fault_34_a_collection_is_deleted_off_the_workers() {
+    let server = Server::new();
+    for n in 0..20 {
+        server.post(CONFIGMAPS, configmap(&format!("c{n}"), "v")).await.unwrap();
+    }
+    let (started, computes) = tokio::sync::oneshot::channel();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    *server.admission.during_validate.lock().unwrap() = Some(Box::new(move || {
+        started.send(()).unwrap();
+        finished.recv_timeout(Duration::from_secs(20)).expect("another request is answered meanwhile");
+    }));
+    let offloaded = server.clone();
+    let long = tokio::spawn(async move {
+        let options = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
+        let (target, all) = (offloaded.target(CONFIGMAPS, ""), ListOptions::default());
+        let context = context();
+        offloaded.registry.offload().run(1, Box::pin(offloaded.registry.delete_collection(&context, &target, &options, &all))).await.unwrap().items.len()
+    });
+    soon(computes).await.unwrap();
+    let other = server.clone();
+    soon(tokio::spawn(async move { other.get(CONFIGMAPS, "c1").await })).await.unwrap().expect("the only worker is free");
+    finish.send(()).unwrap();
+    assert_eq!(soon(long).await.unwrap(), 20);
+    server.get(CONFIGMAPS, "c1").await.expect("it was a dry run");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

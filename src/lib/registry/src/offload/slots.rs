@@ -1,0 +1,218 @@
+//! Slots for computations, shared among callers by time: the next one goes to the caller whose computations took least.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// A computation under way counts as so long, in microseconds, until it is known.
+const GUESS: u64 = 200;
+
+/// All slots. Nothing is remembered of a caller that neither computes nor waits: it begins where the others are.
+pub(super) struct Slots(Mutex<State>);
+
+struct State {
+    free: usize,
+    /// What the caller was given that had the last slot.
+    now: u64,
+    tickets: u64,
+    callers: HashMap<u64, Caller>,
+    /// The callers that wait: what each was given in microseconds, the ticket of its first in line, its number.
+    line: BTreeSet<(u64, u64, u64)>,
+}
+
+#[derive(Default)]
+struct Caller {
+    given: u64,
+    running: usize,
+    waiting: VecDeque<(u64, oneshot::Sender<()>)>,
+}
+
+/// A place in the line; dropping it leaves the line, or gives back the slot that was granted meanwhile.
+pub(super) struct Waiting {
+    slots: Arc<Slots>,
+    caller: u64,
+    ticket: u64,
+    granted: oneshot::Receiver<()>,
+    is_taken: bool,
+}
+
+/// A slot; dropping it gives it back.
+pub(super) struct Slot {
+    slots: Arc<Slots>,
+    caller: u64,
+    since: Instant,
+}
+
+impl Slots {
+    pub(super) fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { free: count, now: 0, tickets: 0, callers: HashMap::new(), line: BTreeSet::new() })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a slot.
+    pub(super) fn wait(self: &Arc<Self>, caller: u64) -> Waiting {
+        let (sender, granted) = oneshot::channel();
+        let mut state = self.lock();
+        state.tickets += 1;
+        let (ticket, now) = (state.tickets, state.now);
+        state.change(caller, |caller| {
+            if caller.waiting.is_empty() {
+                // Time in which it wanted nothing is not saved up.
+                caller.given = caller.given.max(now);
+            }
+            caller.waiting.push_back((ticket, sender));
+        });
+        state.serve();
+        drop(state);
+        Waiting { slots: Arc::clone(self), caller, ticket, granted, is_taken: false }
+    }
+
+    /// How many computations of a caller wait.
+    pub(super) fn waiting(&self, caller: u64) -> usize {
+        self.lock().callers.get(&caller).map_or(0, |caller| caller.waiting.len())
+    }
+
+    fn give_back(&self, caller: u64, took: u64) {
+        let mut state = self.lock();
+        state.free += 1;
+        state.change(caller, |caller| {
+            caller.running -= 1;
+            caller.given += took.saturating_sub(GUESS);
+        });
+        state.serve();
+    }
+}
+
+impl State {
+    /// Changes what is known of a caller, and its place in the line with it.
+    fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut Caller) -> T) -> T {
+        let caller = self.callers.entry(number).or_default();
+        let place = |caller: &Caller| caller.waiting.front().map(|(ticket, _)| (caller.given, *ticket, number));
+        let before = place(caller);
+        let result = change(caller);
+        let (after, is_idle) = (place(caller), caller.running == 0 && caller.waiting.is_empty());
+        if before != after {
+            before.map(|before| self.line.remove(&before));
+            after.map(|after| self.line.insert(after));
+        }
+        if is_idle {
+            self.callers.remove(&number);
+        }
+        result
+    }
+
+    fn serve(&mut self) {
+        while self.free > 0
+            && let Some((given, _, caller)) = self.line.first().copied()
+        {
+            self.now = self.now.max(given);
+            self.free -= 1;
+            let first = self.change(caller, |caller| {
+                caller.running += 1;
+                caller.given += GUESS;
+                caller.waiting.pop_front()
+            });
+            // Whoever goes away meanwhile gives it back: see `Waiting`.
+            first.map(|(_, granted)| granted.send(()));
+        }
+    }
+}
+
+impl Future for Waiting {
+    type Output = Slot;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Slot> {
+        // Its sender is dropped only after it has sent.
+        let _ = std::task::ready!(Pin::new(&mut self.granted).poll(context));
+        self.is_taken = true;
+        Poll::Ready(Slot { slots: Arc::clone(&self.slots), caller: self.caller, since: Instant::now() })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.is_taken {
+            return;
+        }
+        let ticket = self.ticket;
+        let was_waiting = self.slots.lock().change(self.caller, |caller| {
+            let at = caller.waiting.iter().position(|(other, _)| *other == ticket);
+            at.and_then(|at| caller.waiting.remove(at)).is_some()
+        });
+        if !was_waiting {
+            self.slots.give_back(self.caller, 0);
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.slots.give_back(self.caller, u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    fn take(waiting: &mut Waiting) -> Option<Slot> {
+        match Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(slot) => Some(slot),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn fault_34_one_callers_line_is_nobody_elses() {
+        let slots = Slots::new(1);
+        let mut greedy: Vec<Waiting> = (0..100).map(|_| slots.wait(1)).collect();
+        let first = take(&mut greedy[0]).expect("nobody is before it");
+        let mut other = slots.wait(2);
+        assert!(take(&mut other).is_none());
+        drop(first);
+        let others = take(&mut other).expect("its turn is next");
+        assert!(take(&mut greedy[1]).is_none());
+        drop(others);
+        assert!(take(&mut greedy[1]).is_some(), "and then that of the one who waits");
+    }
+
+    #[test]
+    fn fault_34_slots_are_shared_by_time() {
+        let slots = Slots::new(1);
+        let held = take(&mut slots.wait(0)).expect("it is free");
+        let mut waiting: Vec<(u64, Waiting)> = [1, 1, 1, 2, 2, 2].into_iter().map(|caller| (caller, slots.wait(caller))).collect();
+        drop(held);
+        let mut order = Vec::new();
+        while !waiting.is_empty() {
+            let at = waiting.iter_mut().position(|(_, waiting)| take(waiting).map(std::mem::forget).is_some()).expect("one has the slot");
+            let (caller, _) = waiting.remove(at);
+            order.push(caller);
+            // The first caller's computations take ten times as long.
+            slots.give_back(caller, if caller == 1 { 10_000 } else { 1000 });
+        }
+        assert_eq!(order, [1, 2, 2, 2, 1, 1]);
+        assert!(slots.lock().callers.is_empty(), "nobody is remembered");
+    }
+
+    #[test]
+    fn who_leaves_the_line_leaves_nothing() {
+        let slots = Slots::new(1);
+        let mut first = slots.wait(1);
+        let (second, granted) = (slots.wait(1), slots.wait(2));
+        assert_eq!(slots.waiting(1), 1);
+        drop(second);
+        assert_eq!(slots.waiting(1), 0);
+        drop(take(&mut first));
+        // It was granted, and never taken.
+        drop(granted);
+        let state = slots.lock();
+        assert!(state.free == 1 && state.line.is_empty() && state.callers.is_empty());
+    }
+}
