@@ -3,7 +3,7 @@
 mod owners;
 mod rules;
 
-pub(crate) use owners::{Found, complete as complete_owners, dedup as dedup_owners};
+pub(crate) use owners::{Found, check_count as check_owner_count, complete as complete_owners, dedup as dedup_owners};
 pub(crate) use rules::{check_change, check_manager, check_object, warnings};
 
 use crate::context::Target;

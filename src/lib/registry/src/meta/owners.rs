@@ -11,6 +11,9 @@ use std::collections::HashSet;
 /// At most so many repeated owners are named in the warning.
 const MAX_NAMED: usize = 10;
 const PATH: &str = "metadata.ownerReferences";
+/// References of an object; kube-apiserver has no bound. The garbage collector keeps and checks
+/// each.
+const MAX_REFERENCES: usize = 1_000;
 
 /// When repeated references are looked for: kube-apiserver does so in bodies, and in everything once more after mutating admission. What a patch made is only
 /// looked at then.
@@ -85,6 +88,13 @@ pub(super) fn check(object: &Document) -> Vec<FieldError> {
     errors
 }
 
+/// At most [`MAX_REFERENCES`]; an object that had more before there was a bound gets no further ones.
+pub(crate) fn check_count(old: Option<&Document>, object: &Document) -> Option<FieldError> {
+    let count = |object: &Document| object.list(&["metadata", "ownerReferences"]).len();
+    let (references, stored) = (count(object), old.map_or(0, count));
+    (references > MAX_REFERENCES.max(stored)).then(|| FieldError::too_many(PATH, references, MAX_REFERENCES))
+}
+
 fn check_one(reference: &Value, errors: &mut Vec<FieldError>) {
     let version = GroupVersion::parse(text(reference, "apiVersion"));
     if version.is_none() {
@@ -109,4 +119,25 @@ fn shown(reference: &Value) -> Written {
     let always = ["apiVersion", "kind", "name", "uid"].map(|field| (field, Written::new(Word(text(reference, field)))));
     let set = ["controller", "blockOwnerDeletion"].into_iter().filter_map(|field| Some((field, Written::new(reference.get(field)?))));
     Written::object(always.into_iter().chain(set))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_references_are_bounded() {
+        let object = |references: usize| {
+            let mut object = Document::new();
+            object.set(&["metadata", "ownerReferences"], Value::Array(vec![Value::Null; references].into()));
+            object
+        };
+        let why = |old: Option<usize>, new: usize| check_count(old.map(object).as_ref(), &object(new)).map(|error| error.message);
+        assert_eq!(why(None, 1_000), None);
+        assert_eq!(why(None, 1_001).as_deref(), Some("Too many: 1001: must have at most 1000 items"));
+        assert_eq!(why(Some(999), 1_001).as_deref(), Some("Too many: 1001: must have at most 1000 items"));
+        // Stored before there was a bound: other changes pass.
+        assert_eq!((why(Some(5_000), 5_000), why(Some(5_000), 4_999)), (None, None));
+        assert_eq!(why(Some(5_000), 5_001).as_deref(), Some("Too many: 5001: must have at most 1000 items"));
+    }
 }

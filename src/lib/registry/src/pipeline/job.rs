@@ -342,6 +342,7 @@ impl<'a> Job<'a> {
             errors.append(&mut meta::check_change(old, object));
             errors.append(&mut if is_kind { self.repeated(&errors) } else { Vec::new() });
         }
+        errors.extend(meta::check_owner_count(change.old, object));
         if !is_kind {
             errors.push(FieldError::invalid("kind", object.kind(), format!("must be {}", self.shape.gvk.kind)));
             errors.extend(validate::validate_members(&self.shape.schema, change.old, object));
