@@ -1,12 +1,13 @@
 //! A reconciler's work queue: keys are deduplicated, no key is processed concurrently, failures
-//! back off. Trace contexts of the events that woke a key travel with it.
+//! back off. Trace contexts of the events that woke a key travel with it. Due keys take turns by
+//! group (a namespace, say), so that ten thousand of one do not delay those of others.
 
 use ferrokube_client::{Outage, ReconcileTrace, add_cause, is_unanswered};
 use ferrokube_trace::{SpanInfo, TraceContext};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::error::Error;
 use std::fmt::Debug;
-use std::hash::Hash;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -17,6 +18,10 @@ use tokio::time::Instant;
 const BACKOFF: Duration = Duration::from_millis(10);
 /// Maximum back-off, hence how long after an outage failed work may still wait.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// Interval in which a controller warns of an error once; again only in the debug log.
+const WARN_PERIOD: Duration = Duration::from_secs(60);
+/// Warnings of a controller in that time.
+const MAX_WARNINGS: usize = 100;
 
 /// When to reconcile the key again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +50,17 @@ impl<K> Clone for WorkQueue<K> {
 struct WorkQueueInner<K> {
     state: Mutex<QueueState<K>>,
     changed: Notify,
+    group: fn(&K) -> u32,
 }
 
 struct QueueState<K> {
     /// Waiting keys by due time; the number preserves the order of equal times.
     due: BTreeSet<(Instant, u64, K)>,
-    /// Each waiting key's position in `due`.
+    /// Due keys by group, oldest first. No group is empty.
+    ready: HashMap<u32, VecDeque<K>>,
+    /// The groups of `ready` in the order of their turns.
+    turns: VecDeque<u32>,
+    /// Waiting keys with their due time, and their position in `due` if not yet ready.
     waiting: HashMap<K, (Instant, u64)>,
     active: HashSet<K>,
     /// Woken while being processed: due again when the worker is done.
@@ -63,13 +73,27 @@ struct QueueState<K> {
 
 impl<K: QueueKey> Default for WorkQueue<K> {
     fn default() -> Self {
-        let (waiting, active, again) = (HashMap::new(), HashSet::new(), HashSet::new());
-        let state = QueueState { due: BTreeSet::new(), waiting, active, again, failures: HashMap::new(), causes: HashMap::new(), number: 0 };
-        Self { shared: Arc::new(WorkQueueInner { state: Mutex::new(state), changed: Notify::new() }) }
+        Self::in_turns(|_| 0)
     }
 }
 
 impl<K: QueueKey> WorkQueue<K> {
+    /// A queue whose workers serve the groups of due keys in turns.
+    pub fn in_turns(group: fn(&K) -> u32) -> Self {
+        let state = QueueState {
+            due: BTreeSet::new(),
+            ready: HashMap::new(),
+            turns: VecDeque::new(),
+            waiting: HashMap::new(),
+            active: HashSet::new(),
+            again: HashSet::new(),
+            failures: HashMap::new(),
+            causes: HashMap::new(),
+            number: 0,
+        };
+        Self { shared: Arc::new(WorkQueueInner { state: Mutex::new(state), changed: Notify::new(), group }) }
+    }
+
     /// Queues a key now. An earlier entry stays in place.
     pub fn add(&self, key: K, cause: Option<TraceContext>) {
         self.add_at(key, cause, Instant::now());
@@ -110,7 +134,7 @@ impl<K: QueueKey> WorkQueue<K> {
         loop {
             let wait = {
                 let mut state = self.shared.state.lock().expect("lock holders do not panic");
-                match state.pop(Instant::now()) {
+                match state.pop(Instant::now(), self.shared.group) {
                     Ok(key) => {
                         let causes = state.causes.remove(&key).unwrap_or_default();
                         return (key, causes);
@@ -167,6 +191,7 @@ impl<K: QueueKey> WorkQueue<K> {
     {
         let mut running: JoinSet<()> = JoinSet::new();
         let outage = Arc::new(Mutex::new(Outage::new(format!("reach the API server for {name}"))));
+        let warned: Arc<Mutex<RecentWarnings>> = Arc::default();
         loop {
             while running.len() >= workers {
                 running.join_next().await;
@@ -177,13 +202,13 @@ impl<K: QueueKey> WorkQueue<K> {
             };
             let trace = ReconcileTrace::caused_by(causes.clone());
             let work = reconcile(key.clone(), &trace);
-            let (queue, owned_key, outage) = (self.clone(), key.clone(), outage.clone());
+            let (queue, owned_key, outage, warned) = (self.clone(), key.clone(), outage.clone(), warned.clone());
             running.spawn(async move {
                 let shown = format!("{owned_key:?}");
                 // Debug output of a string key, without its quotes.
                 let object = shown.trim_matches('"');
                 let span = SpanInfo { name, resource: "", namespace: "", object };
-                let result = trace.run(span, attempt(name, object, &outage, work)).await;
+                let result = trace.run(span, attempt((name, object), (&outage, &warned), work)).await;
                 queue.finish(key, causes, &result);
             });
         }
@@ -192,7 +217,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
 /// Runs one reconcile and logs its failure. A task of its own, so that a panic becomes a failure.
 /// An unreachable server is an outage, logged once for all keys and controllers.
-async fn attempt<R, E>(controller: &'static str, key: &str, outage: &Mutex<Outage>, work: R) -> Result<Next, ()>
+async fn attempt<R, E>((controller, key): (&'static str, &str), (outage, warned): (&Mutex<Outage>, &Mutex<RecentWarnings>), work: R) -> Result<Next, ()>
 where
     R: Future<Output = Result<Next, E>> + Send + 'static,
     E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
@@ -215,10 +240,33 @@ where
     if is_unanswered(&*error) {
         tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
         outage.lock().expect("lock holders do not panic").failed(&*error);
+    } else if !warned.lock().expect("lock holders do not panic").is_new(&error.to_string(), Instant::now()) {
+        tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
     } else {
         tracing::warn!(controller, key, error = %error, "reconcile failed, retrying");
     }
     Err(())
+}
+
+/// Errors that a controller warned of: thousands of keys may fail for one reason.
+#[derive(Default)]
+struct RecentWarnings {
+    since: Option<Instant>,
+    /// Hashes of the errors.
+    errors: HashSet<u64>,
+}
+
+impl RecentWarnings {
+    /// Whether to warn of the error; counts as done.
+    fn is_new(&mut self, error: &str, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now.duration_since(since) >= WARN_PERIOD) {
+            self.since = Some(now);
+            self.errors.clear();
+        }
+        let mut hasher = DefaultHasher::new();
+        error.hash(&mut hasher);
+        self.errors.len() < MAX_WARNINGS && self.errors.insert(hasher.finish())
+    }
 }
 
 /// Aborts a reconcile when its queue is dropped (shutdown, lost leadership).
@@ -254,13 +302,35 @@ impl<K: QueueKey> QueueState<K> {
     }
 
     /// The next due key not in process, or when to check again.
-    fn pop(&mut self, now: Instant) -> Result<K, Option<Instant>> {
-        let position = self.due.iter().find(|(when, _, key)| *when > now || !self.active.contains(key)).cloned();
-        let Some((when, number, key)) = position else { return Err(None) };
-        if when > now {
-            return Err(Some(when));
+    fn pop(&mut self, now: Instant, group: fn(&K) -> u32) -> Result<K, Option<Instant>> {
+        let mut next = None;
+        let mut due = Vec::new();
+        for (when, number, key) in &self.due {
+            if *when > now {
+                next = Some(*when);
+                break;
+            }
+            if !self.active.contains(key) {
+                due.push((*when, *number, key.clone()));
+            }
         }
-        self.due.remove(&(when, number, key.clone()));
+        for position in due {
+            self.due.remove(&position);
+            let group = group(&position.2);
+            let keys = self.ready.entry(group).or_default();
+            if keys.is_empty() {
+                self.turns.push_back(group);
+            }
+            keys.push_back(position.2);
+        }
+        let Some(group) = self.turns.pop_front() else { return Err(next) };
+        let keys = self.ready.get_mut(&group).expect("a group with a turn has keys");
+        let key = keys.pop_front().expect("a group with a turn has keys");
+        if keys.is_empty() {
+            self.ready.remove(&group);
+        } else {
+            self.turns.push_back(group);
+        }
         self.waiting.remove(&key);
         self.active.insert(key.clone());
         Ok(key)
@@ -297,6 +367,40 @@ mod tests {
         seen.sort_unstable();
         assert_eq!(seen, [1, 2]);
         assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn groups_take_turns() {
+        let queue: WorkQueue<u32> = WorkQueue::in_turns(|key| key / 1_000);
+        (1_000..2_000).for_each(|key| queue.add(key, None));
+        let mut taken = vec![queue.take().await.0];
+        for key in [2_000, 3_000, 2_001] {
+            queue.add(key, None);
+        }
+        for _ in 0..7 {
+            taken.push(queue.take().await.0);
+        }
+        assert_eq!(taken, [1_000, 1_001, 2_000, 3_000, 1_002, 2_001, 1_003, 1_004]);
+        assert_eq!(queue.len(), 1_003, "those in process, too");
+        // Not while it is in process.
+        queue.add_after(1_000, None, Duration::from_millis(1));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert_eq!(queue.take().await.0, 1_005);
+        queue.finish(1_000, Vec::new(), &Ok::<_, String>(Next::Done));
+        let mut rest = Vec::new();
+        while let Ok((key, _)) = tokio::time::timeout(Duration::from_secs(1), queue.take()).await {
+            rest.push(key);
+        }
+        assert_eq!((rest.len(), rest.last()), (995, Some(&1_000)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_of_thousands_of_keys_is_one_warning() {
+        let mut warned = RecentWarnings::default();
+        let mut times = |errors: usize| (0..8_000).filter(|number| warned.is_new(&format!("unknown kind {}", number % errors), Instant::now())).count();
+        assert_eq!((times(1), times(1), times(3), times(8_000)), (1, 0, 2, MAX_WARNINGS - 3));
+        tokio::time::advance(WARN_PERIOD).await;
+        assert!(warned.is_new("unknown kind 0", Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
