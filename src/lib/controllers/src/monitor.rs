@@ -70,6 +70,14 @@ impl Monitor {
         Self { client, listeners, known: Mutex::default(), wanted: Notify::new(), beginning: Semaphore::new(BEGINNING) }
     }
 
+    /// One that discovers nothing by itself.
+    #[cfg(test)]
+    pub(crate) fn knowing(client: Client, discovered: Discovered) -> Self {
+        let monitor = Self::new(client, Vec::new());
+        *monitor.known.lock().expect("lock holders do not panic") = Arc::new(discovered);
+        monitor
+    }
+
     /// Result of the last discovery.
     pub(crate) fn known(&self) -> Arc<Discovered> {
         self.known.lock().expect("lock holders do not panic").clone()

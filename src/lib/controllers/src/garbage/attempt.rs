@@ -1,21 +1,22 @@
 //! Handling of dependents and of dying owners: live reads, then one guarded write.
 
+mod lookup;
+
 use super::graph::{Dependent, DyingOwner, FOREGROUND, GarbageTask, ORPHAN, ObjectLocation, OwnerGraph};
+use super::recent::RecentMap;
 use crate::monitor::{Monitor, is_watched};
 use crate::queue::Next;
 use crate::rest::{self, RequestOptions, code, is_absent};
-use ferrokube_client::{DiscoveredResource, ReconcileTrace};
+use ferrokube_client::ReconcileTrace;
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Client;
 use kube::discovery::ApiResource;
+use lookup::OwnerLookup;
 use serde_json::{Value, json};
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Proven absences remembered. Uids never come back, so they stay valid.
-const MAX_ABSENT: usize = 10_000;
 /// Interval of checks on foreground deletions that wait for dependents; watch events wake them
 /// earlier.
 const RECHECK: Duration = Duration::from_secs(30);
@@ -42,7 +43,7 @@ pub(super) struct GarbageCollector {
     client: Client,
     graph: Arc<OwnerGraph>,
     monitor: Arc<Monitor>,
-    absent: Mutex<HashSet<String>>,
+    absent: Mutex<RecentMap<()>>,
 }
 
 /// One attempt of a worker. Its client carries the trace ids.
@@ -51,7 +52,8 @@ struct Attempt<'a> {
     trace: &'a ReconcileTrace,
     graph: &'a OwnerGraph,
     monitor: &'a Monitor,
-    absent: &'a Mutex<HashSet<String>>,
+    /// Proven absences. Uids never come back, so they stay valid.
+    absent: &'a Mutex<RecentMap<()>>,
 }
 
 /// A dependent's owners by state.
@@ -61,16 +63,6 @@ struct Owners {
     dangling: Vec<OwnerReference>,
     /// In foreground deletion: waiting for this dependent.
     waiting: Vec<OwnerReference>,
-}
-
-/// Result of a live read of an owner.
-enum OwnerLookup {
-    /// Metadata of the owner.
-    Present(Value),
-    /// Proven: no object of this kind, namespace and name has the uid.
-    Absent,
-    /// A cluster-scoped object refers to a namespaced kind.
-    AcrossScopes,
 }
 
 /// An invalid reference: a cluster-scoped object owned by a namespaced kind.
@@ -90,11 +82,11 @@ impl GarbageCollector {
 impl Attempt<'_> {
     async fn work(&self, task: GarbageTask) -> Result<Next, AttemptError> {
         match task {
-            GarbageTask::Dependent(uid) => match self.graph.dependent(&uid) {
+            GarbageTask::Dependent(uid, _) => match self.graph.dependent(&uid) {
                 Some(dependent) => self.dependent(&dependent).await,
                 None => Ok(Next::Done),
             },
-            GarbageTask::Owner(uid) => match self.graph.dying(&uid) {
+            GarbageTask::Owner(uid, _) => match self.graph.dying(&uid) {
                 Some(_) if !self.all_listed() => Ok(Next::After(SETTLE)),
                 Some(dying) if dying.foreground => self.foreground(dying).await,
                 Some(dying) => self.orphan(dying).await,
@@ -148,8 +140,9 @@ impl Attempt<'_> {
 
     async fn classify(&self, dependent: &Dependent) -> Result<Result<Owners, ScopeMismatch>, AttemptError> {
         let mut owners = Owners::default();
+        let listed = self.list_owners(dependent).await?;
         for owner in &dependent.owners {
-            match self.look_up(owner, &dependent.location).await {
+            match self.look_up(owner, &dependent.location, &listed).await {
                 Ok(OwnerLookup::AcrossScopes) => return Ok(Err(ScopeMismatch(owner.clone()))),
                 Ok(OwnerLookup::Absent) => owners.dangling.push(owner.clone()),
                 Ok(OwnerLookup::Present(metadata)) if waits_for_dependents(&metadata) => owners.waiting.push(owner.clone()),
@@ -163,39 +156,6 @@ impl Attempt<'_> {
             }
         }
         Ok(Ok(owners))
-    }
-
-    fn resource_of(&self, owner: &OwnerReference) -> Result<DiscoveredResource, AttemptError> {
-        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        let known = self.monitor.known();
-        known.find_kind(group, &owner.kind).cloned().ok_or_else(|| {
-            self.monitor.rediscover();
-            AttemptError::UnknownKind(format!("{} {}", owner.api_version, owner.kind))
-        })
-    }
-
-    /// Reads an owner live.
-    async fn look_up(&self, owner: &OwnerReference, dependent: &ObjectLocation) -> Result<OwnerLookup, AttemptError> {
-        let resource = self.resource_of(owner)?;
-        if resource.namespaced && dependent.namespace.is_none() {
-            return Ok(OwnerLookup::AcrossScopes);
-        }
-        let namespace = dependent.namespace.as_deref().filter(|_| resource.namespaced);
-        let path = rest::path(&resource.resource, namespace, &owner.name);
-        let proof = format!("{path}#{}", owner.uid);
-        if self.absent.lock().expect("lock holders do not panic").contains(&proof) {
-            return Ok(OwnerLookup::Absent);
-        }
-        let found = self.read(&resource.resource, namespace, &owner.name).await?;
-        if let Some(metadata) = found.map(|mut object| object["metadata"].take()).filter(|metadata| metadata["uid"] == owner.uid.as_str()) {
-            return Ok(OwnerLookup::Present(metadata));
-        }
-        let mut absent = self.absent.lock().expect("lock holders do not panic");
-        if absent.len() >= MAX_ABSENT {
-            absent.clear();
-        }
-        absent.insert(proof);
-        Ok(OwnerLookup::Absent)
     }
 
     /// Reads an object's metadata; `None` if it is proven absent.
@@ -276,7 +236,7 @@ impl Attempt<'_> {
         }
         for dependent in dependents {
             if !dependent.terminating {
-                self.graph.queue(GarbageTask::Dependent(dependent.uid.clone()), self.trace.context().copied());
+                self.graph.queue(dependent.task(), self.trace.context().copied());
             }
         }
         Ok(Next::After(RECHECK))

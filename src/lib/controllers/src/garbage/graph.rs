@@ -1,5 +1,6 @@
 //! The ownership graph, from metadata watches. Objects without owners cost 44 bytes.
 
+use super::recent::RecentMap;
 use crate::monitor::{MetadataListener, Observed, qualified};
 use crate::queue::WorkQueue;
 use ferrokube_client::DiscoveredResource;
@@ -14,18 +15,23 @@ pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// Finalizer of orphaning deletion.
 pub(super) const ORPHAN: &str = "orphan";
 
-/// Deleted owners remembered; a forgotten one is read live.
-const MAX_DEPARTED: usize = 10_000;
-
 pub(super) type Uid = Arc<str>;
 
-/// A queued task.
+/// A queued task. Namespaces take turns: each task has the hash of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum GarbageTask {
     /// Check whether a dependent's owners exist.
-    Dependent(Uid),
+    Dependent(Uid, u32),
     /// Process an owner in deletion with one of our finalizers.
-    Owner(Uid),
+    Owner(Uid, u32),
+}
+
+impl GarbageTask {
+    /// Hash of the object's namespace.
+    pub(super) fn namespace(&self) -> u32 {
+        let (Self::Dependent(_, namespace) | Self::Owner(_, namespace)) = self;
+        *namespace
+    }
 }
 
 /// Location of an object.
@@ -54,12 +60,25 @@ pub(super) struct Dependent {
     pub(super) terminating: bool,
 }
 
+impl Dependent {
+    /// The task that checks its owners.
+    pub(super) fn task(&self) -> GarbageTask {
+        GarbageTask::Dependent(self.uid.clone(), hash(self.location.namespace.as_deref()))
+    }
+}
+
 /// An object in deletion that waits for us.
 #[derive(Clone, Debug)]
 pub(super) struct DyingOwner {
     pub(super) location: ObjectLocation,
     pub(super) uid: Uid,
     pub(super) foreground: bool,
+}
+
+impl DyingOwner {
+    fn task(&self) -> GarbageTask {
+        GarbageTask::Owner(self.uid.clone(), hash(self.location.namespace.as_deref()))
+    }
 }
 
 /// The graph. Written by the monitor, read by the workers.
@@ -81,7 +100,7 @@ struct GraphState {
     /// Slot indexes by resource name.
     indexes: HashMap<String, u16>,
     /// Owners whose deletion was seen while they had dependents, and whether they were namespaced.
-    departed: HashMap<Uid, bool>,
+    departed: RecentMap<bool>,
     /// Resources listed completely at least once.
     listed: HashSet<String>,
 }
@@ -260,16 +279,19 @@ impl GraphState {
             self.dying.remove(uid);
             return Vec::new();
         }
-        self.dying.insert(uid.clone(), DyingOwner { location: location.clone(), uid: uid.clone(), foreground });
-        vec![GarbageTask::Owner(uid.clone())]
+        let dying = DyingOwner { location: location.clone(), uid: uid.clone(), foreground };
+        let task = dying.task();
+        self.dying.insert(uid.clone(), dying);
+        vec![task]
     }
 
     fn note_dependent(&mut self, dependent: Dependent) -> Vec<GarbageTask> {
         let uid = dependent.uid.clone();
         let before = self.dependents.remove(&uid);
         let mut tasks = Vec::new();
-        for owner in before.iter().flat_map(|before| &before.owners) {
-            if !dependent.owners.iter().any(|now| now.uid == owner.uid) {
+        if let Some(before) = before.filter(|before| before.owners != dependent.owners) {
+            let now: HashSet<&str> = dependent.owners.iter().map(|owner| owner.uid.as_str()).collect();
+            for owner in before.owners.iter().filter(|owner| !now.contains(owner.uid.as_str())) {
                 tasks.extend(self.disown(&owner.uid, &uid));
             }
         }
@@ -279,10 +301,10 @@ impl GraphState {
         for owner in &dependent.owners {
             self.owned.entry(Uid::from(owner.uid.as_str())).or_default().insert(uid.clone());
             // A changed reference can end a foreground deletion's wait.
-            tasks.extend(self.dying.get(owner.uid.as_str()).map(|dying| GarbageTask::Owner(dying.uid.clone())));
+            tasks.extend(self.dying.get(owner.uid.as_str()).map(DyingOwner::task));
         }
         if dependent.owners.iter().any(|owner| !self.fits(owner, &dependent.location)) {
-            tasks.push(GarbageTask::Dependent(uid.clone()));
+            tasks.push(dependent.task());
         }
         self.dependents.insert(uid, Arc::new(dependent));
         tasks
@@ -305,17 +327,14 @@ impl GraphState {
                 self.owned.remove(owner);
             }
         }
-        self.dying.get(owner).map(|dying| GarbageTask::Owner(dying.uid.clone()))
+        self.dying.get(owner).map(DyingOwner::task)
     }
 
     fn note_departed(&mut self, uid: &str, namespaced: bool) {
         if !self.owned.contains_key(uid) {
             return;
         }
-        if self.departed.len() >= MAX_DEPARTED {
-            self.departed.clear();
-        }
-        self.departed.insert(Uid::from(uid), namespaced);
+        self.departed.insert(uid, namespaced);
     }
 
     /// Handles a deletion: its dependents must be checked, and its owners may proceed.
@@ -332,7 +351,8 @@ impl GraphState {
                 tasks.extend(self.disown(&owner.uid, &uid));
             }
         }
-        tasks.extend(self.owned.get(&uid).into_iter().flatten().cloned().map(GarbageTask::Dependent));
+        let owned = self.owned.get(&uid).into_iter().flatten();
+        tasks.extend(owned.filter_map(|dependent| self.dependents.get(dependent)).map(|dependent| dependent.task()));
         tasks
     }
 }

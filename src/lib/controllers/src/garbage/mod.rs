@@ -7,11 +7,12 @@
 
 mod attempt;
 mod graph;
+mod recent;
 
 use crate::monitor::Monitor;
 use crate::queue::WorkQueue;
 use attempt::GarbageCollector;
-use graph::OwnerGraph;
+use graph::{GarbageTask, OwnerGraph};
 use kube::Client;
 use std::sync::Arc;
 
@@ -22,12 +23,12 @@ const WORKERS: usize = 16;
 /// [`GarbageController::run`].
 pub(crate) struct GarbageController {
     graph: Arc<OwnerGraph>,
-    queue: WorkQueue<graph::GarbageTask>,
+    queue: WorkQueue<GarbageTask>,
 }
 
 impl GarbageController {
     pub(crate) fn new() -> Self {
-        let queue = WorkQueue::default();
+        let queue = WorkQueue::in_turns(GarbageTask::namespace);
         Self { graph: Arc::new(OwnerGraph::new(queue.clone())), queue }
     }
 
