@@ -3,18 +3,24 @@
 use super::claims::{Claims, Reference};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::{json, time};
-use ferrokube_storage::{Entry, Prefix, Store};
-use std::sync::Arc;
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::json::{Layout, forms};
+use ferrokube_apimachinery::{json, time, work};
+use ferrokube_storage::{Entry, Key, Prefix, Revision, Store};
+use ring::digest;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long a token outlives the moment at which its object was to be deleted.
 const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 
 /// The label of secrets whose token was put out of use for not being used.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+
+/// Most objects whose facts are cached; the cache is cleared beyond it.
+const MAX_FACTS: usize = 10_000;
 
 /// Looks objects up. Cheap to clone.
 #[derive(Clone)]
@@ -24,7 +30,22 @@ pub(super) struct Objects {
     pods: Prefix,
     nodes: Prefix,
     secrets: Prefix,
+    /// Shared by all tokens of an object, good and bad ones: each revision is parsed once, not at every use of a token.
+    facts: Arc<RwLock<HashMap<Key, Arc<Facts>>>>,
 }
+
+/// What decides about the tokens of an object, at one revision.
+pub(super) struct Facts {
+    revision: Revision,
+    pub(super) uid: Box<str>,
+    /// Its deletion timestamp; the epoch when that is not a time.
+    deleted: Option<SystemTime>,
+    /// The hash of the token that a secret holds.
+    token: Option<Hash>,
+}
+
+/// SHA-256.
+type Hash = [u8; 32];
 
 /// The kinds that tokens can be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +63,8 @@ pub(super) struct Seen([AtomicU64; 4]);
 impl Objects {
     pub(super) fn new(store: Store) -> Self {
         let prefix = |resource| Prefix::new(resource).expect("a constant without bad segments");
-        Self { store, accounts: prefix("serviceaccounts"), pods: prefix("pods"), nodes: prefix("minions"), secrets: prefix("secrets") }
+        let facts = Arc::default();
+        Self { store, accounts: prefix("serviceaccounts"), pods: prefix("pods"), nodes: prefix("minions"), secrets: prefix("secrets"), facts }
     }
 
     fn entry(&self, kind: BoundKind, namespace: &str, name: &str) -> Option<Arc<Entry>> {
@@ -57,7 +79,26 @@ impl Objects {
 
     /// The published object.
     pub(super) fn get(&self, kind: BoundKind, namespace: &str, name: &str) -> Option<Document> {
-        self.entry(kind, namespace, name).and_then(|entry| parse(&entry))
+        self.entry(kind, namespace, name).and_then(|entry| json::read(&entry.bytes).ok()).map(|decoded| decoded.document)
+    }
+
+    /// What decides about the tokens of the published object.
+    pub(super) fn facts(&self, kind: BoundKind, namespace: &str, name: &str) -> Option<Arc<Facts>> {
+        self.entry(kind, namespace, name).map(|entry| self.facts_of(kind, &entry))
+    }
+
+    fn facts_of(&self, kind: BoundKind, entry: &Entry) -> Arc<Facts> {
+        let known = self.facts.read().expect("no panic while held").get(&entry.key).map(Arc::clone);
+        if let Some(known) = known.filter(|known| known.revision == entry.revision) {
+            return known;
+        }
+        let read = Arc::new(Facts::read(kind, entry));
+        let mut facts = self.facts.write().expect("no panic while held");
+        if facts.len() >= MAX_FACTS && !facts.contains_key(&entry.key) {
+            facts.clear();
+        }
+        facts.insert(entry.key.clone(), Arc::clone(&read));
+        read
     }
 
     /// Whether everything that the token is bound to is still there, with the same uid and not (long) deleted.
@@ -85,10 +126,8 @@ impl Objects {
         if seen.load(Ordering::Relaxed) == entry.revision.0 {
             return true;
         }
-        let held = parse(&entry).is_some_and(|secret| {
-            let held = secret.str(&["data", "token"]).and_then(|text| STANDARD.decode(text).ok());
-            !secret.is_terminating() && secret.label(INVALID_SINCE).is_none() && held.is_some_and(|held| held == token.as_bytes())
-        });
+        let facts = self.facts_of(BoundKind::Secret, &entry);
+        let held = facts.deleted.is_none() && facts.token == Some(hash(token.as_bytes()));
         if held {
             seen.store(entry.revision.0, Ordering::Relaxed);
         }
@@ -102,18 +141,41 @@ impl Objects {
         if seen.load(Ordering::Relaxed) == entry.revision.0 {
             return true;
         }
-        let Some(document) = parse(&entry).filter(|document| document.uid() == reference.uid) else {
+        let facts = self.facts_of(kind, &entry);
+        if *facts.uid != *reference.uid {
             return false;
-        };
-        if document.is_terminating() {
-            let deleted = time::parse_rfc3339(document.meta("deletionTimestamp"));
-            return deleted.is_some_and(|deleted| deleted + DELETION_LEEWAY > now);
+        }
+        if let Some(deleted) = facts.deleted {
+            return deleted + DELETION_LEEWAY > now;
         }
         seen.store(entry.revision.0, Ordering::Relaxed);
         true
     }
 }
 
-fn parse(entry: &Entry) -> Option<Document> {
-    json::read(&entry.bytes).ok().map(|decoded| decoded.document)
+impl Facts {
+    /// Of a secret all is read, of others the metadata.
+    fn read(kind: BoundKind, entry: &Entry) -> Self {
+        let document = if kind == BoundKind::Secret { read(&entry.bytes) } else { read(metadata(entry)).map(|metadata| json!({ "metadata": metadata })) };
+        let document = document.and_then(|value| Document::from_value(value).ok()).unwrap_or_else(Document::new);
+        let deleted = document.is_terminating().then(|| time::parse_rfc3339(document.meta("deletionTimestamp")).unwrap_or(UNIX_EPOCH));
+        let token = || document.str(&["data", "token"]).and_then(|text| STANDARD.decode(text).ok()).map(|token| hash(&token));
+        let token = if document.label(INVALID_SINCE).is_none() { token() } else { None };
+        Self { revision: entry.revision, uid: document.uid().into(), deleted, token }
+    }
+}
+
+/// The metadata object.
+fn metadata(entry: &Entry) -> &[u8] {
+    let layout = Layout::from_marks(entry.sidecar.marks, entry.sidecar.revision_at);
+    forms::metadata(&entry.bytes, &layout, entry.spliced().len())
+}
+
+fn read(bytes: &[u8]) -> Option<Value> {
+    work::count(bytes.len());
+    json::read_value(bytes).ok()
+}
+
+fn hash(bytes: &[u8]) -> Hash {
+    digest::digest(&digest::SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }

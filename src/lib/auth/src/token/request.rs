@@ -39,15 +39,15 @@ impl Inner {
     pub(super) fn issue(&self, context: &RequestContext, namespace: &str, name: &str, mut request: Document) -> Result<Document, Failure> {
         check_metadata(&request, namespace, name)?;
         let account =
-            self.objects.get(BoundKind::ServiceAccount, namespace, name).ok_or_else(|| Failure::not_found(&GroupResource::new("", "serviceaccounts"), name))?;
-        if !request.uid().is_empty() && request.uid() != account.uid() {
-            let why = format!("the UID in the token request ({}) does not match the UID of the service account ({})", request.uid(), account.uid());
+            self.objects.facts(BoundKind::ServiceAccount, namespace, name).ok_or_else(|| Failure::not_found(&GroupResource::new("", "serviceaccounts"), name))?;
+        if !request.uid().is_empty() && request.uid() != &*account.uid {
+            let why = format!("the UID in the token request ({}) does not match the UID of the service account ({})", request.uid(), account.uid);
             return Err(Failure::conflict(&GroupResource::new("authentication.k8s.io", "TokenRequest"), name, &why));
         }
         let audiences = self.audiences(&request);
         let asked = asked_seconds(&request)?;
         let issued = unix(context.now);
-        let account = Reference { name: name.to_owned(), uid: account.uid().to_owned() };
+        let account = Reference { name: name.to_owned(), uid: account.uid.to_string() };
         let mut claims = Claims {
             issuer: self.config.issuers[0].clone(),
             audiences: audiences.clone(),

@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::work;
 use ferrokube_storage::Store;
 use rcgen::{KeyPair, PublicKeyData};
 use ring::rand::SystemRandom;
@@ -357,4 +358,39 @@ async fn refusals_name_what_upstream_names() {
     assert_eq!(details(bound("apps/v1", "Deployment", "d")), (400, None));
     put(&fixture.store, "secrets", json!({"metadata": {"name": "s", "namespace": "n", "uid": "u-s"}})).await;
     assert_eq!(details(bound("v1", "Secret", "s")), (409, names("", "Secret", "s")));
+}
+
+/// Of a fat account, pod and secret, in every state: each revision is read once, whatever the token is worth and however many there are.
+#[tokio::test]
+async fn fault_51_a_token_of_a_fat_object_costs_no_reading_whatever_it_is_worth() {
+    const FAT: usize = 200_000;
+    let fixture = Fixture::new().await;
+    let tokens = [fixture.token(json!({})), fixture.token(json!({}))];
+    let ask = |tokens: &[String], is_valid: bool| {
+        let ((), read) = work::counted(|| {
+            for token in tokens.iter().cycle().take(20) {
+                assert_eq!(fixture.is_valid(token), is_valid);
+            }
+        });
+        read
+    };
+    let fat = |uid: &str, deleted: Value| {
+        let mut account = account(uid);
+        account["metadata"]["deletionTimestamp"] = deleted;
+        account["secrets"] = json!([{"name": "x".repeat(FAT)}]);
+        account
+    };
+    let deleted = json!(ferrokube_apimachinery::time::rfc3339_seconds(fixture.clock.now()));
+    for (account, is_valid) in [(fat("u-robot", Value::Null), true), (fat("u-robot", deleted), true), (fat("u-next", Value::Null), false)] {
+        put(&fixture.store, "serviceaccounts", account).await;
+        let read = ask(&tokens, is_valid);
+        assert!((1..1_000).contains(&read), "its metadata alone, and once: {read}");
+        assert_eq!(ask(&tokens, is_valid), 0);
+    }
+    let keys = TokenKeys::from_pem(fixture.pem.as_bytes(), &[]).expect("keys");
+    put(&fixture.store, "serviceaccounts", account("u-robot")).await;
+    let token = SecretToken { namespace: "n", account: "robot", account_uid: "u-robot", secret: "s" }.sign(&keys);
+    put(&fixture.store, "secrets", json!({"metadata": {"name": "s", "namespace": "n"}, "data": {"token": "x".repeat(FAT)}})).await;
+    assert!((1..2 * FAT as u64).contains(&ask(std::slice::from_ref(&token), false)));
+    assert_eq!(ask(std::slice::from_ref(&token), false), 0);
 }
