@@ -4,7 +4,7 @@
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_auth::audit::{AuditLog, Config, Event, Level, ObjectRef, Outcome, Plan, Stage, Stages, Subject, TraceIds};
 use ferrokube_auth::authenticate::{Bearer, TokenFile, X509};
-use ferrokube_auth::rbac::{Change, Feed};
+use ferrokube_auth::rbac::{Change, Feed, Kind};
 use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Rbac, ResourceAccess, bootstrap, system_clock};
 use ferrokube_registry::UserInfo;
 use ferrokube_trace::{SpanId, TraceId};
@@ -25,6 +25,11 @@ struct Policy;
 
 impl Feed for Policy {
     fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+        let own = json!({
+            "metadata": {"namespace": "n", "name": "robots"}, "roleRef": {"kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": "job-controller"}],
+        });
+        apply(Change::Put(Kind::RoleBinding, Arc::new(Document::from_value(own).expect("an object"))));
         bootstrap::expected().into_iter().for_each(|one| apply(Change::Put(one.kind, Arc::new(one.document))));
     }
 }
@@ -38,11 +43,12 @@ fn authorization() {
     let rbac = Rbac::new(Box::new(Policy), Box::new(|| 1));
     let robot =
         user("system:serviceaccount:kube-system:job-controller", &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]);
-    for (name, verb, resource) in [("allowed", "update", "jobs"), ("refused", "delete", "secrets")] {
-        let resource = ResourceAccess { group: "batch", version: "v1", resource, namespace: "n", name: "j", ..ResourceAccess::default() };
+    let asked = [("allowed", "batch", "update", "jobs"), ("allowed in its namespace", "", "delete", "secrets"), ("refused", "batch", "delete", "secrets")];
+    for (name, group, verb, resource) in asked {
+        let resource = ResourceAccess { group, version: "v1", resource, namespace: "n", name: "j", ..ResourceAccess::default() };
         measure(&format!("RBAC, {name}"), Duration::from_micros(100), || {
             let access = Access { user: &robot, verb, resource: Some(resource), path: "" };
-            assert_eq!(rbac.authorize(&access).is_allowed(), name == "allowed");
+            assert_eq!(rbac.authorize(&access).is_allowed(), name != "refused");
         });
     }
 }
@@ -97,7 +103,7 @@ async fn audit() {
     measure("audit, asking the policy", Duration::from_micros(100), || {
         assert_eq!(log.plan(&Subject { user: &user, verb: "create", resource: Some(resource), path: "" }).level, Level::Metadata);
     });
-    let plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: true, refusals: false };
+    let plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: true, refusals: false, rationed: false };
     let mut waiting = Vec::new();
     measure("audit, encoding and queueing an event", Duration::from_micros(500), || waiting.push(log.record(&event(&user, &ips, &annotations), &plan)));
     for written in waiting {

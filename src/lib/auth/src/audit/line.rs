@@ -10,7 +10,7 @@ use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 /// Longest recorded `User-Agent`, in bytes.
 pub const MAX_USER_AGENT: usize = 1_024;
 /// Longest recorded request URI, in bytes.
-pub const MAX_URI: usize = 8_192;
+pub const MAX_URI: usize = 1_024;
 /// Longest recorded message of an outcome.
 const MAX_MESSAGE: usize = 4_096;
 
@@ -308,7 +308,7 @@ mod tests {
     }
 
     fn metadata() -> Plan {
-        Plan { level: Level::Metadata, omit: Stages::default(), omit_managed_fields: true, refusals: false }
+        Plan { level: Level::Metadata, omit: Stages::default(), omit_managed_fields: true, refusals: false, rationed: false }
     }
 
     #[test]

@@ -202,14 +202,16 @@ impl AuditLog {
         self.shared.policy.plan(subject)
     }
 
-    /// The plan of a request that ended with this status code, and how many like it were left out before. By the built-in policy every refusal (401, 403, and
-    /// 507 of a full disk) is worth a record, but no flood of them may push the rest out of the log: of those of one caller (a user, or an address without one) and of all together
-    /// only so many are recorded. A policy file is followed to the letter.
-    pub fn conclude(&self, plan: Plan, code: u16, caller: &str) -> (Plan, u64) {
-        if !plan.refusals || !matches!(code, 401 | 403 | 507) {
+    /// The plan of a request that ended with this status code, and how many like it were left out before. By the built-in policy every refusal (401, 403,
+    /// 429 of a write, and 507 of a full disk) is worth a record, but no flood of them may push the rest out of the log: of those of one caller (a user, or an address without one) and of all together
+    /// only so many are recorded; so are self reviews, which every account may make. A policy file is followed to the letter.
+    pub fn conclude(&self, plan: Plan, code: u16, caller: impl FnOnce() -> String) -> (Plan, u64) {
+        // Flow control refuses before authorization.
+        let is_refusal = matches!(code, 401 | 403 | 507) || (code == 429 && plan.level > super::Level::None);
+        if !(plan.rationed || plan.refusals && is_refusal) {
             return (plan, 0);
         }
-        match self.shared.refusals.admit(caller, Instant::now()) {
+        match self.shared.refusals.admit(&caller(), Instant::now()) {
             Some(left_out) => (Plan { level: plan.level.max(super::Level::Metadata), ..plan }, left_out),
             None => (Plan::default(), 0),
         }
@@ -436,7 +438,7 @@ mod tests {
         }
     }
 
-    const PLAN: Plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: false, refusals: false };
+    const PLAN: Plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: false, refusals: false, rationed: false };
 
     fn record(log: &AuditLog, id: &str) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
         let event = Event {

@@ -34,6 +34,8 @@ pub struct Plan {
     pub omit_managed_fields: bool,
     /// A refusal is recorded whatever the level says ([`super::AuditLog::conclude`]).
     pub refusals: bool,
+    /// Open to every account, and changes nothing: recorded within the budget of refusals.
+    pub rationed: bool,
 }
 
 impl Plan {
@@ -138,8 +140,18 @@ impl Policy {
         };
         let level = if carries_credentials(subject) { rule.level.min(Level::Metadata) } else { rule.level };
         let omit_managed_fields = rule.omit_managed_fields.unwrap_or(self.omit_managed_fields);
-        Plan { level, omit: self.omit.union(rule.omit), omit_managed_fields, refusals: self.refusals }
+        let rationed = self.refusals && is_self_review(subject);
+        Plan { level, omit: self.omit.union(rule.omit), omit_managed_fields, refusals: self.refusals, rationed }
     }
+}
+
+fn is_self_review(subject: &Subject<'_>) -> bool {
+    subject.resource.is_some_and(|resource| {
+        matches!(
+            (resource.group, resource.resource),
+            ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews") | ("authentication.k8s.io", "selfsubjectreviews")
+        )
+    })
 }
 
 fn carries_credentials(subject: &Subject<'_>) -> bool {
@@ -343,6 +355,19 @@ mod tests {
         assert_eq!(level(&policy, "get", "/metrics"), Level::None);
         let plan = plan(&policy, &user("alice", &[]), "create", "- configmaps");
         assert!(plan.wants(Stage::ResponseComplete) && plan.wants(Stage::Panic) && !plan.wants(Stage::RequestReceived));
+    }
+
+    #[test]
+    fn fault_55_self_reviews_are_recorded_within_the_budget_of_refusals() {
+        let written = Policy::parse(br#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#).expect("a policy");
+        let is_rationed = |policy: &Policy, what: &str| plan(policy, &user("alice", &[]), "create", what).rationed;
+        for what in ["authorization.k8s.io selfsubjectaccessreviews", "authorization.k8s.io selfsubjectrulesreviews", "authentication.k8s.io selfsubjectreviews"]
+        {
+            assert!(is_rationed(&Policy::default(), what) && !is_rationed(&written, what), "{what}");
+        }
+        for what in ["authorization.k8s.io subjectaccessreviews", "authentication.k8s.io tokenreviews", "- configmaps"] {
+            assert!(!is_rationed(&Policy::default(), what), "{what}");
+        }
     }
 
     const FILE: &str = r#"

@@ -129,7 +129,7 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
         (false, false) => Stage::ResponseComplete,
     };
     let code = response.status().as_u16();
-    let (plan, left_out) = if matches!(code, 401 | 403 | 507) { shared.audit.conclude(plan, code, &caller(exchange)) } else { (plan, 0) };
+    let (plan, left_out) = shared.audit.conclude(plan, code, || caller(exchange).into_owned());
     if !plan.wants(stage) {
         return;
     }
