@@ -3,6 +3,7 @@
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::authenticate::{Bearer, TokenFile};
+use ferrokube_auth::rbac::{Change, Feed, RegistryFeed};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{Access, Authorizer, EscalationCheck, Rbac, ResourceAccess, bootstrap, review, system_clock};
 use ferrokube_registry::{Admission, Attributes, Catalog, DeleteOptions, Effects, Local, Registry, RequestContext, Target, UserInfo};
@@ -87,6 +88,36 @@ fn binding() -> Document {
         "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "alice", "apiGroup": RBAC}],
     }))
     .expect("an object")
+}
+
+#[tokio::test]
+async fn fault_34_changes_of_metadata_do_not_reach_the_index() {
+    let server = Server::new(1 << 24);
+    let mut feed = RegistryFeed::new(&server.registry);
+    let mut changes = || {
+        let mut count = 0;
+        feed.drain(&mut |change| count += usize::from(!matches!(change, Change::Clear(_))));
+        count
+    };
+    let (roles, bindings) = (server.local(RBAC, "roles"), server.local(RBAC, "rolebindings"));
+    roles.create("n", role("get")).await.expect("written");
+    bindings.create("n", binding()).await.expect("written");
+    assert_eq!(changes(), 2);
+    for (local, object) in [(&roles, role("get")), (&bindings, binding())] {
+        let mut object = object;
+        object.set(&["metadata", "labels"], json!({"l": "v"}));
+        local.update(object, "").await.expect("written");
+        assert_eq!(changes(), 0);
+    }
+    let mut other = binding();
+    other.set(&["subjects"], json!([]));
+    bindings.update(other, "").await.expect("written");
+    roles.update(role("list"), "").await.expect("written");
+    assert_eq!(changes(), 2);
+    roles.delete("n", "r", &DeleteOptions::default()).await.expect("deleted");
+    assert_eq!(changes(), 1);
+    roles.create("n", role("list")).await.expect("written");
+    assert_eq!(changes(), 1, "as it was before it was deleted");
 }
 
 #[tokio::test]

@@ -361,7 +361,8 @@ mod tests {
     fn fault_55_self_reviews_are_recorded_within_the_budget_of_refusals() {
         let written = Policy::parse(br#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#).expect("a policy");
         let is_rationed = |policy: &Policy, what: &str| plan(policy, &user("alice", &[]), "create", what).rationed;
-        for what in ["authorization.k8s.io selfsubjectaccessreviews", "authorization.k8s.io selfsubjectrulesreviews", "authentication.k8s.io selfsubjectreviews"]
+        for what in
+            ["authorization.k8s.io selfsubjectaccessreviews", "authorization.k8s.io selfsubjectrulesreviews", "authentication.k8s.io selfsubjectreviews"]
         {
             assert!(is_rationed(&Policy::default(), what) && !is_rationed(&written, what), "{what}");
         }

@@ -1,7 +1,7 @@
 //! The authorizer over the index.
 
 use super::feed::{Change, Feed, Kind};
-use super::index::{Grant, Index};
+use super::index::{Grant, Index, MAX_MISSING};
 use super::rule::ResourceQuestion;
 use crate::access::{Access, Authorizer, CatchUp, Decision, aggregate};
 use arc_swap::ArcSwap;
@@ -11,9 +11,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Mutex;
-
-/// Most unresolvable roles that a denial names.
-const MAX_MISSING: usize = 10;
 
 /// The RBAC authorizer. Members of `system:masters` may do everything.
 pub struct Rbac {
@@ -131,7 +128,7 @@ impl Behind {
 }
 
 /// The first grant that allows the request.
-fn allowed_by<'a>(index: &'a Index, access: &Access<'_>) -> Option<&'a Grant> {
+fn allowed_by<'a>(index: &'a Index, access: &Access<'a>) -> Option<Grant<'a>> {
     let found = match &access.resource {
         Some(resource) => {
             let joined = (!resource.subresource.is_empty()).then(|| format!("{}/{}", resource.resource, resource.subresource));

@@ -121,9 +121,9 @@ impl EscalationCheck {
 
 /// Fails unless the user's own rules, at the write's place, cover all of these.
 fn confirm(index: &Index, user: &UserInfo, write: &RoleWrite<'_>, wanted: &[Rule]) -> Result<(), Failure> {
-    let (held, missing) = index.rules(user, write.namespace);
+    let (roles, missing) = index.held(user, write.namespace);
     let too_many = || forbidden(write, &format!("{} is attempting to grant more RBAC permissions than can be compared", who(user)));
-    let mut held = Held::new(&held);
+    let mut held = Held::new(roles.iter().flat_map(|role| &role.rules));
     let mut uncovered = Vec::new();
     let mut budget = MAX_PIECES;
     for rule in wanted {

@@ -2,8 +2,9 @@
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_registry::{Registry, Served, view};
-use ferrokube_storage::{Cursor, Entry, Event, Prefix, Store, WatchError};
+use ferrokube_storage::{Cursor, Entry, Event, Key, Prefix, Store, WatchError};
 use futures::FutureExt;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -86,6 +87,8 @@ struct Source {
     kind: Kind,
     served: Served,
     prefix: Prefix,
+    /// The last entry of each key. The store holds the same, so its bytes are in memory once.
+    known: HashMap<Key, Arc<Entry>>,
     /// `None`: list first.
     cursor: Option<Cursor>,
 }
@@ -96,7 +99,7 @@ impl RegistryFeed {
         let source = |kind: Kind| {
             let served = registry.catalog().find(super::rule::GROUP, "v1", kind.plural())?;
             let prefix = Prefix::new(served.definition.storage_prefix.as_deref()?).ok()?;
-            Some(Source { kind, served, prefix, cursor: None })
+            Some(Source { kind, served, prefix, known: HashMap::new(), cursor: None })
         };
         Self { store: registry.store().clone(), sources: Kind::ALL.into_iter().filter_map(source).collect() }
     }
@@ -121,7 +124,7 @@ impl Source {
                 return;
             }
             match cursor.next(BATCH).now_or_never() {
-                Some(Ok(events)) => events.iter().for_each(|event| apply(self.change(event))),
+                Some(Ok(events)) => events.iter().for_each(|event| self.change(event, apply)),
                 Some(Err(WatchError::Closed)) => return,
                 // The history behind the cursor is gone from memory.
                 Some(Err(WatchError::Compacted(_))) => self.cursor = None,
@@ -136,21 +139,35 @@ impl Source {
         // When the history moved on past the snapshot meanwhile, the next call lists again.
         self.cursor = store.watch(&self.prefix, snapshot.revision).ok();
         apply(Change::Clear(self.kind));
+        self.known.clear();
         for entry in snapshot.range(None, None) {
-            apply(self.put(entry));
+            self.put(entry, apply);
         }
     }
 
-    fn change(&self, event: &Event) -> Change {
+    fn change(&mut self, event: &Event, apply: &mut dyn FnMut(Change)) {
+        let key = &event.entry.key;
         if event.deleted {
-            let key = &event.entry.key;
-            return Change::Remove(self.kind, key.namespace().unwrap_or_default().to_owned(), key.name().to_owned());
+            self.known.remove(key);
+            apply(Change::Remove(self.kind, key.namespace().unwrap_or_default().to_owned(), key.name().to_owned()));
+        } else {
+            self.put(&event.entry, apply);
         }
-        self.put(&event.entry)
     }
 
-    fn put(&self, entry: &Arc<Entry>) -> Change {
+    /// Skips changes of metadata alone: nobody waits for a label on a binding of thousands.
+    fn put(&mut self, entry: &Arc<Entry>, apply: &mut dyn FnMut(Change)) {
+        let before = self.known.insert(entry.key.clone(), Arc::clone(entry));
+        if before.is_some_and(|before| but_metadata(&before) == but_metadata(entry)) {
+            return;
+        }
         let (entry, served) = (Arc::clone(entry), self.served.clone());
-        Change::Unread(self.kind, entry.bytes.len(), Box::new(move || view(&entry, &served)))
+        apply(Change::Unread(self.kind, entry.bytes.len(), Box::new(move || view(&entry, &served))));
     }
+}
+
+/// The object's bytes before and after its metadata.
+fn but_metadata(entry: &Entry) -> [&[u8]; 2] {
+    let [_, metadata, _] = entry.sidecar.marks;
+    [&entry.bytes[..metadata as usize], &entry.bytes[entry.spliced().end..]]
 }

@@ -2,16 +2,23 @@
 
 use super::rule::{Rule, path_matches};
 use ferrokube_apimachinery::work;
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 /// At most so many words are looked up for one check: about half a second.
 pub(super) const MAX_LOOKUPS: usize = 20_000_000;
 
-/// The rules, their words in sets: what it takes to compare two rules follows the wanted one alone.
+/// Lookups that one insertion into a set counts as.
+const SET: usize = 4;
+
+/// The rules, their words in sets: what it takes to compare two rules follows the wanted one alone. Sets are built, and charged, at first use.
 pub(crate) struct Held<'a> {
-    rules: Vec<Words<'a>>,
+    rules: Vec<(&'a Rule, OnceCell<Words<'a>>)>,
     left: usize,
 }
+
+/// A rule without words.
+static NOTHING: Rule = Rule { verbs: Vec::new(), groups: Vec::new(), resources: Vec::new(), names: Vec::new(), urls: Vec::new() };
 
 struct Words<'a> {
     verbs: HashSet<&'a str>,
@@ -24,14 +31,14 @@ struct Words<'a> {
 }
 
 impl<'a> Held<'a> {
-    pub(crate) fn new(rules: &'a [Rule]) -> Self {
-        Self { rules: rules.iter().map(Words::of).collect(), left: MAX_LOOKUPS }
+    pub(crate) fn new(rules: impl IntoIterator<Item = &'a Rule>) -> Self {
+        Self { rules: rules.into_iter().map(|rule| (rule, OnceCell::new())).collect(), left: MAX_LOOKUPS }
     }
 
     /// Whether the holder of some one rule may do everything that another allows; `None`: that takes too many lookups.
     pub(crate) fn cover(&mut self, wanted: &Rule) -> Option<bool> {
         let Self { rules, left } = self;
-        let covered = rules.iter().any(|own| *left > 0 && own.covers(wanted, left));
+        let covered = rules.iter().any(|(rule, words)| *left > 0 && words.get_or_init(|| Words::of(rule, left)).covers(wanted, left));
         (*left > 0).then_some(covered)
     }
 }
@@ -51,7 +58,12 @@ fn all(wanted: &[String], held: &HashSet<&str>, left: &mut usize) -> bool {
 }
 
 impl<'a> Words<'a> {
-    fn of(rule: &'a Rule) -> Self {
+    /// Without words when too few lookups are left.
+    fn of(rule: &'a Rule, left: &mut usize) -> Self {
+        let lists = [&rule.verbs, &rule.groups, &rule.resources, &rule.names, &rule.urls];
+        let cost = SET * lists.into_iter().map(Vec::len).sum::<usize>();
+        let rule = if cost < *left { rule } else { &NOTHING };
+        charge(cost.min(*left), left);
         let set = |words: &'a [String]| words.iter().map(String::as_str).collect();
         let url_patterns = rule.urls.iter().map(String::as_str).filter(|url| url.ends_with('*')).collect();
         Self {

@@ -1,11 +1,15 @@
-//! The index: roles by key, and for every subject its grants by namespace. Immutable to readers; cloning it shares everything.
+//! The index: roles by key, and for every namespace the grants of its bindings by subject. Immutable to readers; cloning it shares everything.
 
 use super::rule::{ResourceQuestion, Rule};
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::work;
 use ferrokube_registry::UserInfo;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+
+/// Most unresolvable roles that are named.
+pub(super) const MAX_MISSING: usize = 10;
 
 /// All roles and grants at one moment.
 #[derive(Clone, Default)]
@@ -14,9 +18,21 @@ pub struct Index {
     roles: imbl::HashMap<Arc<str>, Arc<Role>>,
     /// By the same form of key.
     bindings: imbl::HashMap<Arc<str>, Arc<Binding>>,
-    users: imbl::HashMap<Arc<str>, Arc<Grants>>,
-    groups: imbl::HashMap<Arc<str>, Arc<Grants>>,
+    /// By cluster bindings.
+    cluster: Scope,
+    /// By the bindings of each namespace that has any.
+    namespaces: imbl::HashMap<Arc<str>, Arc<Scope>>,
 }
+
+/// What the bindings of one namespace, or of the cluster, grant. A map for each scope, not for each subject: a subject costs a few words.
+#[derive(Clone, Default)]
+struct Scope {
+    users: imbl::HashMap<Arc<str>, StoredGrants>,
+    groups: imbl::HashMap<Arc<str>, StoredGrants>,
+}
+
+/// Of one subject; not empty.
+type StoredGrants = Arc<Vec<StoredGrant>>;
 
 /// A role's rules, found by resource.
 #[derive(Debug, Default)]
@@ -33,69 +49,76 @@ pub(crate) struct Role {
 /// A binding: who gets which role where.
 #[derive(Debug)]
 struct Binding {
+    /// Each name once as a user and once as a group, sorted.
     subjects: Vec<Subject>,
-    grant: Arc<GrantedBy>,
+    by: Arc<GrantedBy>,
 }
 
 /// One subject of a binding.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Subject {
     is_group: bool,
     /// The user or group name; a service account's user name.
     name: Arc<str>,
-    /// For reasons: `Group "devs"`.
-    text: Arc<str>,
+    /// The user was named as a service account.
+    is_account: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct GrantedBy {
     /// Empty for cluster bindings.
     namespace: Arc<str>,
-    name: Arc<str>,
     /// The role's key in the index.
     role: Arc<str>,
+    /// The reason of what it allows, up to the subject. Names the binding.
+    reason: Box<str>,
 }
 
-/// What one subject was given.
-#[derive(Clone, Default)]
-struct Grants {
-    cluster: Vec<Grant>,
-    namespaces: imbl::HashMap<Arc<str>, Vec<Grant>>,
-}
-
-/// One binding's gift to one subject.
-#[derive(Clone, Debug)]
-pub struct Grant {
+/// One binding's grant to one subject, as the index keeps it.
+#[derive(Clone)]
+struct StoredGrant {
     by: Arc<GrantedBy>,
-    subject: Arc<str>,
+    is_account: bool,
 }
 
-impl Grant {
+/// What one binding gives to one subject.
+#[derive(Clone, Copy, Debug)]
+pub struct Grant<'a> {
+    by: &'a GrantedBy,
+    is_group: bool,
+    is_account: bool,
+    name: &'a str,
+}
+
+impl Grant<'_> {
     /// As upstream explains an allowed request.
     pub fn reason(&self) -> String {
-        let by = &self.by;
-        let (kind, name) = (self.role_kind(), by.role.split_once('/').map_or("", |(_, name)| name));
-        if by.namespace.is_empty() {
-            format!("RBAC: allowed by ClusterRoleBinding {:?} of {kind} {name:?} to {}", by.name, self.subject)
-        } else {
-            format!("RBAC: allowed by RoleBinding \"{}/{}\" of {kind} {name:?} to {}", by.name, by.namespace, self.subject)
+        let account = || self.name.strip_prefix(ACCOUNT)?.split_once(':');
+        match account().filter(|_| self.is_account) {
+            Some((namespace, name)) => format!("{}ServiceAccount \"{name}/{namespace}\"", self.by.reason),
+            None => format!("{}{} {:?}", self.by.reason, if self.is_group { "Group" } else { "User" }, self.name),
         }
-    }
-
-    fn role_kind(&self) -> &'static str {
-        if self.by.role.starts_with('/') { "ClusterRole" } else { "Role" }
     }
 
     /// As upstream explains a role that is not there.
     pub(crate) fn missing(&self) -> String {
-        let name = self.by.role.split_once('/').map_or("", |(_, name)| name);
-        format!("{}.rbac.authorization.k8s.io {name:?} not found", self.role_kind().to_ascii_lowercase())
+        let (kind, name) = kind_and_name(&self.by.role);
+        format!("{}.rbac.authorization.k8s.io {name:?} not found", kind.to_ascii_lowercase())
     }
 }
+
+/// What names of service accounts as users begin with.
+const ACCOUNT: &str = "system:serviceaccount:";
 
 /// `namespace/name`, or `/name` for cluster scope.
 pub(crate) fn role_key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
+}
+
+/// Of a role's key.
+fn kind_and_name(key: &str) -> (&'static str, &str) {
+    let name = key.split_once('/').map_or("", |(_, name)| name);
+    (if key.starts_with('/') { "ClusterRole" } else { "Role" }, name)
 }
 
 impl Role {
@@ -144,23 +167,47 @@ impl Index {
         self.roles = std::mem::take(&mut self.roles).into_iter().filter(|(key, _)| key.starts_with('/') != cluster).collect();
     }
 
-    /// Adds or replaces a binding.
+    /// Adds or replaces a binding. Of an update only the subjects that differ are indexed again.
     pub fn put_binding(&mut self, document: &Document) {
         let (namespace, name) = (document.namespace(), document.name());
-        self.remove_binding(namespace, name);
-        let binding = Arc::new(Binding::new(namespace, name, document));
-        for subject in &binding.subjects {
-            self.grant(subject, &binding.grant);
+        let key = role_key(namespace, name);
+        let mut new = Binding::new(namespace, name, document);
+        match self.bindings.get(key.as_str()).map(Arc::clone) {
+            Some(old) if old.by == new.by => {
+                if !self.exchange(&old, &mut new) {
+                    return;
+                }
+            }
+            Some(_) => {
+                self.remove_binding(namespace, name);
+                self.grant(&new.by, new.subjects.iter());
+            }
+            None => self.grant(&new.by, new.subjects.iter()),
         }
-        self.bindings.insert(role_key(namespace, name).into(), binding);
+        self.bindings.insert(key.into(), Arc::new(new));
+    }
+
+    /// Revokes from subjects of the old binding alone, grants to those of the new one alone, and shares the rest. Returns whether the subjects differ.
+    fn exchange(&mut self, old: &Binding, new: &mut Binding) -> bool {
+        new.by = Arc::clone(&old.by);
+        let is_in = |subjects: &[Subject], one: &Subject| subjects.binary_search(one).is_ok();
+        let gone: Vec<&Subject> = old.subjects.iter().filter(|one| !is_in(&new.subjects, one)).collect();
+        for subject in &mut new.subjects {
+            if let Ok(place) = old.subjects.binary_search(subject) {
+                *subject = old.subjects[place].clone();
+            }
+        }
+        let come: Vec<&Subject> = new.subjects.iter().filter(|one| !is_in(&old.subjects, one)).collect();
+        let differs = !gone.is_empty() || !come.is_empty();
+        self.revoke(&old.by, gone.into_iter());
+        self.grant(&new.by, come.into_iter());
+        differs
     }
 
     /// Removes a binding.
     pub fn remove_binding(&mut self, namespace: &str, name: &str) {
         if let Some(binding) = self.bindings.remove(role_key(namespace, name).as_str()) {
-            for subject in &binding.subjects {
-                self.revoke(subject, &binding.grant);
-            }
+            self.revoke(&binding.by, binding.subjects.iter());
         }
     }
 
@@ -174,32 +221,45 @@ impl Index {
         }
     }
 
-    fn side(&mut self, is_group: bool) -> &mut imbl::HashMap<Arc<str>, Arc<Grants>> {
-        if is_group { &mut self.groups } else { &mut self.users }
-    }
-
-    fn grant(&mut self, subject: &Subject, by: &Arc<GrantedBy>) {
-        let grants = Arc::make_mut(self.side(subject.is_group).entry(Arc::clone(&subject.name)).or_default());
-        let list = grants.list(&by.namespace);
-        if !list.iter().any(|grant| Arc::ptr_eq(&grant.by, by)) {
-            list.push(Grant { by: Arc::clone(by), subject: Arc::clone(&subject.text) });
-        }
-    }
-
-    fn revoke(&mut self, subject: &Subject, by: &Arc<GrantedBy>) {
-        let side = self.side(subject.is_group);
-        let Some(grants) = side.get_mut(&subject.name) else {
+    fn grant<'a>(&mut self, by: &Arc<GrantedBy>, subjects: impl ExactSizeIterator<Item = &'a Subject>) {
+        if subjects.len() == 0 {
             return;
-        };
-        let grants = Arc::make_mut(grants);
-        let list = grants.list(&by.namespace);
-        list.retain(|grant| !Arc::ptr_eq(&grant.by, by));
-        if list.is_empty() && !by.namespace.is_empty() {
-            grants.namespaces.remove(&by.namespace);
         }
-        if grants.cluster.is_empty() && grants.namespaces.is_empty() {
-            side.remove(&subject.name);
+        let scope = self.scope(&by.namespace);
+        for subject in subjects {
+            work::count(1);
+            let grant = StoredGrant { by: Arc::clone(by), is_account: subject.is_account };
+            let side = scope.side(subject.is_group);
+            match side.get_mut(&subject.name) {
+                Some(grants) => Arc::make_mut(grants).push(grant),
+                None => _ = side.insert(Arc::clone(&subject.name), Arc::new(vec![grant])),
+            }
         }
+    }
+
+    fn revoke<'a>(&mut self, by: &Arc<GrantedBy>, subjects: impl ExactSizeIterator<Item = &'a Subject>) {
+        if subjects.len() == 0 {
+            return;
+        }
+        let scope = self.scope(&by.namespace);
+        for subject in subjects {
+            work::count(1);
+            let side = scope.side(subject.is_group);
+            let Some(grants) = side.get_mut(&subject.name) else { continue };
+            let is_kept = |grant: &StoredGrant| !(Arc::ptr_eq(&grant.by, by) && grant.is_account == subject.is_account);
+            if grants.iter().any(is_kept) {
+                Arc::make_mut(grants).retain(is_kept);
+            } else {
+                side.remove(&subject.name);
+            }
+        }
+        if !by.namespace.is_empty() && scope.users.is_empty() && scope.groups.is_empty() {
+            self.namespaces.remove(&by.namespace);
+        }
+    }
+
+    fn scope(&mut self, namespace: &Arc<str>) -> &mut Scope {
+        if namespace.is_empty() { &mut self.cluster } else { Arc::make_mut(self.namespaces.entry(Arc::clone(namespace)).or_default()) }
     }
 
     /// The rules of a role, if it is there.
@@ -210,41 +270,51 @@ impl Index {
     /// Visits what a user was given, cluster-wide and (unless empty) in a namespace, until told to stop; the role is `None` when it does not exist.
     pub(crate) fn visit<'a, B>(
         &'a self,
-        user: &UserInfo,
+        user: &'a UserInfo,
         namespace: &str,
-        mut visit: impl FnMut(&'a Grant, Option<&'a Arc<Role>>) -> ControlFlow<B>,
+        mut visit: impl FnMut(Grant<'a>, Option<&'a Arc<Role>>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let own = self.users.get(user.name.as_str());
-        let groups = user.groups.iter().filter_map(|group| self.groups.get(group.as_str()));
-        let all = own.into_iter().chain(groups);
-        for grant in all.clone().flat_map(|grants| &grants.cluster) {
-            visit(grant, self.roles.get(&grant.by.role))?;
-        }
-        if !namespace.is_empty() {
-            for grant in all.filter_map(|grants| grants.namespaces.get(namespace)).flatten() {
-                visit(grant, self.roles.get(&grant.by.role))?;
-            }
-        }
-        ControlFlow::Continue(())
+        let mut visit = |scope: &'a Scope| scope.visit(user, |grant| visit(grant, self.roles.get(&grant.by.role)));
+        visit(&self.cluster)?;
+        let own = if namespace.is_empty() { None } else { self.namespaces.get(namespace) };
+        own.map_or(ControlFlow::Continue(()), |scope| visit(scope))
     }
 
-    /// Every rule that a user holds, cluster-wide and in a namespace, in no particular order, and what is wrong with the bindings on the way.
-    pub fn rules(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<String>) {
-        let (mut rules, mut missing) = (Vec::new(), Vec::new());
+    /// The roles that a user holds, cluster-wide and in a namespace, each once however often it is bound, and the errors of bindings to missing roles.
+    pub(crate) fn held(&self, user: &UserInfo, namespace: &str) -> (Vec<Arc<Role>>, Vec<String>) {
+        let (mut roles, mut missing, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
         let _: ControlFlow<()> = self.visit(user, namespace, |grant, role| {
             match role {
-                Some(role) => rules.extend(role.rules.iter().cloned()),
-                None => missing.push(grant.missing()),
+                Some(role) if seen.insert(Arc::as_ptr(role)) => roles.push(Arc::clone(role)),
+                Some(_) => {}
+                None if missing.len() < MAX_MISSING => {
+                    let text = grant.missing();
+                    if !missing.contains(&text) {
+                        missing.push(text);
+                    }
+                }
+                None => {}
             }
             ControlFlow::Continue(())
         });
-        (rules, missing)
+        (roles, missing)
     }
 }
 
-impl Grants {
-    fn list(&mut self, namespace: &Arc<str>) -> &mut Vec<Grant> {
-        if namespace.is_empty() { &mut self.cluster } else { self.namespaces.entry(Arc::clone(namespace)).or_default() }
+impl Scope {
+    fn side(&mut self, is_group: bool) -> &mut imbl::HashMap<Arc<str>, StoredGrants> {
+        if is_group { &mut self.groups } else { &mut self.users }
+    }
+
+    fn visit<'a, B>(&'a self, user: &'a UserInfo, mut visit: impl FnMut(Grant<'a>) -> ControlFlow<B>) -> ControlFlow<B> {
+        let own = self.users.get(user.name.as_str()).map(|grants| (user.name.as_str(), grants, false));
+        let groups = user.groups.iter().filter_map(|group| Some((group.as_str(), self.groups.get(group.as_str())?, true)));
+        for (name, grants, is_group) in own.into_iter().chain(groups) {
+            for grant in grants.iter() {
+                visit(Grant { by: &grant.by, is_group, is_account: grant.is_account, name })?;
+            }
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -252,9 +322,25 @@ impl Binding {
     fn new(namespace: &str, name: &str, document: &Document) -> Self {
         let role_name = document.str(&["roleRef", "name"]).unwrap_or_default();
         let role_namespace = if document.str(&["roleRef", "kind"]) == Some("Role") { namespace } else { "" };
-        let grant = GrantedBy { namespace: namespace.into(), name: name.into(), role: role_key(role_namespace, role_name).into() };
-        let subjects = document.list(&["subjects"]).iter().filter_map(|value| Subject::new(value, namespace)).collect();
-        Self { subjects, grant: Arc::new(grant) }
+        let by = GrantedBy::new(namespace, name, role_key(role_namespace, role_name));
+        let mut subjects: Vec<Subject> = document.list(&["subjects"]).iter().filter_map(|value| Subject::new(value, namespace)).collect();
+        // A user that is also named as a service account is one subject.
+        subjects.sort_unstable();
+        subjects.dedup_by(|one, other| (one.is_group, &one.name) == (other.is_group, &other.name));
+        subjects.shrink_to_fit();
+        Self { subjects, by: Arc::new(by) }
+    }
+}
+
+impl GrantedBy {
+    fn new(namespace: &str, name: &str, role: String) -> Self {
+        let (kind, role_name) = kind_and_name(&role);
+        let reason = if namespace.is_empty() {
+            format!("RBAC: allowed by ClusterRoleBinding {name:?} of {kind} {role_name:?} to ")
+        } else {
+            format!("RBAC: allowed by RoleBinding \"{name}/{namespace}\" of {kind} {role_name:?} to ")
+        };
+        Self { namespace: namespace.into(), reason: reason.into(), role: role.into() }
     }
 }
 
@@ -264,11 +350,10 @@ impl Subject {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("kind"), text("name"));
         match kind {
-            "User" | "Group" => Some(Self { is_group: kind == "Group", name: name.into(), text: format!("{kind} {name:?}").into() }),
+            "User" | "Group" => Some(Self { is_group: kind == "Group", name: name.into(), is_account: false }),
             "ServiceAccount" => {
                 let namespace = if text("namespace").is_empty() { binding_namespace } else { text("namespace") };
-                let user = format!("system:serviceaccount:{namespace}:{name}");
-                (!namespace.is_empty()).then(|| Self { is_group: false, name: user.into(), text: format!("{kind} \"{name}/{namespace}\"").into() })
+                (!namespace.is_empty()).then(|| Self { is_group: false, name: format!("{ACCOUNT}{namespace}:{name}").into(), is_account: true })
             }
             _ => None,
         }

@@ -1,7 +1,7 @@
 //! The authorizer's answers and reasons, what a write is followed by, escalation.
 
 use super::held::{Held, MAX_LOOKUPS};
-use super::{Change, EscalationCheck, Feed, Kind, Rbac, RoleWrite, Rule};
+use super::{Change, EscalationCheck, Feed, Index, Kind, Rbac, RoleWrite, Rule};
 use crate::access::{Access, Authorizer, Decision, ResourceAccess, forbidden};
 use crate::testing::user;
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -128,6 +128,45 @@ async fn fault_34_a_large_role_is_read_off_the_workers() {
     for request in requests {
         assert_eq!(request.await.expect("answered"), [false, true], "whoever waited knows the role as it is now");
     }
+}
+
+fn bound(namespace: &str, label: &str, users: impl Iterator<Item = usize>) -> Document {
+    let subjects: Vec<Value> = users.map(|number| json!({"kind": "User", "name": format!("u{number}")})).collect();
+    let metadata = json!({"namespace": namespace, "name": "b", "labels": {"l": label}});
+    object(json!({"metadata": metadata, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": subjects}))
+}
+
+#[test]
+fn fault_34_a_change_of_a_binding_costs_what_it_changes() {
+    let mut index = Index::default();
+    let mut steps = |document: &Document| work::counted(|| index.put_binding(document)).1;
+    assert_eq!(steps(&bound("n", "1", 0..10_000)), 10_000);
+    assert_eq!(steps(&bound("n", "2", 0..10_000)), 0, "a label");
+    assert_eq!(steps(&bound("n", "2", (0..10_000).rev().chain(0..10))), 0, "the order, and names again");
+    assert_eq!(steps(&bound("n", "2", 1..10_001)), 2, "one for another");
+    assert_eq!(steps(&bound("m", "2", 0..10)), 10, "another namespace's of that name");
+    let held = |name: &str| index.held(&user(name, &[]), "n").1.len();
+    assert_eq!(["u0", "u1", "u9999", "u10000"].map(held), [0, 1, 1, 1], "bound to a role that is not there");
+}
+
+#[test]
+fn fault_34_a_role_counts_once_however_often_it_is_bound() {
+    let world = World::default();
+    let rbac = world.rbac();
+    let names: Vec<String> = (0..10_000).map(|number| format!("n{number}")).collect();
+    let large = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names}]);
+    let check = EscalationCheck::new(Arc::clone(&rbac), Arc::clone(&rbac) as Arc<dyn Authorizer>);
+    let steps = |bindings: usize, role: &dyn Fn(usize) -> String| {
+        for number in 0..bindings {
+            world.role("n", &role(number), large.clone());
+            world.bind("n", &format!("b{number}"), ("Role", &role(number)), json!({"kind": "User", "name": "alice"}));
+        }
+        rbac.index();
+        work::counted(|| write_role(&check, json!([rule("list", "", "pods")]), None).expect_err("not held")).1
+    };
+    let once = steps(1, &|_| "r".into());
+    assert_eq!(steps(40, &|_| "r".into()), once);
+    assert!(steps(40, &|number| format!("r{number}")) > 40 * 10_000, "what it takes to make them comparable is counted");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! SelfSubjectRulesReview: everything that who asks may do in a namespace (`kubectl auth can-i --list`).
 
 use crate::access::aggregate;
-use crate::rbac::Rbac;
+use crate::rbac::{Rbac, Rule};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::offload::leave_worker;
@@ -9,6 +9,9 @@ use ferrokube_registry::{RequestContext, Target, UserInfo, Virtual};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+
+/// Approximate most bytes of rules in a review: more than the largest role has.
+const MAX_BYTES: usize = 2 * 1024 * 1024;
 
 /// The behaviour of `selfsubjectrulesreviews`.
 pub(super) struct RulesReview {
@@ -37,9 +40,15 @@ impl RulesReview {
         if namespace.is_empty() {
             return Err(Failure::bad_request("no namespace on request"));
         }
-        let (rules, missing) = self.rbac.index().rules(user, namespace);
-        let (mut resource, mut other) = (Vec::new(), Vec::new());
-        for rule in rules {
+        let (roles, mut problems) = self.rbac.index().held(user, namespace);
+        let (mut resource, mut other, mut left) = (Vec::new(), Vec::new(), MAX_BYTES);
+        let mut incomplete = false;
+        for rule in roles.iter().flat_map(|role| &role.rules) {
+            let Some(rest) = left.checked_sub(shown_bytes(rule)) else {
+                incomplete = true;
+                continue;
+            };
+            left = rest;
             if !rule.resources.is_empty() {
                 let mut entry = json!({"verbs": rule.verbs, "apiGroups": rule.groups, "resources": rule.resources});
                 if !rule.names.is_empty() {
@@ -51,26 +60,35 @@ impl RulesReview {
                 other.push(json!({"verbs": rule.verbs, "nonResourceURLs": rule.urls}));
             }
         }
+        if incomplete {
+            problems.push(format!("rules beyond {MAX_BYTES} bytes are left out"));
+        }
         // A new object: nothing of what was sent is in it but its type.
         let mut object = Document::new();
         object.set(&["kind"], sent.kind());
         object.set(&["apiVersion"], sent.api_version());
         object.set(&["metadata"], Value::Object(Map::new()));
         object.set(&["spec"], Value::Object(Map::new()));
-        // What could be resolved is all that RBAC has: an error makes the list no less complete than upstream says it is.
-        object.set(&["status"], json!({"resourceRules": resource, "nonResourceRules": other, "incomplete": false}));
-        if !missing.is_empty() {
-            object.set(&["status", "evaluationError"], aggregate(&missing));
+        // What could be resolved is all that RBAC has: a role that is not there makes the list no less complete than upstream says it is.
+        object.set(&["status"], json!({"resourceRules": resource, "nonResourceRules": other, "incomplete": incomplete}));
+        if !problems.is_empty() {
+            object.set(&["status", "evaluationError"], aggregate(&problems));
         }
         Ok(object)
     }
+}
+
+/// Approximate length of a rule as JSON.
+fn shown_bytes(rule: &Rule) -> usize {
+    let lists = [&rule.verbs, &rule.groups, &rule.resources, &rule.names, &rule.urls];
+    lists.into_iter().flatten().map(|word| word.len() + 3).sum::<usize>() + 64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bootstrap::expected;
-    use crate::rbac::{Change, Feed};
+    use crate::rbac::{Change, Feed, Kind};
     use crate::testing::user;
 
     struct Policy;
@@ -81,8 +99,42 @@ mod tests {
         }
     }
 
+    /// Alice is bound twice to each of some roles with a rule of 100,000 bytes.
+    struct Large(usize);
+
+    impl Feed for Large {
+        fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+            let document = |value| Arc::new(Document::from_value(value).expect("an object"));
+            for number in 0..self.0 {
+                let name = format!("r{number}");
+                let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["x".repeat(100_000)]}]);
+                apply(Change::Put(Kind::ClusterRole, document(json!({"metadata": {"name": name}, "rules": rules}))));
+                for binding in ["a", "b"] {
+                    let subjects = json!([{"kind": "User", "name": "alice"}]);
+                    let metadata = json!({"namespace": "n", "name": format!("{binding}{number}")});
+                    let binding = json!({"metadata": metadata, "roleRef": {"kind": "ClusterRole", "name": name}, "subjects": subjects});
+                    apply(Change::Put(Kind::RoleBinding, document(binding)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fault_34_a_review_shows_each_role_once_and_so_many_bytes() {
+        for (roles, shown) in [(5, 5), (40, MAX_BYTES / 100_100)] {
+            let rbac = Arc::new(Rbac::new(Box::new(Large(roles)), Box::new(|| 1)));
+            let status = review_of(rbac, &user("alice", &[]), "n").expect("answered");
+            assert_eq!(status.list(&["status", "resourceRules"]).len(), shown);
+            assert_eq!(status.get(&["status", "incomplete"]), Some(&json!(shown < roles)));
+            assert_eq!(status.get(&["status", "evaluationError"]).is_some(), shown < roles);
+        }
+    }
+
     fn review(user: &UserInfo, namespace: &str) -> Result<Document, Failure> {
-        let rbac = Arc::new(Rbac::new(Box::new(Policy), Box::new(|| 1)));
+        review_of(Arc::new(Rbac::new(Box::new(Policy), Box::new(|| 1))), user, namespace)
+    }
+
+    fn review_of(rbac: Arc<Rbac>, user: &UserInfo, namespace: &str) -> Result<Document, Failure> {
         RulesReview { rbac }.review(user, &Document::from_value(json!({"spec": {"namespace": namespace}})).expect("an object"))
     }
 

@@ -38,8 +38,10 @@ impl Virtual for ServiceAccountTokens {
 impl Inner {
     pub(super) fn issue(&self, context: &RequestContext, namespace: &str, name: &str, mut request: Document) -> Result<Document, Failure> {
         check_metadata(&request, namespace, name)?;
-        let account =
-            self.objects.facts(BoundKind::ServiceAccount, namespace, name).ok_or_else(|| Failure::not_found(&GroupResource::new("", "serviceaccounts"), name))?;
+        let account = self
+            .objects
+            .facts(BoundKind::ServiceAccount, namespace, name)
+            .ok_or_else(|| Failure::not_found(&GroupResource::new("", "serviceaccounts"), name))?;
         if !request.uid().is_empty() && request.uid() != &*account.uid {
             let why = format!("the UID in the token request ({}) does not match the UID of the service account ({})", request.uid(), account.uid);
             return Err(Failure::conflict(&GroupResource::new("authentication.k8s.io", "TokenRequest"), name, &why));
