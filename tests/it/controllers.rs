@@ -115,7 +115,7 @@ async fn a_manager_without_rights_says_so_once() {
     std::fs::write(&kubeconfig, config.to_string()).unwrap();
     let manager = Manager::start(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
     let warned = wait_until("it warns", BOUND, async || told(&manager, "WARN", "forbidden").pop().ok_or_else(|| manager.log())).await;
-    assert!(warned.contains("cannot get a token") && warned.contains("give this user the right"), "{warned}");
+    assert!(warned.contains("cannot get a token") && warned.contains("grant this user the permission"), "{warned}");
     assert_eq!(told(&manager, "WARN", "").len(), 1, "{}", manager.log());
 }
 
