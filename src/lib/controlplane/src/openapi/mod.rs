@@ -143,10 +143,10 @@ impl OpenApi {
     pub(crate) async fn v2(&self, shared: &Arc<Shared>, exchange: &Exchange) -> Result<Response, Stop> {
         let protobuf = match wanted(exchange.header(http::header::ACCEPT), V2_PROTOBUF) {
             Some(protobuf) => protobuf,
-            None => return Ok(varying(bare(406), "Accept-Encoding, Accept")),
+            None => return Ok(varying_by_both(bare(406))),
         };
         let made = self.v2_document(shared.registry.catalog().all().1).await;
-        Ok(varying(answer(exchange, &made, protobuf, V2_PROTOBUF), "Accept-Encoding, Accept"))
+        Ok(varying_by_both(answer(exchange, &made, protobuf, V2_PROTOBUF)))
     }
 
     /// `/openapi/v3`: where the documents are, with their hashes.
@@ -189,6 +189,13 @@ pub(crate) fn not_found() -> Response {
 
 fn varying(mut response: Response, by: &'static str) -> Response {
     response.headers_mut().insert(VARY, HeaderValue::from_static(by));
+    response
+}
+
+/// In two headers, as kube-apiserver sends them.
+fn varying_by_both(response: Response) -> Response {
+    let mut response = varying(response, "Accept-Encoding");
+    response.headers_mut().append(VARY, HeaderValue::from_static("Accept"));
     response
 }
 

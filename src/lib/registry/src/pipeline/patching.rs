@@ -92,8 +92,8 @@ impl Job<'_> {
         })
     }
 
-    /// What a patch makes of an object, whatever that is. Every type sees what a GET shows, the ids among the annotations too: a client computes its patch
-    /// from that. What becomes of the ids is decided afterwards, see [`keep_ids`].
+    /// What a patch makes of an object, whatever that is. Patches see what a GET shows, the ids among the annotations too: a client computes its patch from
+    /// that. What becomes of the ids is decided afterwards, see [`keep_ids`].
     fn changed<'b>(&'b self, live: &Document, patch: &'b Patch) -> Result<(Value, Strictness<'b>), Failure> {
         let mut object = live.clone();
         Ok(match patch {
@@ -110,6 +110,10 @@ impl Job<'_> {
                 (value, self.strictness(body))
             }
             Patch::Strategic(body) => {
+                // Only directives tell a map with nothing but ids from none at all, and what they do is what they do to the user's annotations.
+                if self.registry.admission().owns_ids() && body.document.get(&["metadata", "annotations"]).is_some() {
+                    keep_ids(None, &mut object);
+                }
                 strategic_merge(&self.body_shape.schema, &mut object, &body.document).map_err(refused)?;
                 (object.into_value(), self.strictness(body))
             }
