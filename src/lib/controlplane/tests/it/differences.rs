@@ -47,7 +47,7 @@ async fn patches_of_type_fields() {
     let of_type = |field: &'static str, kind: &'static str| format!("json: cannot unmarshal {kind} into Go struct field .{field} of type string");
     let (number, object, list) = (of_type("kind", "number"), of_type("apiVersion", "object"), of_type("kind", "array"));
     let one = ("PATCH", "a");
-    let cases: [Case<'_>; 8] = [
+    let cases: [Case<'_>; 9] = [
         (one, MERGE, json!({"kind": 1}), 422, &number),
         (one, MERGE, json!({"apiVersion": {}}), 422, &object),
         (one, MERGE, json!({"kind": null}), 200, "\"kind\":\"ConfigMap\""),
@@ -55,7 +55,8 @@ async fn patches_of_type_fields() {
         (one, JSON, json!([{"op": "remove", "path": "/kind"}]), 200, "\"kind\":\"ConfigMap\""),
         (one, JSON, json!([{"op": "copy", "from": "/none", "path": "/kind"}]), 200, "\"kind\":\"ConfigMap\""),
         (one, JSON, json!([{"op": "move", "from": "/none", "path": "/apiVersion"}]), 422, REJECTED),
-        (one, STRATEGIC, json!({"kind": "Other", "apiVersion": 1}), 200, "\"kind\":\"ConfigMap\""),
+        (one, STRATEGIC, json!({"kind": "Other", "apiVersion": "x"}), 200, "\"kind\":\"ConfigMap\""),
+        (one, STRATEGIC, json!({"apiVersion": 1}), 422, "cannot convert int64 to string"),
     ];
     check(&server, &cases).await;
 }
