@@ -347,7 +347,7 @@ async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() 
     let story_of_family = wait_until("the collector's deletions are in the story", BOUND, || {
         let told = story(&fleets.trace(&family));
         let deleted = actions(&told, &deletion);
-        let is_whole = has_request(deleted, "delete", CONFIGMAPS, COLLECTOR) && has_line(deleted, "garbage-collector", "is deleted");
+        let is_whole = has_request(deleted, "delete", CONFIGMAPS, COLLECTOR) && has_line(deleted, "garbage-collector", "deleting a dependent");
         std::future::ready(if is_whole { Ok(told) } else { Err(format!("{deleted:#?}")) })
     })
     .await;
