@@ -52,7 +52,7 @@ struct ControllerSpec {
 
 enum Start {
     /// By itself: what runs until it is dropped.
-    Alone(fn(Launch<'_>) -> Running),
+    Alone(fn(ControllerLaunch<'_>) -> Running),
     /// By [`start_monitored`], together with the others that share metadata watches.
     Monitored,
 }
@@ -60,7 +60,7 @@ enum Start {
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a controller starts with.
-struct Launch<'a> {
+struct ControllerLaunch<'a> {
     config: &'a ManagerConfig,
     /// Acts as the manager.
     manager: Client,
@@ -116,7 +116,7 @@ pub const NAMES: [&str; CONTROLLERS.len()] = {
     names
 };
 
-fn start_tokens(launch: Launch<'_>) -> Running {
+fn start_tokens(launch: ControllerLaunch<'_>) -> Running {
     match launch.config.signer.clone() {
         Some(signer) => Box::pin(secret_tokens::run(launch.manager, Arc::clone(&launch.config.root_ca), signer)),
         None => Box::pin(std::future::pending()),
@@ -229,7 +229,7 @@ async fn controllers(config: &ManagerConfig, manager: Client, chosen: &BTreeSet<
             client
         };
         match spec.start {
-            Start::Alone(start) => drop(tasks.spawn(start(Launch { config, manager: manager.clone(), client }))),
+            Start::Alone(start) => drop(tasks.spawn(start(ControllerLaunch { config, manager: manager.clone(), client }))),
             Start::Monitored => monitored.push((spec.name, client)),
         }
     }
