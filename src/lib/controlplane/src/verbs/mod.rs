@@ -141,6 +141,8 @@ async fn read_body(shared: &Shared, exchange: &mut Exchange, form: Form) -> Resu
     let bytes = crate::body::take(shared, exchange, form).await?;
     let is_long = match form {
         Form::Json => is_costly(&bytes),
+        // Most applies are JSON.
+        Form::Yaml if bytes.first() == Some(&b'{') => is_costly(&bytes),
         Form::Yaml => bytes.len() > YAML_BYTES,
         Form::Protobuf => bytes.len() > ENCODED_BYTES,
     };

@@ -253,13 +253,12 @@ impl Job<'_> {
 /// A JSON patch of more operations is computed off the workers: each may move all that the object has.
 const INLINE_OPERATIONS: usize = 16;
 
-/// Whether a small patch of a small object may take long: it makes a large one of it, or goes through it often, or through all that is known of its owners.
+/// Whether a small patch of a small object may take long: it makes a large one of it, or goes through it often.
 fn is_long(patch: &Patch) -> bool {
     let copies = |one: &Value| one.get("op").and_then(Value::as_str) == Some("copy");
     match patch {
         Patch::Json(operations, _) => operations.as_array().is_some_and(|all| all.len() > INLINE_OPERATIONS || all.iter().any(copies)),
-        Patch::Apply(_) => true,
-        Patch::Merge(_) | Patch::Strategic(_) | Patch::Unreadable(_) => false,
+        Patch::Apply(_) | Patch::Merge(_) | Patch::Strategic(_) | Patch::Unreadable(_) => false,
     }
 }
 
