@@ -4,7 +4,7 @@
 //! goes idle after a burst would keep all of it (250 MB after 100,000 deleted objects). Under load,
 //! its default delay of 1 s keeps up to 100 MB freed by large objects (64 writers of an object of
 //! 500 KB: 295 MB resident, with 25 ms 200 MB). No scenario of `benches/load` slows down with 25 ms;
-//! lists do without a delay.
+//! lists do with no delay at all.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

@@ -40,7 +40,7 @@ const FIELD: usize = 128;
 const SHORT_LIST: usize = 512;
 /// Objects up to this are not counted when they are written for one answer.
 const SHORT_OBJECT: usize = 16 * 1024;
-/// An object in YAML, indented or as a Table takes about so many times its stored bytes.
+/// Size of an object in YAML, indented or as a Table, as a multiple of its stored bytes (approximate).
 const RENDERED: usize = 3;
 /// So much is had past those who wait for more.
 const CRUMB: usize = 1 << 20;
@@ -253,7 +253,7 @@ impl Flow {
         Ok(())
     }
 
-    /// The room of a list, to be held until its client has taken it. It is taken anew if the request has waited for a webhook since.
+    /// The room of a list, to be held until its client has taken it. Taken again if the request has waited for a webhook since.
     pub(crate) async fn listed(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<Option<Grant>, Failure> {
         match holds(|holds| holds.list.take()).flatten() {
             None => self.list_room(class, bytes, held).await,

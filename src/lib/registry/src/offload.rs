@@ -24,13 +24,13 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 pub const INLINE_BYTES: usize = 8 * 1024;
 /// Shorter ones cannot be of many values.
 const FEW_BYTES: usize = 1024;
-/// So many commas, colons and brackets are read, changed and written in some 0.2 ms.
+/// Commas, colons and brackets that are read, changed and written in about 0.2 ms.
 const INLINE_MARKS: usize = 1000;
-/// So many computations of one caller may wait before it is refused more of them.
+/// Computations of one caller that may wait; further ones are refused.
 const MAX_WAITING: usize = 256;
-/// What goes on for long makes room for others after so long: see [`pause`].
+/// Time after which a long computation yields its slot, see [`pause`].
 const TURN: Duration = Duration::from_millis(1);
-/// The caller of what the server does of its own accord, or once for all.
+/// Caller of the server's own work and of work shared by all.
 pub const INTERNAL: u64 = 0;
 /// A computation that takes longer sends the next ones of its resource off the workers.
 const LONG: Duration = Duration::from_millis(2);
@@ -62,12 +62,12 @@ pub fn is_costly(json: &[u8]) -> bool {
     json.len() > INLINE_BYTES || (json.len() > FEW_BYTES && json.iter().filter(is_mark).count() > INLINE_MARKS)
 }
 
-/// Whose request the present thread polls.
+/// Caller whose request the current thread polls.
 pub fn caller() -> u64 {
     CALLER.get()
 }
 
-/// Whether so many computations of a caller wait that it is to be refused more.
+/// Whether the queue of a caller is full: further computations must be refused.
 pub fn is_crowded(caller: u64) -> bool {
     room().waiting(caller) >= MAX_WAITING
 }
@@ -98,7 +98,7 @@ pub async fn leave_worker() {
     .await;
 }
 
-/// Slots for long computations, of the whole process: as many as there are cores but one. More would only take the cores from short requests.
+/// Slots of the process for long computations: one fewer than cores, at least one. More would take the cores from short requests.
 fn room() -> &'static Arc<Slots> {
     static ROOM: OnceLock<Arc<Slots>> = OnceLock::new();
     ROOM.get_or_init(|| {

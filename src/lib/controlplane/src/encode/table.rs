@@ -34,12 +34,12 @@ pub(crate) const FEW: usize = 32;
 const SHORT_BYTES: usize = 32 * 1024;
 /// An object, or the metadata of one, that is longer is lent from where it is stored.
 const LENT_BYTES: usize = 16 * 1024;
-/// Bytes that the cells of a row may have whose columns a definition names; a longer cell is cut.
+/// Bytes of all cells of a row whose columns have a JSONPath; a longer cell is truncated.
 const ROW_BYTES: usize = 64 * 1024;
-/// Instead of a list or a map for which a row has no room.
+/// Replaces a list or a map that exceeds the row's budget.
 const TOO_LONG: &str = "<too long>";
-/// Finding fields in the bytes of an object may read so many of them for a row; for more, the object is parsed.
-const SCANNED_BYTES: usize = 256 * 1024;
+/// Bytes that finding the fields of a row may scan; if it would scan more, the object is parsed instead.
+const MAX_SCANNED_BYTES: usize = 256 * 1024;
 /// Room for such a Table, to begin with.
 const FEW_BYTES: usize = 8 * 1024;
 
@@ -260,7 +260,7 @@ impl Table {
     fn parse(&self, object: &Printable<'_>) -> Option<Value> {
         let fields = self.cells.iter().filter(|cells| matches!(cells, Cells::Fields(_))).count();
         let is_needed = self.cells.iter().any(|cells| matches!(cells, Cells::Path(_)));
-        (is_needed || (fields > 1 && fields.saturating_mul(object.len()) > SCANNED_BYTES)).then(|| object.document().into_value())
+        (is_needed || (fields > 1 && fields.saturating_mul(object.len()) > MAX_SCANNED_BYTES)).then(|| object.document().into_value())
     }
 
     /// The row up to its object.
@@ -269,7 +269,7 @@ impl Table {
         self.served.definition.hooks.print(object, &mut self.row);
         self.draft.is_dated |= self.row.is_dated();
         let mut computed = self.row.cells();
-        let (parsed, mut room) = (self.parse(object), Room::default());
+        let (parsed, mut budget) = (self.parse(object), RowBudget::default());
         self.draft.bytes.extend_from_slice(b"{\"cells\":");
         let mut before = b'[';
         for (column, cells) in self.columns.iter().zip(&self.cells) {
@@ -278,14 +278,14 @@ impl Table {
                 (Cells::Computed, _) => push_computed(computed.next(), &mut self.draft),
                 (Cells::Fields(names), None) => {
                     let value = object.find(names).and_then(|bytes| json_codec::read_value(bytes).ok());
-                    push_cell(&column.kind, value.as_ref(), &mut room, &mut self.draft);
+                    push_cell(&column.kind, value.as_ref(), &mut budget, &mut self.draft);
                 }
                 (Cells::Fields(names), Some(root)) => {
-                    push_cell(&column.kind, names.iter().try_fold(root, |value, name| value.get(name)), &mut room, &mut self.draft);
+                    push_cell(&column.kind, names.iter().try_fold(root, |value, name| value.get(name)), &mut budget, &mut self.draft);
                 }
                 (Cells::Path(path), root) => {
-                    let value = root.as_ref().and_then(|root| path.first(root, &mut room.nodes));
-                    push_cell(&column.kind, value, &mut room, &mut self.draft);
+                    let value = root.as_ref().and_then(|root| path.first(root, &mut budget.nodes));
+                    push_cell(&column.kind, value, &mut budget, &mut self.draft);
                 }
                 (Cells::Nothing, _) => self.draft.bytes.extend_from_slice(b"null"),
             }
@@ -433,21 +433,21 @@ fn push_computed(cell: Option<Cell<'_>>, draft: &mut Draft) {
     }
 }
 
-/// What the cells of a row may still take, all columns together.
-struct Room {
+/// What is left for the cells of a row, shared by its columns.
+struct RowBudget {
     nodes: usize,
     bytes: usize,
 }
 
-impl Default for Room {
+impl Default for RowBudget {
     fn default() -> Self {
         Self { nodes: MAX_NODES, bytes: ROW_BYTES }
     }
 }
 
-impl Room {
-    /// Whether a value has room as JSON; looks at no more of it than that.
-    fn has(&self, value: &Value) -> bool {
+impl RowBudget {
+    /// Whether a value fits as JSON; reads no more of it than would fit.
+    fn fits(&self, value: &Value) -> bool {
         fn take(value: &Value, left: &mut usize) -> bool {
             let own = match value {
                 Value::String(text) => text.len() + 2,
@@ -468,7 +468,7 @@ impl Room {
 }
 
 /// A custom column's value.
-fn push_cell(kind: &str, value: Option<&Value>, room: &mut Room, draft: &mut Draft) {
+fn push_cell(kind: &str, value: Option<&Value>, budget: &mut RowBudget, draft: &mut Draft) {
     let before = draft.bytes.len();
     match value {
         Some(Value::String(text)) if kind == "date" && text.is_empty() => draft.bytes.extend_from_slice(b"\"<unknown>\""),
@@ -476,14 +476,14 @@ fn push_cell(kind: &str, value: Option<&Value>, room: &mut Room, draft: &mut Dra
             Some(then) => draft.age(then, Future::Invalid),
             None => draft.bytes.extend_from_slice(b"\"<invalid>\""),
         },
-        Some(Value::String(text)) if text.len() > room.bytes => {
-            let end = (0..=room.bytes).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        Some(Value::String(text)) if text.len() > budget.bytes => {
+            let end = (0..=budget.bytes).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
             json_codec::append_string(&mut draft.bytes, &text[..end]);
         }
-        Some(value) if !room.has(value) => json_codec::append_string(&mut draft.bytes, TOO_LONG),
+        Some(value) if !budget.fits(value) => json_codec::append_string(&mut draft.bytes, TOO_LONG),
         _ => draft.bytes.extend_from_slice(&json_codec::to_vec(&value.map(|value| cell(kind, value)).unwrap_or_default())),
     }
-    room.bytes = room.bytes.saturating_sub(draft.bytes.len() - before);
+    budget.bytes = budget.bytes.saturating_sub(draft.bytes.len() - before);
 }
 
 fn push_document(document: &Document, out: &mut Vec<u8>) {

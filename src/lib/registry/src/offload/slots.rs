@@ -7,15 +7,15 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// A computation under way counts as so long, in microseconds, until it is known.
+/// Microseconds charged for a computation until its duration is known.
 const GUESS: u64 = 200;
 
-/// All slots. Nothing is remembered of a caller that neither computes nor waits: it begins where the others are.
+/// All slots. A caller that neither computes nor waits is forgotten; it starts level with the others.
 pub(super) struct Slots(Mutex<State>);
 
 struct State {
     free: usize,
-    /// What the caller was given that had the last slot.
+    /// Time granted to the caller that got the last slot, in microseconds.
     now: u64,
     tickets: u64,
     callers: HashMap<u64, Caller>,
@@ -73,7 +73,7 @@ impl Slots {
         Waiting { slots: Arc::clone(self), caller, ticket, granted, is_taken: false }
     }
 
-    /// How many computations of a caller wait.
+    /// Number of waiting computations of a caller.
     pub(super) fn waiting(&self, caller: u64) -> usize {
         self.lock().callers.get(&caller).map_or(0, |caller| caller.waiting.len())
     }
