@@ -1,18 +1,18 @@
 //! One connection: handshake, protocol by ALPN, requests, drain.
 
 use crate::body::{WRITE_BYTES, empty, full};
-use crate::broken;
+use crate::bad_head;
 use crate::cork::{Cork, Turns};
 use crate::drained::Drained;
 use crate::gate::gated;
-use crate::guard::{Activity, CountedBody, HeadGuard, InFlight};
+use crate::head_timeout::{Activity, CountedBody, HeadGuard, InFlight};
 use crate::heads::Heads;
 use crate::peer::Shown;
 use crate::plain;
 use crate::server::{CloseConnection, Handler, Kept, Limits, Request, Response, Stats};
 use crate::shutdown::Shutdown;
 use crate::socket::Socket;
-use crate::stall::TICKS;
+use crate::slow_client::TICKS;
 use crate::tls::Tls;
 use http::header::CONTENT_LENGTH;
 use http::{Method, StatusCode, Version};
@@ -302,7 +302,7 @@ impl Service<Request> for Requests {
         let in_flight = self.activity.begin();
         self.shared.stats.requests.fetch_add(1, Ordering::Relaxed);
         let is_bodiless = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
-        let answer = match broken::refused(&request) {
+        let answer = match bad_head::refused(&request) {
             Some(response) => Some(Box::pin(std::future::ready(response)) as Answer),
             None => {
                 request.extensions_mut().insert(self.shown.peer(&self.shared.tls));

@@ -5,8 +5,8 @@
 //! turn is worth it, a connection with several requests in flight lets the tasks of its streams, which are woken by the same event, go first.
 
 use crate::body::{SLICE_BYTES, WRITE_BYTES, short_slices};
-use crate::guard::Activity;
-use crate::stall::Wait;
+use crate::head_timeout::Activity;
+use crate::slow_client::Wait;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -4,13 +4,13 @@
 
 mod admission;
 pub mod body;
-mod broken;
+mod bad_head;
 mod connection;
 mod cork;
 mod drained;
 mod frames;
 mod gate;
-mod guard;
+mod head_timeout;
 mod heads;
 mod held;
 pub mod peer;
@@ -19,7 +19,7 @@ pub mod reload;
 pub mod server;
 pub mod shutdown;
 mod socket;
-mod stall;
+mod slow_client;
 pub mod tls;
 
 pub use body::{Body, BodyError, Chunk, WRITE_BYTES, boxed, chunks, empty, full, read_body, read_body_within, short_slices, stream};

@@ -5,14 +5,14 @@
 //! are about to use again. Here the time starts with a head's first byte.
 
 use crate::body::{Body, Chunk, WRITE_BYTES};
-use crate::broken::{self, KEPT_BYTES};
+use crate::bad_head::{self, KEPT_BYTES};
 use crate::connection::Shared;
 use crate::frames::{Frames, GO_AWAY};
 use crate::gate::Gate;
 use crate::heads::HeadBytes;
 use crate::held::Holdings;
 use crate::server::{Kept, Stats};
-use crate::stall::{Piece, STREAM_BYTES, UnderWay, Wait, Waits};
+use crate::slow_client::{Piece, STREAM_BYTES, UnderWay, Wait, Waits};
 use http::StatusCode;
 use http_body::{Body as _, Frame, SizeHint};
 use std::io;
@@ -316,7 +316,7 @@ impl<T> HeadGuard<T> {
     fn is_hypers(&self, bytes: &[u8]) -> bool {
         self.frames.is_none()
             && self.activity.answered.load(Ordering::Relaxed) == self.written
-            && broken::is_own_answer(bytes)
+            && bad_head::is_own_answer(bytes)
             && !self.activity.upgraded.load(Ordering::Relaxed)
     }
 }
@@ -325,7 +325,7 @@ impl<T: AsyncWrite + Unpin> HeadGuard<T> {
     /// Writes the other answer whole; then says that hyper's was.
     fn poll_replaced(&mut self, task: &mut Context<'_>, answer: &[u8]) -> Poll<io::Result<usize>> {
         let head = &self.head;
-        let replaced = self.replaced.get_or_insert_with(|| Replaced { bytes: broken::replacement(answer, head), sent: 0 });
+        let replaced = self.replaced.get_or_insert_with(|| Replaced { bytes: bad_head::replacement(answer, head), sent: 0 });
         while replaced.sent < replaced.bytes.len() {
             let sent = ready!(Pin::new(&mut self.inner).poll_write(task, &replaced.bytes[replaced.sent..]))?;
             if sent == 0 {
