@@ -16,7 +16,7 @@ use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
 use ferrokube_controlplane::{Builder, ControlPlane, DocumentRoute, Route};
 use ferrokube_pki::Pki;
-use ferrokube_registry::{Catalog, Registry, RequestContext, Target, Virtual};
+use ferrokube_registry::{Catalog, Registry, RequestContext, Target, ComputedResource};
 use ferrokube_schema::Schema;
 use ferrokube_storage::Store;
 use ferrokube_timeline::TracePages;
@@ -37,7 +37,7 @@ struct TypedSubresource {
     schema: Arc<Schema>,
 }
 
-impl Virtual for TypedSubresource {
+impl ComputedResource for TypedSubresource {
     fn create<'a>(
         &'a self,
         context: &'a RequestContext,
@@ -79,7 +79,7 @@ pub(super) fn build(setup: &ServerSetup<'_>, pki: &Pki, store: &Store) -> anyhow
     let pem = key_files.read()?;
     let tokens = service_account_tokens(setup, pem.keys()?, store);
     let request = ferrokube_resources::tables().get(TOKEN_REQUEST).context("no schema for token requests")?;
-    catalog.put_virtual("", "serviceaccounts", "token", Arc::new(TypedSubresource { behaviour: tokens.clone(), schema: request }));
+    catalog.put_computed("", "serviceaccounts", "token", Arc::new(TypedSubresource { behaviour: tokens.clone(), schema: request }));
     let rights = Rights::default();
     let admission = Chain::new(store, setup.inputs.gates.clone(), Arc::new(rights.clone())).with(rights.escalation_step());
     let registry = Registry::new(store.clone(), catalog, Arc::new(admission)).with_token_key(&pki.derived_key("continue tokens"));

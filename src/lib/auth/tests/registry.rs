@@ -67,7 +67,7 @@ impl Server {
 
     async fn compute(&self, context: &RequestContext, target: &Target, object: Value) -> Result<Document, Failure> {
         let definition = &target.served.definition;
-        let behaviour = self.registry.catalog().find_virtual(&definition.group, &definition.plural, &target.subresource).expect("installed");
+        let behaviour = self.registry.catalog().find_computed(&definition.group, &definition.plural, &target.subresource).expect("installed");
         behaviour.create(context, target, Document::from_value(object).expect("an object")).await
     }
 }
@@ -211,7 +211,7 @@ async fn reviews_and_tokens_are_served() {
     let bearer = Bearer::new(vec![Arc::new(file), Arc::new(tokens.clone())], vec![audience]);
     let authorizer: Arc<dyn Authorizer> = Arc::clone(&server.rbac) as Arc<dyn Authorizer>;
     review::install(server.registry.catalog(), &authorizer, &server.rbac, &bearer);
-    server.registry.catalog().put_virtual("", "serviceaccounts", "token", Arc::new(tokens));
+    server.registry.catalog().put_computed("", "serviceaccounts", "token", Arc::new(tokens));
 
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "job-controller", "namespace": "kube-system"}});
     server.local("", "serviceaccounts").create("kube-system", Document::from_value(account).expect("an object")).await.expect("created");

@@ -58,7 +58,7 @@ impl Served {
 pub type VirtualFuture<'a> = Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>>;
 
 /// Behaviour of a resource or subresource that computes its answer instead of storing (reviews, `serviceaccounts/token`).
-pub trait Virtual: Send + Sync {
+pub trait ComputedResource: Send + Sync {
     /// Answers a create. The object is decoded, defaulted and type-checked.
     fn create<'a>(&'a self, context: &'a RequestContext, target: &'a Target, object: Document) -> VirtualFuture<'a>;
 
@@ -119,7 +119,7 @@ struct VirtualRow {
     group: String,
     plural: String,
     subresource: String,
-    behaviour: Arc<dyn Virtual>,
+    behaviour: Arc<dyn ComputedResource>,
 }
 
 /// One immutable state of the catalog. The next one shares all but what changed with it: a definition costs the same beside a thousand others.
@@ -196,7 +196,7 @@ impl Table {
         }
     }
 
-    fn put_virtual(&mut self, row: &Arc<VirtualRow>) {
+    fn put_computed(&mut self, row: &Arc<VirtualRow>) {
         let rows = self.virtuals.entry(row.plural.clone()).or_default();
         rows.retain(|known| !(known.group == row.group && known.subresource == row.subresource));
         rows.push(row.clone());
@@ -228,10 +228,10 @@ impl Catalog {
     }
 
     /// Adds a computed resource or subresource (`subresource` empty: the resource itself).
-    pub fn put_virtual(&self, group: &str, plural: &str, subresource: &str, behaviour: Arc<dyn Virtual>) {
+    pub fn put_computed(&self, group: &str, plural: &str, subresource: &str, behaviour: Arc<dyn ComputedResource>) {
         let row = VirtualRow { group: group.to_owned(), plural: plural.to_owned(), subresource: subresource.to_owned(), behaviour };
         let row = Arc::new(row);
-        self.change(|table| table.put_virtual(&row));
+        self.change(|table| table.put_computed(&row));
     }
 
     /// Removes a definition and its computed parts.
@@ -266,7 +266,7 @@ impl Catalog {
     }
 
     /// The computed behaviour, if there is one.
-    pub fn find_virtual(&self, group: &str, plural: &str, subresource: &str) -> Option<Arc<dyn Virtual>> {
+    pub fn find_computed(&self, group: &str, plural: &str, subresource: &str) -> Option<Arc<dyn ComputedResource>> {
         let table = self.table.load();
         let row = table.virtuals.get(plural)?.iter().find(|row| row.subresource == subresource && row.group == group)?;
         Some(row.behaviour.clone())

@@ -1,6 +1,6 @@
 //! From a body to an object of the endpoint's kind: type names, JSON types, unknown and repeated fields, defaults.
 
-use crate::catalog::{Catalog, Served, Virtual};
+use crate::catalog::{Catalog, Served, ComputedResource};
 use crate::context::{FieldValidation, RequestContext, Target};
 use crate::pipeline::Body;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -26,7 +26,7 @@ pub(crate) struct Shape {
 
 /// How an object does not fit its shape.
 #[derive(Debug)]
-pub(crate) enum Misfit {
+pub(crate) enum DecodeError {
     /// Answered so at every place.
     Refused(Failure),
     /// What it is cannot be read from it.
@@ -42,14 +42,14 @@ pub(crate) enum Misfit {
     /// Unknown or repeated fields in strict validation, as a sentence.
     Strict(String),
     /// The same of an object that says to be of this kind and version.
-    Of(String, String, Box<Misfit>),
+    Of(String, String, Box<DecodeError>),
 }
 
 /// Where kube-apiserver makes the scheme that its messages name.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 const EXTENSIONS_SCHEME: &str = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55";
 
-impl Misfit {
+impl DecodeError {
     /// The sentence about an object, which is given as JSON.
     pub(crate) fn sentence(self, shape: &Shape, catalog: &Catalog, object: &str) -> String {
         match self {
@@ -73,7 +73,7 @@ impl Shape {
     }
 
     /// What a computed subresource takes (of a computed resource it is the resource's own shape).
-    pub(crate) fn of_virtual(target: &Target, behaviour: &dyn Virtual) -> Self {
+    pub(crate) fn of_computed(target: &Target, behaviour: &dyn ComputedResource) -> Self {
         let served = &target.served;
         let Some(subresource) = served.definition.subresource(served.version, &target.subresource) else {
             return Self::of(served);
@@ -83,22 +83,22 @@ impl Shape {
     }
 
     /// 400, as a typed decoder words it.
-    pub(crate) fn bad_request(&self, misfit: Misfit, body: &Body, catalog: &Catalog) -> Failure {
+    pub(crate) fn bad_request(&self, misfit: DecodeError, body: &Body, catalog: &Catalog) -> Failure {
         let source = &body.source;
         let misfit = match misfit {
             // The decoder goes through the body.
-            Misfit::Types(why) if !self.custom => Misfit::Types(validate::first_misfit(&self.schema, body.ordered()).unwrap_or(why)),
+            DecodeError::Types(why) if !self.custom => DecodeError::Types(validate::first_misfit(&self.schema, body.ordered()).unwrap_or(why)),
             other => other,
         };
         let GroupVersionKind { version, kind, .. } = &self.gvk;
         let named = match &misfit {
-            Misfit::Refused(failure) => return failure.clone(),
-            Misfit::NoVersion => return self.wrong_version(""),
-            Misfit::Untyped(_) => None,
-            Misfit::NoKind(taken_for) => taken_for.clone(),
-            Misfit::Of(kind, version, _) => Some((kind.clone(), version.clone())),
-            Misfit::Foreign(given) => Some((given.kind.clone(), given.version.clone())),
-            Misfit::Types(_) | Misfit::Strict(_) => Some((kind.clone(), version.clone())),
+            DecodeError::Refused(failure) => return failure.clone(),
+            DecodeError::NoVersion => return self.wrong_version(""),
+            DecodeError::Untyped(_) => None,
+            DecodeError::NoKind(taken_for) => taken_for.clone(),
+            DecodeError::Of(kind, version, _) => Some((kind.clone(), version.clone())),
+            DecodeError::Foreign(given) => Some((given.kind.clone(), given.version.clone())),
+            DecodeError::Types(_) | DecodeError::Strict(_) => Some((kind.clone(), version.clone())),
         };
         let object = String::from_utf8_lossy(&source[..source.len().min(MAX_QUOTED)]);
         let why = misfit.sentence(self, catalog, &object);
@@ -127,8 +127,8 @@ impl Shape {
     /// Makes an object fit: type names are checked and filled in, JSON types checked, unknown fields dropped (with what the client is told of them).
     ///
     /// # Errors
-    /// [`Misfit`].
-    pub(crate) fn fit(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
+    /// [`DecodeError`].
+    pub(crate) fn fit(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, DecodeError> {
         let object = self.check_type(object, strictness)?;
         if self.custom && !self.is_own(&object) {
             return self.fit_misnamed(object, strictness);
@@ -136,24 +136,24 @@ impl Shape {
         self.read(object, strictness)
     }
 
-    fn read(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
+    fn read(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, DecodeError> {
         let mut object = self.check_types(object)?;
         let unknown = validate::prune(&self.schema, &mut object);
         let schema = (!self.custom).then_some(&*self.schema);
-        strictness.judge(&unknown, schema)?;
+        strictness.enforce(&unknown, schema)?;
         Ok(object)
     }
 
     /// The same for the outcome of a strategic patch, which was merged in memory. Its kind and version change nothing, if only they are texts.
     ///
     /// # Errors
-    /// [`Misfit`].
-    pub(crate) fn fit_merged(&self, mut object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
-        validate::convert(&self.schema, object.fields_mut()).map_err(Misfit::Types)?;
+    /// [`DecodeError`].
+    pub(crate) fn fit_merged(&self, mut object: Document, strictness: &Strictness<'_>) -> Result<Document, DecodeError> {
+        validate::convert(&self.schema, object.fields_mut()).map_err(DecodeError::Types)?;
         object.set(&["kind"], self.gvk.kind.as_str());
         object.set(&["apiVersion"], self.gvk.api_version());
         let unknown = validate::prune(&self.schema, &mut object);
-        strictness.judge(&unknown, None)?;
+        strictness.enforce(&unknown, None)?;
         Ok(object)
     }
 
@@ -163,20 +163,20 @@ impl Shape {
 
     /// A custom object of another kind or version: it is decoded first, and of another group or kind nothing but its metadata. The kind is validated (422)
     /// with the rest of it.
-    fn fit_misnamed(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
+    fn fit_misnamed(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, DecodeError> {
         let (kind, api_version) = (object.kind().to_owned(), object.api_version().to_owned());
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let decoded = if matches!(object.get(&["apiVersion"]), Some(Value::Null)) {
-            Err(Misfit::Types(".apiVersion accessor error: <nil> is of the type <nil>, expected string".to_owned()))
+            Err(DecodeError::Types(".apiVersion accessor error: <nil> is of the type <nil>, expected string".to_owned()))
         } else if kind == self.gvk.kind && group == self.gvk.group {
             self.read(object, strictness)
         } else {
-            self.check_metadata(object).and_then(|object| strictness.judge(&[], None).map(|()| object))
+            self.check_metadata(object).and_then(|object| strictness.enforce(&[], None).map(|()| object))
         };
-        let object = decoded.map_err(|misfit| Misfit::Of(kind, version.to_owned(), Box::new(misfit)))?;
+        let object = decoded.map_err(|misfit| DecodeError::Of(kind, version.to_owned(), Box::new(misfit)))?;
         match api_version.as_str() {
-            "" => Err(Misfit::NoVersion),
-            given if given != self.gvk.api_version() => Err(Misfit::Refused(self.wrong_version(given))),
+            "" => Err(DecodeError::NoVersion),
+            given if given != self.gvk.api_version() => Err(DecodeError::Refused(self.wrong_version(given))),
             _ => Ok(object),
         }
     }
@@ -184,38 +184,38 @@ impl Shape {
     /// The same for the outcome of an apply, which was never decoded: nothing unknown is told, and in a custom object nulls stay for validation.
     ///
     /// # Errors
-    /// [`Misfit`].
-    pub(crate) fn fit_applied(&self, mut object: Document) -> Result<Document, Misfit> {
+    /// [`DecodeError`].
+    pub(crate) fn fit_applied(&self, mut object: Document) -> Result<Document, DecodeError> {
         if self.custom {
             return self.check_types(object);
         }
-        validate::convert(&self.schema, object.fields_mut()).map_err(Misfit::Types)?;
+        validate::convert(&self.schema, object.fields_mut()).map_err(DecodeError::Types)?;
         validate::prune(&self.schema, &mut object);
         Ok(object)
     }
 
     /// JSON types of everything, or of a custom object's metadata only: the rest of it is validated (422) instead of decoded (400).
-    pub(crate) fn check_types(&self, mut object: Document) -> Result<Document, Misfit> {
+    pub(crate) fn check_types(&self, mut object: Document) -> Result<Document, DecodeError> {
         if self.custom {
             object = self.check_metadata(object)?;
-            validate::check_embedded(&self.schema, &object).map_err(Misfit::Types)?;
+            validate::check_embedded(&self.schema, &object).map_err(DecodeError::Types)?;
             return Ok(object);
         }
         let value = object.into_value();
-        validate::check_types(&self.schema, &value).map_err(Misfit::Types)?;
+        validate::check_types(&self.schema, &value).map_err(DecodeError::Types)?;
         Ok(Document::from_value(value).expect("it was an object"))
     }
 
     /// The metadata of a custom object is typed, though leniently; other floats without a fraction are doubles until the object is stored.
-    fn check_metadata(&self, mut object: Document) -> Result<Document, Misfit> {
+    fn check_metadata(&self, mut object: Document) -> Result<Document, DecodeError> {
         object.get_mut(&["metadata"]).into_iter().for_each(json::round_trip_floats);
         if let (Some(property), Some(metadata)) = (self.schema.properties.get("metadata"), object.get(&["metadata"])) {
-            validate::check_types(&property.schema, metadata).map_err(Misfit::Types)?;
+            validate::check_types(&property.schema, metadata).map_err(DecodeError::Types)?;
         }
         Ok(object)
     }
 
-    fn check_type(&self, mut object: Document, strictness: &Strictness<'_>) -> Result<Document, Misfit> {
+    fn check_type(&self, mut object: Document, strictness: &Strictness<'_>) -> Result<Document, DecodeError> {
         let expected = self.gvk.api_version();
         // Upstream reads these two whatever case they are in.
         let named = |field: &str| {
@@ -224,7 +224,7 @@ impl Shape {
                 None | Some(Value::Null) => Ok(""),
                 Some(value) => value.as_str().ok_or_else(|| {
                     let why = format!("json: cannot unmarshal {} into Go struct field .{field} of type string", json::type_name(value));
-                    Misfit::Untyped(format!("couldn't get version/kind; json parse error: {why}"))
+                    DecodeError::Untyped(format!("couldn't get version/kind; json parse error: {why}"))
                 }),
             }
         };
@@ -233,7 +233,7 @@ impl Shape {
             return Ok(object);
         }
         if version.matches('/').count() > 1 {
-            return Err(Misfit::Untyped(format!("unexpected GroupVersion string: {version}")));
+            return Err(DecodeError::Untyped(format!("unexpected GroupVersion string: {version}")));
         }
         if self.custom {
             // From here on only the exact names count.
@@ -241,11 +241,11 @@ impl Shape {
                 return Ok(object);
             }
             let taken_for = self.with_defaults(kind, version);
-            return Err(Misfit::NoKind((strictness.validation == FieldValidation::Ignore).then_some((taken_for.kind, taken_for.version))));
+            return Err(DecodeError::NoKind((strictness.validation == FieldValidation::Ignore).then_some((taken_for.kind, taken_for.version))));
         }
         let given = self.with_defaults(kind, version);
         if given != self.gvk {
-            return Err(Misfit::Foreign(given));
+            return Err(DecodeError::Foreign(given));
         }
         object.set(&["kind"], self.gvk.kind.as_str());
         object.set(&["apiVersion"], expected);
@@ -319,7 +319,7 @@ impl<'a> Strictness<'a> {
     }
 
     /// What is told of unknown and repeated fields. A typed object's decoder, which has a schema, finds them in the order of the body.
-    pub(crate) fn judge(&self, unknown: &[String], schema: Option<&Schema>) -> Result<(), Misfit> {
+    pub(crate) fn enforce(&self, unknown: &[String], schema: Option<&Schema>) -> Result<(), DecodeError> {
         if self.validation == FieldValidation::Ignore || (unknown.is_empty() && self.duplicates.is_empty() && self.noted.is_empty()) {
             return Ok(());
         }
@@ -331,7 +331,7 @@ impl<'a> Strictness<'a> {
             return Ok(());
         }
         if self.validation == FieldValidation::Strict {
-            return Err(Misfit::Strict(joined(&sentences)));
+            return Err(DecodeError::Strict(joined(&sentences)));
         }
         sentences.into_iter().for_each(|sentence| self.context.warn(sentence));
         Ok(())

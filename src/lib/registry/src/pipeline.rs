@@ -5,7 +5,7 @@
 mod collection;
 mod create;
 mod delete;
-mod job;
+mod write_op;
 mod options;
 mod patching;
 mod turn;

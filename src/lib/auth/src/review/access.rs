@@ -5,7 +5,7 @@ use crate::access::{Access, Authorizer, Decision, ResourceAccess};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::{RequestContext, Target, UserInfo, Virtual};
+use ferrokube_registry::{RequestContext, Target, UserInfo, ComputedResource};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ pub(super) struct AccessReview {
     pub(super) authorizer: Arc<dyn Authorizer>,
 }
 
-impl Virtual for AccessReview {
+impl ComputedResource for AccessReview {
     fn create<'a>(
         &'a self,
         context: &'a RequestContext,

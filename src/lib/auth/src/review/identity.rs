@@ -6,14 +6,14 @@ use crate::authenticate::{Bearer, Unauthenticated};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time;
-use ferrokube_registry::{RequestContext, Target, Virtual};
+use ferrokube_registry::{RequestContext, Target, ComputedResource};
 use std::future::Future;
 use std::pin::Pin;
 
 /// The behaviour of `selfsubjectreviews`.
 pub(super) struct SelfReview;
 
-impl Virtual for SelfReview {
+impl ComputedResource for SelfReview {
     fn create<'a>(
         &'a self,
         context: &'a RequestContext,
@@ -39,7 +39,7 @@ pub(super) struct TokenReview {
     pub(super) tokens: Bearer,
 }
 
-impl Virtual for TokenReview {
+impl ComputedResource for TokenReview {
     fn create<'a>(
         &'a self,
         _context: &'a RequestContext,

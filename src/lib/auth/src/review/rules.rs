@@ -5,7 +5,7 @@ use crate::rbac::{Rbac, Rule};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::offload::leave_worker;
-use ferrokube_registry::{RequestContext, Target, UserInfo, Virtual};
+use ferrokube_registry::{RequestContext, Target, UserInfo, ComputedResource};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct RulesReview {
     pub(super) rbac: Arc<Rbac>,
 }
 
-impl Virtual for RulesReview {
+impl ComputedResource for RulesReview {
     fn create<'a>(
         &'a self,
         context: &'a RequestContext,

@@ -8,7 +8,7 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::time;
-use ferrokube_registry::{RequestContext, Target, Virtual};
+use ferrokube_registry::{RequestContext, Target, ComputedResource};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -17,7 +17,7 @@ const DEFAULT_SECONDS: i64 = 3_600;
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
 
-impl Virtual for ServiceAccountTokens {
+impl ComputedResource for ServiceAccountTokens {
     fn fill_in(&self, object: &mut Document) {
         if object.get(&["spec", "expirationSeconds"]).is_none_or(Value::is_null) {
             object.set(&["spec", "expirationSeconds"], DEFAULT_SECONDS);

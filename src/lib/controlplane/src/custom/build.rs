@@ -28,7 +28,7 @@ impl Built {
     pub(super) fn put(self, catalog: &Catalog) {
         let (group, plural) = (self.definition.group.clone(), self.definition.plural.clone());
         if let Some(scale) = self.scale {
-            catalog.put_virtual(&group, &plural, "scale", Arc::new(scale));
+            catalog.put_computed(&group, &plural, "scale", Arc::new(scale));
         }
         catalog.put(self.definition);
     }

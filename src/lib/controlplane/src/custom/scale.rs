@@ -6,7 +6,7 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::context::RequestContext;
-use ferrokube_registry::{Target, Virtual};
+use ferrokube_registry::{Target, ComputedResource};
 use ferrokube_resource::Column;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
 use ferrokube_schema::apply::Replicas;
@@ -141,7 +141,7 @@ impl Scale {
     }
 }
 
-impl Virtual for Scale {
+impl ComputedResource for Scale {
     fn create<'a>(&'a self, _context: &'a RequestContext, _target: &'a Target, _object: Document) -> ferrokube_registry::catalog::VirtualFuture<'a> {
         Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale is not created")) })
     }

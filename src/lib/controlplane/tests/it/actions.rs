@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::json;
 use ferrokube_auth::audit::{AuditLog, Config, Policy};
 use ferrokube_registry::catalog::VirtualFuture;
-use ferrokube_registry::{RequestContext, Target, Virtual};
+use ferrokube_registry::{RequestContext, Target, ComputedResource};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,7 +15,7 @@ const EVERYTHING: &[u8] = b"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{
 #[derive(Default)]
 struct Tokens(AtomicUsize);
 
-impl Virtual for Tokens {
+impl ComputedResource for Tokens {
     fn create<'a>(&'a self, _context: &'a RequestContext, _target: &'a Target, object: Document) -> VirtualFuture<'a> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Box::pin(std::future::ready(Ok(object)))
@@ -42,7 +42,7 @@ async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
     let audit = AuditLog::open(Config { policy: Policy::parse(EVERYTHING).unwrap(), ..Config::new(&path) }).unwrap();
     let server = Server::with(|builder| builder.audit(audit.clone())).await;
     let tokens = Arc::new(Tokens::default());
-    server.registry.catalog().put_virtual("", "serviceaccounts", "token", tokens.clone());
+    server.registry.catalog().put_computed("", "serviceaccounts", "token", tokens.clone());
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
     assert_eq!(server.post(accounts, &json!({"metadata": {"name": "root"}})).await.code, 201);
     assert_eq!(server.post("/api/v1/namespaces/default/resourcequotas", &json!({"metadata": {"name": "q"}})).await.code, 201);

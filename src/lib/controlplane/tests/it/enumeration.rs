@@ -7,7 +7,7 @@ use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::{Access, Authorizer, Decision};
 use ferrokube_controlplane::{Answer as Answering, Route, RouteRequest};
 use ferrokube_registry::catalog::VirtualFuture;
-use ferrokube_registry::{Operation, RequestContext, Target, Virtual};
+use ferrokube_registry::{Operation, RequestContext, Target, ComputedResource};
 use http_body_util::BodyExt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -54,7 +54,7 @@ impl Authorizer for Recorder {
 
 struct Computed(Arc<Recorder>);
 
-impl Virtual for Computed {
+impl ComputedResource for Computed {
     fn create<'a>(&'a self, _context: &'a RequestContext, target: &'a Target, object: Document) -> VirtualFuture<'a> {
         self.0.computed.lock().unwrap().push(format!("{}/{}", target.served.definition.plural, target.subresource));
         Box::pin(std::future::ready(Ok(object)))
@@ -141,8 +141,8 @@ impl World {
         let recorder = Arc::new(Recorder { mode: Mutex::new(Mode::Everything), asked: Mutex::default(), computed: Mutex::default(), routed: Mutex::default() });
         let server = Server::with(|builder| builder.authorizer(recorder.clone()).route("/mounted/", false, Arc::new(Mounted(recorder.clone())))).await;
         let catalog = server.registry.catalog();
-        catalog.put_virtual("", "serviceaccounts", "token", Arc::new(Computed(recorder.clone())));
-        catalog.put_virtual("authorization.k8s.io", "selfsubjectaccessreviews", "", Arc::new(Computed(recorder.clone())));
+        catalog.put_computed("", "serviceaccounts", "token", Arc::new(Computed(recorder.clone())));
+        catalog.put_computed("authorization.k8s.io", "selfsubjectaccessreviews", "", Arc::new(Computed(recorder.clone())));
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         for root in ROOTS.iter().filter(|root| root.base.contains("/example.com")) {
             assert_eq!(server.post(definitions, &definition(root)).await.code, 201);

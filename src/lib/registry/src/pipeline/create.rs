@@ -1,11 +1,11 @@
 //! POST: a new object, or a computed answer.
 
-use super::job::{Draft, Job, Request};
+use super::write_op::{Draft, WriteOp, Request};
 use super::options::check_write;
 use super::turn::{ATTEMPTS, Plan};
 use super::{Body, Object, Registry, WriteOptions, Written, key};
 use crate::admission::{Attributes, Effects, Operation, RequestOptions};
-use crate::catalog::Virtual;
+use crate::catalog::ComputedResource;
 use crate::context::{RequestContext, Target};
 use crate::decode::{Shape, Strictness};
 use crate::ids::keep_ids;
@@ -28,7 +28,7 @@ impl Registry {
             return self.compute(context, target, &*behaviour, (body, options)).await;
         }
         self.leave_if_long(target, None).await;
-        let job = Job::new(self, context, target, (Request::Create, options))?;
+        let job = WriteOp::new(self, context, target, (Request::Create, options))?;
         let mut object = job.read_body(body)?;
         meta::drop_deletion(&mut object);
         meta::dedup_owners(&mut object, meta::Found::InBody, context);
@@ -49,19 +49,19 @@ impl Registry {
     }
 
     /// The behaviour of a target that computes its answer.
-    fn computed(&self, target: &Target) -> Option<Arc<dyn Virtual>> {
+    fn computed(&self, target: &Target) -> Option<Arc<dyn ComputedResource>> {
         let definition = &target.served.definition;
-        let behaviour = self.catalog().find_virtual(&definition.group, &definition.plural, &target.subresource)?;
+        let behaviour = self.catalog().find_computed(&definition.group, &definition.plural, &target.subresource)?;
         (!behaviour.is_projection()).then_some(behaviour)
     }
 
     /// The behaviour of a subresource that shows a part of the stored object.
-    pub(crate) fn projection(&self, target: &Target) -> Option<Arc<dyn Virtual>> {
+    pub(crate) fn projection(&self, target: &Target) -> Option<Arc<dyn ComputedResource>> {
         if target.subresource.is_empty() {
             return None;
         }
         let definition = &target.served.definition;
-        let behaviour = self.catalog().find_virtual(&definition.group, &definition.plural, &target.subresource)?;
+        let behaviour = self.catalog().find_computed(&definition.group, &definition.plural, &target.subresource)?;
         behaviour.is_projection().then_some(behaviour)
     }
 
@@ -69,10 +69,10 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &Target,
-        behaviour: &dyn Virtual,
+        behaviour: &dyn ComputedResource,
         (mut body, options): (Body, &WriteOptions),
     ) -> Result<Written, Failure> {
-        let shape = if target.subresource.is_empty() { Shape::of(&target.served) } else { Shape::of_virtual(target, behaviour) };
+        let shape = if target.subresource.is_empty() { Shape::of(&target.served) } else { Shape::of_computed(target, behaviour) };
         let document = std::mem::take(&mut body.document);
         let strictness = if body.lenient {
             Strictness::ignore(context)
@@ -108,7 +108,7 @@ impl Registry {
         if remote {
             admission.validate_remote(attributes, Some(&object)).await?;
         }
-        let job = Job::new(self, context, target, (Request::Create, options))?;
+        let job = WriteOp::new(self, context, target, (Request::Create, options))?;
         let manager = Manager { api_version: shape.gvk.api_version(), ..job.manager(apply::Operation::Update) };
         apply::track_update(&shape.schema, job.reset, None, &mut object, &manager);
         let answer = behaviour.create(context, target, object).await?;
@@ -116,7 +116,7 @@ impl Registry {
     }
 }
 
-impl Job<'_> {
+impl WriteOp<'_> {
     /// Creates one object that has its name.
     async fn create(&self, object: Document) -> Result<Written, Failure> {
         let mut draft = self.draft_new(object);

@@ -1,8 +1,8 @@
 //! From a body or patch and the stored object to the object as its client wants it.
 
-use super::job::Job;
+use super::write_op::WriteOp;
 use super::{Body, Patch};
-use crate::decode::{Misfit, Strictness};
+use crate::decode::{DecodeError, Strictness};
 use crate::ids::keep_ids;
 use crate::meta;
 use ferrokube_apimachinery::document::{Document, Map, Value};
@@ -29,7 +29,7 @@ impl Input {
     }
 }
 
-impl Job<'_> {
+impl WriteOp<'_> {
     /// A whole object from a body: fitted, its name, namespace and metadata in order. 400 when it cannot be.
     pub(super) fn read_body(&self, mut body: Body) -> Result<Document, Failure> {
         let document = std::mem::take(&mut body.document);
@@ -80,14 +80,14 @@ impl Job<'_> {
             Patch::Json(..) | Patch::Merge(_) if !self.body_shape.custom && is_versionless(&object, &self.body_shape.gvk) => {
                 let unknown: Vec<String> =
                     object.fields().keys().filter(|field| !matches!(field.as_str(), "kind" | "apiVersion")).map(|field| field.to_string()).collect();
-                strictness.judge(&unknown, None).and_then(|()| Err(Misfit::Refused(meta::nameless(self.target))))
+                strictness.enforce(&unknown, None).and_then(|()| Err(DecodeError::Refused(meta::nameless(self.target))))
             }
             Patch::Strategic(_) => self.body_shape.fit_merged(object, &strictness),
             _ => self.body_shape.fit(object, &strictness),
         };
         fitting.map_err(|misfit| match misfit {
-            Misfit::Refused(failure) => failure,
-            Misfit::NoVersion => Failure::internal(misfit.sentence(&self.body_shape, self.registry.catalog(), "")),
+            DecodeError::Refused(failure) => failure,
+            DecodeError::NoVersion => Failure::internal(misfit.sentence(&self.body_shape, self.registry.catalog(), "")),
             misfit => self.result_refused(misfit, live, patch),
         })
     }
@@ -153,7 +153,7 @@ impl Job<'_> {
     }
 
     /// A patched object must still be one of the kind: 422 about the patch when not, with what it made of the object (of a strategic one: with itself).
-    fn result_refused(&self, misfit: Misfit, live: &Document, patch: &Patch) -> Failure {
+    fn result_refused(&self, misfit: DecodeError, live: &Document, patch: &Patch) -> Failure {
         let shown = match patch {
             Patch::Strategic(body) => {
                 let mut patch = body.document.clone();
@@ -206,12 +206,12 @@ impl Job<'_> {
             }
         }
         // What cannot be applied at all is told first.
-        self.strictness(body).judge(&[], None).map_err(|misfit| match misfit {
-            Misfit::Strict(why) if !body.noted.is_empty() => Failure::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")),
+        self.strictness(body).enforce(&[], None).map_err(|misfit| match misfit {
+            DecodeError::Strict(why) if !body.noted.is_empty() => Failure::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")),
             misfit => self.body_shape.bad_request(misfit, body, self.registry.catalog()),
         })?;
         self.body_shape.fit_applied(object).map_err(|misfit| match misfit {
-            Misfit::Refused(failure) => failure,
+            DecodeError::Refused(failure) => failure,
             misfit => inconvertible(body, &misfit.sentence(&self.body_shape, self.registry.catalog(), "")),
         })
     }

@@ -1,12 +1,12 @@
 //! PUT and PATCH, of an object or a subresource; both may create where the kind or an apply allows it.
 
-use super::job::{Draft, Job, Request, version_number};
+use super::write_op::{Draft, WriteOp, Request, version_number};
 use super::options::{check_patch, check_write};
 use super::patching::Input;
 use super::turn::Plan;
 use super::{Body, Object, Patch, Registry, WriteOptions, Written, key, view};
 use crate::admission::Operation;
-use crate::catalog::Virtual;
+use crate::catalog::ComputedResource;
 use crate::context::{RequestContext, Target};
 use crate::failure::modified;
 use crate::ids::keep_ids;
@@ -30,7 +30,7 @@ impl Registry {
     pub async fn update(&self, context: &RequestContext, target: &Target, body: Body, options: &WriteOptions) -> Result<Written, Failure> {
         check_write("UpdateOptions", options)?;
         self.leave_if_long(target, None).await;
-        let job = Job::new(self, context, target, (Request::Update, options))?;
+        let job = WriteOp::new(self, context, target, (Request::Update, options))?;
         let mut object = job.read_body(body)?;
         meta::check_name(target, &object)?;
         meta::dedup_owners(&mut object, meta::Found::InBody, context);
@@ -47,7 +47,7 @@ impl Registry {
     /// As the client sees it.
     pub async fn patch(&self, context: &RequestContext, target: &Target, patch: Patch, options: &WriteOptions) -> Result<Written, Failure> {
         check_patch(options, matches!(patch, Patch::Apply(_)))?;
-        let job = Job::new(self, context, target, (Request::Patch, options))?;
+        let job = WriteOp::new(self, context, target, (Request::Patch, options))?;
         if is_long(&patch) {
             leave_worker().await;
         }
@@ -55,7 +55,7 @@ impl Registry {
     }
 }
 
-impl Job<'_> {
+impl WriteOp<'_> {
     /// A PUT about another revision than the present one does not wait for its turn to be told so.
     async fn refuse_outdated(&self, object: &Document) -> Result<(), Failure> {
         let Some(given) = object.meta("resourceVersion").parse::<u64>().ok().filter(|given| *given > 0) else {
@@ -171,7 +171,7 @@ impl Job<'_> {
     }
 
     /// The object with a projection that was changed, which has managedFields of its own.
-    fn draft_projected(&self, behaviour: &dyn Virtual, old: &Document, input: &Input) -> Result<Document, Failure> {
+    fn draft_projected(&self, behaviour: &dyn ComputedResource, old: &Document, input: &Input) -> Result<Document, Failure> {
         let mut shown = behaviour.project_for_update(self.target, old)?;
         shown.set(&["metadata", "resourceVersion"], old.meta("resourceVersion"));
         let replicas = behaviour.replicas();
@@ -263,7 +263,7 @@ fn is_long(patch: &Patch) -> bool {
 }
 
 /// What a projection shows of a stored object, with its version.
-pub(crate) fn project(behaviour: &dyn crate::catalog::Virtual, target: &Target, object: &Document) -> Result<Document, Failure> {
+pub(crate) fn project(behaviour: &dyn crate::catalog::ComputedResource, target: &Target, object: &Document) -> Result<Document, Failure> {
     let mut shown = behaviour.project(target, object)?;
     shown.set(&["metadata", "resourceVersion"], object.meta("resourceVersion"));
     Ok(shown)

@@ -4,7 +4,7 @@ use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::catalog::VirtualFuture;
-use ferrokube_registry::{DeleteOptions, ListOptions, Local, RequestContext, Target, Virtual, WatchItem, WatchOptions, WriteOptions};
+use ferrokube_registry::{DeleteOptions, ListOptions, Local, RequestContext, Target, ComputedResource, WatchItem, WatchOptions, WriteOptions};
 use std::sync::Arc;
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn the_servers_own_loops_take_the_same_path() {
 
 struct Echo;
 
-impl Virtual for Echo {
+impl ComputedResource for Echo {
     fn create<'a>(&'a self, context: &'a RequestContext, target: &'a Target, mut object: Document) -> VirtualFuture<'a> {
         object.set(&["status"], json!({"user": context.user.name, "name": target.name}));
         Box::pin(async { Ok(object) })
@@ -43,7 +43,7 @@ impl Virtual for Echo {
 /// Shows the number of values, and truncates to it.
 struct Count;
 
-impl Virtual for Count {
+impl ComputedResource for Count {
     fn create<'a>(&'a self, _context: &'a RequestContext, _target: &'a Target, _object: Document) -> VirtualFuture<'a> {
         unreachable!("a projection is never created")
     }
@@ -69,7 +69,7 @@ impl Virtual for Count {
 async fn some_resources_compute_their_answer() {
     let server = Server::new();
     let reviews = ("authentication.k8s.io", "selfsubjectreviews");
-    server.registry.catalog().put_virtual(reviews.0, reviews.1, "", Arc::new(Echo));
+    server.registry.catalog().put_computed(reviews.0, reviews.1, "", Arc::new(Echo));
     let answer = server.post(reviews, json!({})).await.unwrap();
     assert_eq!((answer.kind(), answer.str(&["status", "user"])), ("SelfSubjectReview", Some("admin")));
     refused(&server.post(reviews, json!({"kind": "Pod", "apiVersion": "v1"})).await, "BadRequest", &[]);
@@ -88,7 +88,7 @@ async fn a_subresource_may_show_a_part_as_another_kind() {
         columns: None,
     });
     server.registry.catalog().put(Arc::new(definition));
-    server.registry.catalog().put_virtual("", "configmaps", "count", Arc::new(Count));
+    server.registry.catalog().put_computed("", "configmaps", "count", Arc::new(Count));
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let shown = server.get(CONFIGMAPS, "a/count").await.unwrap();
     assert_eq!((shown.kind(), shown.get(&["spec", "count"]), version(&shown)), ("Count", Some(&json!(1)), version(&object)));

@@ -3,7 +3,7 @@
 use super::turn::Plan;
 use super::{Object, Registry, WriteOptions, Written};
 use crate::admission::{Attributes, Effects, Operation, RequestOptions};
-use crate::catalog::Virtual;
+use crate::catalog::ComputedResource;
 use crate::codec;
 use crate::context::{FieldValidation, RequestContext, Target};
 use crate::conversion::StoredForm;
@@ -34,7 +34,7 @@ pub(super) enum Request {
 }
 
 /// A create, update or patch, apart from its body.
-pub(super) struct Job<'a> {
+pub(super) struct WriteOp<'a> {
     pub(super) registry: &'a Registry,
     pub(super) context: &'a RequestContext,
     pub(super) target: &'a Target,
@@ -47,7 +47,7 @@ pub(super) struct Job<'a> {
     /// Fields that this endpoint neither changes nor owns.
     pub(super) reset: &'a ResetFields,
     /// The subresource shows a part of the object as another kind.
-    pub(super) projection: Option<Arc<dyn Virtual>>,
+    pub(super) projection: Option<Arc<dyn ComputedResource>>,
 }
 
 /// An object between decoding and storing.
@@ -80,7 +80,7 @@ impl Draft {
     }
 }
 
-impl<'a> Job<'a> {
+impl<'a> WriteOp<'a> {
     /// For a request.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl<'a> Job<'a> {
         };
         let shape = Shape::of(served);
         let projection = registry.projection(target);
-        let body_shape = projection.as_ref().map_or_else(|| shape.clone(), |behaviour| Shape::of_virtual(target, &**behaviour));
+        let body_shape = projection.as_ref().map_or_else(|| shape.clone(), |behaviour| Shape::of_computed(target, &**behaviour));
         Ok(Self { registry, context, target, options, request, shape, body_shape, reset, projection })
     }
 
