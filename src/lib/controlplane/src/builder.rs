@@ -4,7 +4,7 @@ use crate::bootstrap;
 use crate::custom::{Custom, Follower};
 use crate::discovery::Discovery;
 use crate::encode::Encoder;
-use crate::encode::pieces::Pieces;
+use crate::encode::chunk_cache::ChunkCache;
 use crate::flow::Flow;
 use crate::health::Health;
 use crate::metrics::Metrics;
@@ -196,7 +196,7 @@ impl Builder {
             health: Health::new(self.steps.iter().map(|(name, _)| name.clone())),
             events: EventCache::default(),
             watchers: Watchers::default(),
-            pieces: Pieces::default(),
+            pieces: ChunkCache::default(),
             custom: Custom::default(),
         };
         ControlPlane { shared: Arc::new(shared), steps: Arc::new(Mutex::new(self.steps)), follower: Arc::default() }

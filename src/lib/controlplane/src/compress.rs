@@ -1,6 +1,6 @@
 //! gzip for large answers: one member, made off the workers.
 
-use crate::encode::pieces::{HEADER, Sum};
+use crate::encode::chunk_cache::{HEADER, Sum};
 use crate::encode::stream::{Fill, Offloaded};
 use bytes::{BufMut, Bytes};
 use ferrokube_serve::{Chunk, Held, Holdings, Response};
@@ -68,7 +68,7 @@ impl Fill for Frames {
 /// Compressed in one piece.
 const PIECE_BYTES: usize = 128 * 1024;
 
-/// A body that is compressed while it is sent: one member of deflate pieces, as [`pieces`](crate::encode::pieces) has it. Between two pieces it holds no
+/// A body that is compressed while it is sent: one member of deflate pieces, as [`pieces`](crate::encode::chunk_cache) has it. Between two pieces it holds no
 /// compressor, whose state is larger than the pieces.
 pub(crate) struct Zipping<F> {
     raw: Vec<u8>,

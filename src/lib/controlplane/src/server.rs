@@ -4,7 +4,7 @@ use crate::builder::Limits;
 use crate::custom::Custom;
 use crate::discovery::Discovery;
 use crate::encode::Encoder;
-use crate::encode::pieces::Pieces;
+use crate::encode::chunk_cache::ChunkCache;
 use crate::exchange::{Exchange, Stop};
 use crate::flow::{self, Flow};
 use crate::health::Health;
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     pub(crate) events: EventCache,
     pub(crate) watchers: Watchers,
-    pub(crate) pieces: Pieces,
+    pub(crate) pieces: ChunkCache,
     pub(crate) custom: Custom,
 }
 

@@ -1,10 +1,10 @@
 //! Lists: items are slices of stored bytes, streamed in frames of some size with the length known beforehand; in other forms they are written while they are
 //! sent.
 
-use super::lent::Lender;
-use super::pieces::{self, Pieces, Scope, Source};
+use super::vectored::ByteOwner;
+use super::chunk_cache::{self, ChunkCache, Scope, Source};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
-use super::slices::Cut;
+use super::slices::ItemSlice;
 use super::stream::{self, Fill, Items, Offloaded, Streamed};
 use super::{Encoder, entry_document, protobuf};
 use crate::negotiate::{Accepted, Form, View};
@@ -30,11 +30,11 @@ enum Shape {
 }
 
 impl Shape {
-    fn of(self, entry: &Entry) -> Cut {
+    fn of(self, entry: &Entry) -> ItemSlice {
         match self {
-            Self::Untyped => Cut::untyped(entry),
-            Self::Whole => Cut::whole(entry),
-            Self::Metadata(version) => Cut::partial(entry, version),
+            Self::Untyped => ItemSlice::untyped(entry),
+            Self::Whole => ItemSlice::whole(entry),
+            Self::Metadata(version) => ItemSlice::partial(entry, version),
         }
     }
 }
@@ -56,7 +56,7 @@ pub(crate) fn list_meta(page: &ListPage) -> String {
 }
 
 /// The answer to a list that is no Table. What a client that takes nothing holds of it is a frame, besides the stored objects.
-pub(crate) fn respond(encoder: &Encoder, pieces: &Pieces, served: &Served, page: ListPage, (accepted, gzip): (Accepted, bool)) -> Response {
+pub(crate) fn respond(encoder: &Encoder, pieces: &ChunkCache, served: &Served, page: ListPage, (accepted, gzip): (Accepted, bool)) -> Response {
     if accepted.form == Form::Protobuf {
         let list = protobuf::list(encoder, pieces, served, page, accepted.view);
         return stream::respond(list, Form::Protobuf.media_type(), gzip);
@@ -136,7 +136,7 @@ impl JsonList {
     }
 
     /// All items are lent.
-    fn stored(self) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> Cut> {
+    fn stored(self) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> ItemSlice> {
         let (tail, shape) = (tail(&self.head), self.shape);
         Items::new(self.head.into_bytes(), self.entries, tail, self.stored_bytes.unwrap_or(0), move |entry: &Arc<Entry>| shape.of(entry))
     }
@@ -149,11 +149,11 @@ impl JsonList {
     }
 
     /// Compressed, from pieces that are kept.
-    fn zipped(self, pieces: &Pieces) -> Response {
+    fn zipped(self, pieces: &ChunkCache) -> Response {
         let shape = self.shape;
         let form = match shape {
-            Shape::Untyped | Shape::Whole => pieces::Form::Json,
-            Shape::Metadata(version) => pieces::Form::JsonMetadata(version),
+            Shape::Untyped | Shape::Whole => chunk_cache::Form::Json,
+            Shape::Metadata(version) => chunk_cache::Form::JsonMetadata(version),
         };
         let write = move |entry: &Entry, out: &mut Vec<u8>| shape.of(entry).write(entry, out);
         let scope = Scope { definition: Arc::clone(&self.served.definition), version: self.served.version, form };
@@ -204,7 +204,7 @@ fn made_item(served: &Served, entry: &Entry, shape: Shape) -> Vec<u8> {
     json::to_vec(&document.into_value())
 }
 
-impl Lender for Arc<Entry> {
+impl ByteOwner for Arc<Entry> {
     fn bytes(&self) -> &[u8] {
         &self.bytes
     }

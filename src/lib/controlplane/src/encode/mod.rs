@@ -1,8 +1,8 @@
 //! Objects into bytes: slices of stored bytes where that is the answer, documents written on demand where it is not.
 
-pub(crate) mod lent;
+pub(crate) mod vectored;
 pub(crate) mod list;
-pub(crate) mod pieces;
+pub(crate) mod chunk_cache;
 pub(crate) mod pretty;
 pub(crate) mod protobuf;
 mod rendered;

@@ -1,6 +1,6 @@
 //! Protobuf around messages: envelopes, lengths, lists.
 
-use super::pieces::{Form, Pieces, Scope};
+use super::chunk_cache::{Form, ChunkCache, Scope};
 use super::stream::Fill;
 use super::{Encoder, META, entry_document, list};
 use crate::negotiate::View;
@@ -15,7 +15,7 @@ const ENVELOPE_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
 /// A list message: `ListMeta` in field 1, each item in field 2; in the pieces that are kept. The envelope begins with its length: all items are written once to
 /// know it, so that a large list should begin off the workers.
-pub(super) fn list(encoder: &Encoder, pieces: &Pieces, served: &Served, mut page: ListPage, view: View) -> impl Fill + use<> {
+pub(super) fn list(encoder: &Encoder, pieces: &ChunkCache, served: &Served, mut page: ListPage, view: View) -> impl Fill + use<> {
     let (kind, api_version) = list::list_type(served, view);
     let meta = json::read_value(list::list_meta(&page).as_bytes()).unwrap_or_default();
     let mut raw = Vec::new();

@@ -10,7 +10,7 @@ fn layout(entry: &Entry) -> Layout {
 }
 
 /// A view as JSON: a part of the stored bytes between others.
-pub(crate) struct Cut {
+pub(crate) struct ItemSlice {
     /// Before the part.
     pub(crate) head: &'static [u8],
     /// Of the entry's bytes.
@@ -19,7 +19,7 @@ pub(crate) struct Cut {
     pub(crate) tail: &'static [u8],
 }
 
-impl Cut {
+impl ItemSlice {
     /// The object without kind and apiVersion, which a list of a native kind has for all of its items.
     pub(crate) fn untyped(entry: &Entry) -> Self {
         let length = forms::item(&entry.bytes, &layout(entry)).len();
@@ -77,7 +77,7 @@ pub(crate) fn uid(entry: &Entry) -> &str {
 
 /// The object as `PartialObjectMetadata`, without a newline.
 pub(crate) fn partial(entry: &Entry, version: &str) -> Vec<u8> {
-    let cut = Cut::partial(entry, version);
+    let cut = ItemSlice::partial(entry, version);
     let mut out = Vec::with_capacity(cut.len() + 1);
     cut.write(entry, &mut out);
     out
@@ -115,7 +115,7 @@ pub(crate) mod tests {
     fn every_view_is_a_slice() {
         let entry = entry(123, r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"}"#, r#"},"data":{"k":"v"}}"#);
         let mut untyped = Vec::new();
-        Cut::untyped(&entry).write(&entry, &mut untyped);
+        ItemSlice::untyped(&entry).write(&entry, &mut untyped);
         assert_eq!(untyped, br#"{"metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"},"resourceVersion":"123"},"data":{"k":"v"}}"#);
         let want = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"},"resourceVersion":"123"}}"#;
         assert_eq!(partial(&entry, "v1"), want.as_bytes());

@@ -1,7 +1,7 @@
 //! Bodies that are written while they are sent, in frames of some size; and items between a head and a tail as such a body.
 
-use super::lent::{Lender, Lent};
-use super::slices::Cut;
+use super::vectored::{ByteOwner, Lent};
+use super::slices::ItemSlice;
 use crate::{body, compress, status};
 use bytes::{Buf, BufMut};
 use ferrokube_registry::offload::{caller, compute};
@@ -220,7 +220,7 @@ pub(crate) struct Items<I, C> {
     items: IntoIter<I>,
     cut: C,
     /// The next items, touched, and what is cut out of them.
-    ahead: VecDeque<(I, Cut)>,
+    ahead: VecDeque<(I, ItemSlice)>,
     tail: &'static [u8],
     first: bool,
     /// Bytes that are still to be sent.
@@ -228,7 +228,7 @@ pub(crate) struct Items<I, C> {
     done: bool,
 }
 
-impl<I: Lender, C: Fn(&I) -> Cut + Unpin + Send + 'static> Items<I, C> {
+impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> Items<I, C> {
     /// `items_bytes` is how long the items are together without their commas.
     pub(crate) fn new(head: Vec<u8>, items: Vec<I>, tail: &'static [u8], items_bytes: usize, cut: C) -> Self {
         let left = head.len() + items_bytes + items.len().saturating_sub(1) + tail.len();
@@ -249,7 +249,7 @@ impl<I: Lender, C: Fn(&I) -> Cut + Unpin + Send + 'static> Items<I, C> {
     }
 }
 
-impl<I: Lender, C: Fn(&I) -> Cut + Unpin + Send + 'static> Fill for Items<I, C> {
+impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> Fill for Items<I, C> {
     fn fill(&mut self) -> Option<Chunk> {
         if self.done {
             return None;
@@ -259,7 +259,7 @@ impl<I: Lender, C: Fn(&I) -> Cut + Unpin + Send + 'static> Fill for Items<I, C> 
         frame.copy(&std::mem::take(&mut self.head));
         while let Some(length) = self.peek()
             && frame.fits(length)
-            && let Some((item, Cut { head, part, tail })) = self.ahead.pop_front()
+            && let Some((item, ItemSlice { head, part, tail })) = self.ahead.pop_front()
         {
             if !std::mem::take(&mut self.first) {
                 frame.copy(b",");
@@ -304,16 +304,16 @@ mod tests {
         (0..count).map(|at| Arc::new(entry(100 + at, &format!("{{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"c{at}\""), &tail))).collect()
     }
 
-    fn list(items: Vec<Arc<Entry>>, cut: fn(&Entry) -> Cut) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> Cut + Unpin + Send + 'static> {
+    fn list(items: Vec<Arc<Entry>>, cut: fn(&Entry) -> ItemSlice) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> ItemSlice + Unpin + Send + 'static> {
         let bytes = items.iter().map(|entry| cut(entry).len()).sum();
         Items::new(b"[".to_vec(), items, b"]", bytes, move |entry: &Arc<Entry>| cut(entry))
     }
 
     #[test]
     fn a_body_is_its_items_and_as_long_as_it_said() {
-        let partial = |entry: &Entry| Cut::partial(entry, "v1");
+        let partial = |entry: &Entry| ItemSlice::partial(entry, "v1");
         for (count, length) in [(0, 700), (1, 700), (3, 1500), (500, 700), (500, 1500), (500, 5000), (5, 300_000)] {
-            for cut in [Cut::whole, Cut::untyped, partial] {
+            for cut in [ItemSlice::whole, ItemSlice::untyped, partial] {
                 let items = items(count, length);
                 let texts: Vec<Vec<u8>> = items.iter().map(|entry| [cut(entry).head, &entry.bytes[cut(entry).part], cut(entry).tail].concat()).collect();
                 let want = [b"[".as_slice(), &texts.join(&b','), b"]"].concat();
@@ -331,10 +331,10 @@ mod tests {
 
     #[test]
     fn frames_fill_a_write_and_others_get_their_turn() {
-        const TURN_BYTES: usize = <Items<Arc<Entry>, fn(&Arc<Entry>) -> Cut> as Fill>::TURN_BYTES;
+        const TURN_BYTES: usize = <Items<Arc<Entry>, fn(&Arc<Entry>) -> ItemSlice> as Fill>::TURN_BYTES;
         for (count, length) in [(10_000, 100), (3000, 700), (2000, 1500), (30, 100_000)] {
             let longest = WRITE_BYTES.max(length + 200);
-            let mut list = Streamed::new(list(items(count, length), Cut::whole));
+            let mut list = Streamed::new(list(items(count, length), ItemSlice::whole));
             let mut context = Context::from_waker(std::task::Waker::noop());
             let (mut sizes, mut turn) = (Vec::new(), 0);
             loop {

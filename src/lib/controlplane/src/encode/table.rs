@@ -1,10 +1,10 @@
 //! Tables: what kubectl prints. Rows carry cells and, as asked, nothing, the metadata or the whole object.
 
-use super::lent::Lent;
-use super::pieces::{self, Listing, Pieces, Scope};
+use super::vectored::Lent;
+use super::chunk_cache::{self, Listing, ChunkCache, Scope};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
 use super::rows::{Ages, Draft, Filling, Future, Rows};
-use super::slices::Cut;
+use super::slices::ItemSlice;
 use super::stream::{self, Fill, Streamed, WARMED, warm};
 use super::{canonical, entry_document, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
@@ -143,7 +143,7 @@ impl Table {
     }
 
     /// The answer to a list.
-    pub(crate) fn respond(self, list_meta: &str, pieces: &Pieces, entries: Vec<Arc<Entry>>, (accepted, gzip): (Accepted, bool)) -> Response {
+    pub(crate) fn respond(self, list_meta: &str, pieces: &ChunkCache, entries: Vec<Arc<Entry>>, (accepted, gzip): (Accepted, bool)) -> Response {
         let (style, media_type) = (Style::of(accepted), accepted.form.media_type());
         if entries.is_empty() {
             let mut json = self.head(list_meta, true);
@@ -169,9 +169,9 @@ impl Table {
     }
 
     /// A list's whole Table, to be written while it is sent, of rows that are kept if there are many.
-    pub(crate) fn stream(self, list_meta: &str, pieces: &Pieces, entries: Vec<Arc<Entry>>) -> Stream {
+    pub(crate) fn stream(self, list_meta: &str, pieces: &ChunkCache, entries: Vec<Arc<Entry>>) -> Stream {
         let (definition, version) = (Arc::clone(&self.served.definition), self.served.version);
-        let form = pieces::Form::Rows(self.version, self.include);
+        let form = chunk_cache::Form::Rows(self.version, self.include);
         let kept = (entries.len() > FEW).then(|| (pieces.clone(), pieces.begin(Scope { definition, version, form })));
         let direct = Box::new(self.served.direct());
         Stream { head: self.head(list_meta, true), ages: Ages::new(self.now), table: self, kept, direct, entries, written: 0, filling: None, done: false }
@@ -231,7 +231,7 @@ impl Table {
         let out = &mut self.draft.bytes;
         match self.include {
             Include::None => out.extend_from_slice(b"null"),
-            Include::Metadata => Cut::partial(entry, self.version).write(entry, out),
+            Include::Metadata => ItemSlice::partial(entry, self.version).write(entry, out),
             Include::Object => out.extend_from_slice(&entry.bytes),
         }
         out.push(b'}');
@@ -303,7 +303,7 @@ pub(crate) struct Stream {
     table: Table,
     ages: Ages,
     /// Where rows are kept, if they are.
-    kept: Option<(Pieces, Listing)>,
+    kept: Option<(ChunkCache, Listing)>,
     entries: Vec<Arc<Entry>>,
     /// So many entries are rows by now.
     written: usize,
@@ -315,11 +315,11 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// How much of an entry is lent, because it is long.
-    fn lent(&self, entry: &Entry) -> Option<Cut> {
+    fn lent(&self, entry: &Entry) -> Option<ItemSlice> {
         let cut = match self.table.include {
             Include::None => return None,
-            Include::Metadata => Cut::partial(entry, self.table.version),
-            Include::Object => Cut::whole(entry),
+            Include::Metadata => ItemSlice::partial(entry, self.table.version),
+            Include::Object => ItemSlice::whole(entry),
         };
         (cut.part.len() >= LENT_BYTES && (self.direct)(entry)).then_some(cut)
     }
@@ -355,7 +355,7 @@ impl Stream {
         let table = &mut self.table;
         let (count, rows) = match &self.kept {
             Some((pieces, listing)) => pieces.rows(listing, rest, |entries| table.rows(entries)),
-            None => pieces::rows_once(rest, |entries| table.rows(entries)),
+            None => chunk_cache::rows_once(rest, |entries| table.rows(entries)),
         };
         self.written += count;
         Some(Filling::new(rows))
@@ -547,7 +547,7 @@ mod tests {
         (0..count).map(|n| Arc::new(entry(1000 + n, &head(n), "},\"data\":{\"k\":\"v\"}}"))).collect()
     }
 
-    fn table(served: &Served, pieces: &Pieces, entries: &[Arc<Entry>], (include, age): (Include, u64)) -> Vec<u8> {
+    fn table(served: &Served, pieces: &ChunkCache, entries: &[Arc<Entry>], (include, age): (Include, u64)) -> Vec<u8> {
         let now = time::parse_rfc3339(CREATED).unwrap() + Duration::from_secs(age);
         Table::new(served, "v1", include, now).stream("{}", pieces, entries.to_vec()).collect()
     }
@@ -556,7 +556,7 @@ mod tests {
     fn rows_that_are_kept_show_the_ages_of_the_time() {
         let served = served();
         for count in [0, 1, 40, 1000] {
-            let (pieces, entries) = (Pieces::default(), entries(count));
+            let (pieces, entries) = (ChunkCache::default(), entries(count));
             for (seconds, age) in [(5, "5s"), (6, "6s"), (3600, "60m")] {
                 let bytes = table(&served, &pieces, &entries, (Include::Metadata, seconds));
                 let value: Value = json_codec::read_value(&bytes).unwrap();
@@ -566,7 +566,7 @@ mod tests {
                     assert_eq!(row["cells"], json!([format!("c{n}"), 1, age]));
                     assert_eq!(row["object"]["metadata"]["name"], format!("c{n}"));
                 }
-                assert_eq!(bytes, table(&served, &Pieces::default(), &entries, (Include::Metadata, seconds)), "as made anew");
+                assert_eq!(bytes, table(&served, &ChunkCache::default(), &entries, (Include::Metadata, seconds)), "as made anew");
             }
             assert_eq!(pieces.is_empty(), count < FEW as u64, "{count}");
         }
@@ -615,7 +615,7 @@ mod tests {
 
     #[test]
     fn frames_fill_a_write() {
-        let (served, pieces) = (served(), Pieces::default());
+        let (served, pieces) = (served(), ChunkCache::default());
         for _ in 0..3 {
             let mut stream = Table::new(&served, "v1", Include::Metadata, SystemTime::now()).stream("{}", &pieces, entries(3000));
             let mut sizes = Vec::new();
@@ -628,7 +628,7 @@ mod tests {
 
     #[test]
     fn rows_are_kept_by_what_they_include() {
-        let (served, pieces, entries) = (served(), Pieces::default(), entries(100));
+        let (served, pieces, entries) = (served(), ChunkCache::default(), entries(100));
         for _ in 0..2 {
             for (include, kind) in [(Include::None, None), (Include::Metadata, Some("PartialObjectMetadata")), (Include::Object, Some("ConfigMap"))] {
                 let value: Value = json_codec::read_value(&table(&served, &pieces, &entries, (include, 5))).unwrap();

@@ -1,8 +1,8 @@
 //! How events of one watch are written.
 
-use crate::encode::lent::Lent;
+use crate::encode::vectored::Lent;
 use crate::encode::protobuf::put_message;
-use crate::encode::slices::Cut;
+use crate::encode::slices::ItemSlice;
 use crate::encode::table::{Include, Table};
 use crate::encode::{Encoder, document_of, partial_document};
 use crate::negotiate::{Accepted, Form, View};
@@ -47,10 +47,10 @@ impl Frames {
     }
 
     /// The part of stored bytes that shows the object, if one does.
-    fn cut(&self, entry: &Entry) -> Option<Cut> {
+    fn cut(&self, entry: &Entry) -> Option<ItemSlice> {
         match (self.accepted.form, self.accepted.view) {
-            (Form::Json, View::Metadata(version)) => Some(Cut::partial(entry, version)),
-            (Form::Json, View::Whole) if self.served.is_direct(entry) => Some(Cut::whole(entry)),
+            (Form::Json, View::Metadata(version)) => Some(ItemSlice::partial(entry, version)),
+            (Form::Json, View::Whole) if self.served.is_direct(entry) => Some(ItemSlice::whole(entry)),
             _ => None,
         }
     }
@@ -60,7 +60,7 @@ impl Frames {
         if entry.bytes.len() < LENT_BYTES {
             return None;
         }
-        let Cut { head, part, tail } = self.cut(entry)?;
+        let ItemSlice { head, part, tail } = self.cut(entry)?;
         let head = [before(kind).as_bytes(), head].concat();
         let mut lent = Lent::new(head.len() + tail.len() + AFTER.len(), LENT_BYTES);
         lent.lend(Arc::clone(entry), &head, part, tail);

@@ -15,12 +15,12 @@ const SHORTEST_BYTES: usize = WRITE_BYTES / SLICES + 1;
 const COPIED_BYTES: usize = 16 * 1024;
 
 /// What has bytes to lend.
-pub(crate) trait Lender: Unpin + Send + 'static {
+pub(crate) trait ByteOwner: Unpin + Send + 'static {
     /// The bytes. They do not change.
     fn bytes(&self) -> &[u8];
 }
 
-impl Lender for Bytes {
+impl ByteOwner for Bytes {
     fn bytes(&self) -> &[u8] {
         self
     }
@@ -44,7 +44,7 @@ pub(crate) struct Lent<L> {
     left: usize,
 }
 
-impl<L: Lender> Lent<L> {
+impl<L: ByteOwner> Lent<L> {
     /// An empty frame, when `rest` bytes are still to be sent and the next part is so long: where that is copied, most will be.
     pub(crate) fn new(rest: usize, next: usize) -> Self {
         let room = if next < SHORTEST_BYTES { WRITE_BYTES } else { COPIED_BYTES };
@@ -100,7 +100,7 @@ impl<L: Lender> Lent<L> {
     }
 }
 
-impl<L: Lender> Buf for Lent<L> {
+impl<L: ByteOwner> Buf for Lent<L> {
     fn remaining(&self) -> usize {
         self.left
     }
@@ -139,7 +139,7 @@ impl<L: Lender> Buf for Lent<L> {
 mod tests {
     use super::*;
 
-    impl Lender for Vec<u8> {
+    impl ByteOwner for Vec<u8> {
         fn bytes(&self) -> &[u8] {
             self
         }

@@ -5,7 +5,7 @@
 //! joined in any order; the checksums are combined. Never several gzip members: many clients stop after the first. The rivals, compressing or transcoding
 //! every answer anew, cost ten times the rest of a large list.
 
-use super::lent::Lent;
+use super::vectored::Lent;
 use super::rows::{Draft, Rows};
 use super::stream::{Fill, WARMED};
 use super::table::Include;
@@ -144,7 +144,7 @@ struct Run<'a> {
 
 /// The pieces that are kept. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Pieces(Arc<Mutex<State>>);
+pub(crate) struct ChunkCache(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -173,7 +173,7 @@ pub(crate) struct Source<W> {
 
 /// A list on its way through its pieces. It holds none but the next one.
 struct Walk<M> {
-    pieces: Pieces,
+    pieces: ChunkCache,
     listing: Listing,
     entries: Vec<Arc<Entry>>,
     at: usize,
@@ -185,7 +185,7 @@ struct Walk<M> {
 
 impl<M: FnMut(&[Arc<Entry>], bool) -> Piece> Walk<M> {
     /// With `commas` the first piece is another than it would be elsewhere in a list; `make` is told whether it makes that one.
-    fn new(pieces: &Pieces, scope: Scope, entries: Vec<Arc<Entry>>, (commas, make): (bool, M)) -> Self {
+    fn new(pieces: &ChunkCache, scope: Scope, entries: Vec<Arc<Entry>>, (commas, make): (bool, M)) -> Self {
         Self { listing: pieces.begin(scope), pieces: pieces.clone(), entries, at: 0, commas, make, found: None }
     }
 
@@ -334,7 +334,7 @@ impl Sum {
     }
 }
 
-impl Pieces {
+impl ChunkCache {
     /// A gzip body of items that are separated by commas.
     pub(crate) fn zip<W: Fn(&Entry, &mut Vec<u8>) + Unpin + Send + 'static>(
         &self,
@@ -543,7 +543,7 @@ mod tests {
         (0..count).map(|n| Arc::new(entry(1000 + n * 7, "{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"", &object(n)))).collect()
     }
 
-    fn zip(pieces: &Pieces, definition: &Arc<Definition>, entries: &[Arc<Entry>]) -> Vec<Bytes> {
+    fn zip(pieces: &ChunkCache, definition: &Arc<Definition>, entries: &[Arc<Entry>]) -> Vec<Bytes> {
         let scope = Scope { definition: Arc::clone(definition), version: 0, form: Form::Json };
         let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
         frames(pieces.zip(Source { scope, head: b"{\"items\":[".to_vec(), entries: entries.to_vec(), tail: b"]}\n", write }))
@@ -554,11 +554,11 @@ mod tests {
     }
 
     /// Addresses of what is kept.
-    fn kept(pieces: &Pieces) -> Vec<*const u8> {
+    fn kept(pieces: &ChunkCache) -> Vec<*const u8> {
         pieces.lock().pieces.values().map(|kept| kept.piece.rows.bytes.as_ptr()).collect()
     }
 
-    fn join(pieces: &Pieces, scope: &Scope, entries: &[Arc<Entry>], write: impl Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static) -> Vec<Bytes> {
+    fn join(pieces: &ChunkCache, scope: &Scope, entries: &[Arc<Entry>], write: impl Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static) -> Vec<Bytes> {
         frames(pieces.join((scope.clone(), b"tail"), entries.to_vec(), write, &|length| format!("{length};").into_bytes()))
     }
 
@@ -573,7 +573,7 @@ mod tests {
 
     #[test]
     fn joined_pieces_are_one_gzip_member() {
-        let (pieces, definition) = (Pieces::default(), definition());
+        let (pieces, definition) = (ChunkCache::default(), definition());
         for count in [0, 1, 2, 100, 1000] {
             let entries = entries(count);
             let frames = zip(&pieces, &definition, &entries);
@@ -585,7 +585,7 @@ mod tests {
 
     #[test]
     fn items_that_need_nothing_between_them_are_joined() {
-        let (pieces, scope) = (Pieces::default(), Scope { definition: definition(), version: 0, form: Form::Protobuf });
+        let (pieces, scope) = (ChunkCache::default(), Scope { definition: definition(), version: 0, form: Form::Protobuf });
         let entries = entries(1000);
         let items: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes.to_vec()).collect();
         let want = [format!("{};", items.len()).as_bytes(), &items, b"tail"].concat();
@@ -600,7 +600,7 @@ mod tests {
 
     #[test]
     fn a_list_in_pieces_holds_one_frame_whatever_is_kept() {
-        let (pieces, definition, entries) = (Pieces::default(), definition(), entries(4000));
+        let (pieces, definition, entries) = (ChunkCache::default(), definition(), entries(4000));
         let scope = |form| Scope { definition: Arc::clone(&definition), version: 0, form };
         let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
         for _ in 0..2 {
@@ -614,7 +614,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pieces_that_nobody_lists_are_dropped() {
-        let (pieces, definition) = (Pieces::default(), definition());
+        let (pieces, definition) = (ChunkCache::default(), definition());
         zip(&pieces, &definition, &entries(1000));
         assert!(pieces.lock().bytes > 0);
         tokio::time::sleep(COLD - SWEEP_EVERY).await;
@@ -628,7 +628,7 @@ mod tests {
 
     #[test]
     fn versions_and_forms_share_no_pieces() {
-        let (pieces, definition) = (Pieces::default(), definition());
+        let (pieces, definition) = (ChunkCache::default(), definition());
         let entries = entries(300);
         for version in 0..3_u8 {
             for form in [Form::Protobuf, Form::ProtobufMetadata, Form::JsonMetadata("v1"), Form::JsonMetadata("v1beta1")] {
@@ -643,7 +643,7 @@ mod tests {
 
     #[test]
     fn a_change_makes_only_its_own_piece_anew() {
-        let (pieces, definition) = (Pieces::default(), definition());
+        let (pieces, definition) = (ChunkCache::default(), definition());
         let mut entries = entries(2000);
         let before = zip(&pieces, &definition, &entries);
         let before_kept = kept(&pieces);
