@@ -3,7 +3,7 @@
 
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::{Access, Authorizer, ResourceAccess};
-use ferrokube_controlplane::{Answer, Observer, Route, RouteRequest, Seen};
+use ferrokube_controlplane::{Answer, Observer, Route, RouteRequest, RequestRecord};
 use ferrokube_registry::UserInfo;
 use ferrokube_serve::{Response, full};
 use ferrokube_timeline::line::LoggedRequest;
@@ -90,7 +90,7 @@ fn response(page: Page) -> Response {
 pub(super) struct RingObserver(pub(super) Arc<Ring>);
 
 impl Observer for RingObserver {
-    fn seen(&self, seen: &Seen<'_>) {
+    fn seen(&self, seen: &RequestRecord<'_>) {
         let ResourceAccess { group, version, resource, namespace, name, .. } = seen.resource;
         let object = ObjectRef { group: group.into(), version: version.into(), resource: resource.into(), namespace: namespace.into(), name: name.into() };
         // A create's path ends with the collection; use the name of the created object.

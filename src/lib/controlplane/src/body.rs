@@ -3,7 +3,7 @@
 use crate::exchange::Exchange;
 use crate::flow::{self, Caller, Class, Flow, Grant, Loan, SMALL};
 use crate::negotiate::Form;
-use crate::server::Shared;
+use crate::state::ServerState;
 use bytes::{Buf, Bytes, BytesMut};
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -49,7 +49,7 @@ const DRAINED_BYTES: usize = 4 * 1024 * 1024;
 ///
 /// # Errors
 /// As [`Intake::read`]; 413 when it would become too large a tree, 429 while others have all the room that there is.
-pub(crate) async fn take(shared: &Shared, exchange: &mut Exchange, form: Form) -> Result<Bytes, Failure> {
+pub(crate) async fn take(shared: &ServerState, exchange: &mut Exchange, form: Form) -> Result<Bytes, Failure> {
     let mut bytes = Bytes::new();
     if let Some(body) = exchange.take_body() {
         let intake = Intake { flow: &shared.flow, class: exchange.class, limit: shared.limits.body_bytes };

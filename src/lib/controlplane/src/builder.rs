@@ -12,7 +12,8 @@ use crate::observer::Observer;
 use crate::openapi::OpenApi;
 use crate::route::Route;
 use crate::routes::Routes;
-use crate::server::{Front, Server, Shared};
+use crate::service::ApiHandler;
+use crate::state::{Server, ServerState};
 use crate::watch::{EventCache, Watchers};
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_auth::audit::AuditLog;
@@ -177,7 +178,7 @@ impl Builder {
     pub fn build(mut self) -> ControlPlane {
         let namespaces: Step = Box::new(|registry| Box::pin(async move { bootstrap::namespaces(&registry).await }));
         self.steps.insert(0, ("start-system-namespaces-controller".to_owned(), namespaces));
-        let shared = Shared {
+        let shared = ServerState {
             registry: self.registry,
             gates: self.gates,
             authenticators: self.authenticators,
@@ -206,7 +207,7 @@ impl Builder {
 /// An API server without its listener. Cheap to clone.
 #[derive(Clone)]
 pub struct ControlPlane {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     steps: Arc<Mutex<Vec<(String, Step)>>>,
     follower: Arc<Mutex<Option<AbortOnDrop>>>,
 }
@@ -282,7 +283,7 @@ impl ControlPlane {
 
     /// What a listener calls.
     pub fn handler(&self) -> Arc<dyn Handler> {
-        Arc::new(Front(Arc::clone(&self.shared)))
+        Arc::new(ApiHandler(Arc::clone(&self.shared)))
     }
 
     /// One request without a listener (tests, the process's own loops). A `Arc<Peer>` in its extensions says who is at the other end.

@@ -3,7 +3,7 @@
 use crate::exchange::Exchange;
 use crate::flow::too_large;
 use crate::negotiate::{Form, body_form as form_of};
-use crate::server::Shared;
+use crate::state::ServerState;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::quote;
@@ -29,7 +29,7 @@ pub(crate) fn body_form(exchange: &Exchange, served: &Served) -> Result<Form, Fa
 ///
 /// # Errors
 /// 400 for a body that cannot be read.
-pub(crate) fn object(shared: &Shared, target: &Target, form: Form, bytes: &Bytes) -> Result<Body, Failure> {
+pub(crate) fn object(shared: &ServerState, target: &Target, form: Form, bytes: &Bytes) -> Result<Body, Failure> {
     let refused = |why: String| Failure::bad_request(unrecognized(kind_of_body(target), &why, bytes));
     let decoded = match form {
         Form::Json => nullable(json::read(bytes)).map_err(|error| unreadable(&error, |error| refused(untyped(error))))?,
@@ -89,7 +89,7 @@ fn yaml_fault(error: &DecodeError, otherwise: &str) -> String {
     }
 }
 
-fn protobuf(shared: &Shared, target: &Target, bytes: &Bytes) -> Result<Body, ProtobufError> {
+fn protobuf(shared: &ServerState, target: &Target, bytes: &Bytes) -> Result<Body, ProtobufError> {
     let (api_version, kind) = Messages::type_of(bytes)?;
     let messages = shared.encoder.messages();
     let own = target.served.version().message.as_deref().unwrap_or_default();
@@ -104,7 +104,7 @@ fn protobuf(shared: &Shared, target: &Target, bytes: &Bytes) -> Result<Body, Pro
 ///
 /// # Errors
 /// 400.
-pub(crate) fn delete_options(shared: &Shared, form: Form, bytes: &[u8]) -> Result<Document, Failure> {
+pub(crate) fn delete_options(shared: &ServerState, form: Form, bytes: &[u8]) -> Result<Document, Failure> {
     match form {
         Form::Json => {
             let refused = |error: DecodeError| unreadable(&error, |error| Failure::bad_request(untyped(error)));

@@ -2,8 +2,8 @@
 
 use crate::action::{Action, ResourceAction};
 use crate::flow::Class;
-use crate::links::admit::Authorized;
-use crate::links::audit::Audit;
+use crate::filters::admit::Authorized;
+use crate::filters::audit::Audit;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{RequestContext, UserInfo};
 use ferrokube_serve::{Body, Peer, Response};
@@ -16,26 +16,26 @@ use tokio::time::Instant;
 
 /// What a link that ends a request answers.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum Rejection {
     /// A failure, written in the form that the client accepts.
     Failure(Box<Failure>),
     /// An answer that is no `Status`.
     Response(Box<Response>),
 }
 
-impl From<Failure> for Stop {
+impl From<Failure> for Rejection {
     fn from(failure: Failure) -> Self {
         Self::Failure(Box::new(failure))
     }
 }
 
-impl From<Response> for Stop {
+impl From<Response> for Rejection {
     fn from(response: Response) -> Self {
         Self::Response(Box::new(response))
     }
 }
 
-/// A request and what the links have found out about it.
+/// A request and what the filters have found out about it.
 pub(crate) struct Exchange {
     /// Method, URI, headers.
     pub(crate) head: Parts,
@@ -75,7 +75,7 @@ pub(crate) struct Exchange {
     pub(crate) class: Class,
     /// What is audited.
     pub(crate) audit: Audit,
-    /// How many links were entered: their `leave` runs, last first.
+    /// How many filters were entered: their `leave` runs, last first.
     pub(crate) entered: usize,
 }
 

@@ -1,11 +1,11 @@
 //! The last link: resources by the catalog, everything else by its path.
 
 use crate::action::{Action, no_such_resource};
-use crate::exchange::{Exchange, Stop};
-use crate::links::audit;
+use crate::exchange::{Exchange, Rejection};
+use crate::filters::audit;
 use crate::negotiate::{self, Accepted, Form, Offer, Router, Views, negotiate, wants_pretty};
 use crate::route::RouteRequest;
-use crate::server::Shared;
+use crate::state::ServerState;
 use crate::{body, compress, health, openapi, router, status, version};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
@@ -14,7 +14,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderName, USER_AGEN
 use std::sync::Arc;
 
 /// Answers an authorized request.
-pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange) -> Result<Response, Stop> {
+pub(crate) async fn handle(shared: &Arc<ServerState>, exchange: &mut Exchange) -> Result<Response, Rejection> {
     audit::admit(shared, exchange)?;
     let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
     let Some(authorized) = exchange.authorized.clone() else {
@@ -48,7 +48,7 @@ pub(crate) fn accepted(exchange: &Exchange, offer: Offer) -> Result<Accepted, Fa
 }
 
 /// A discovery document, with its protobuf message and who looks at the request before.
-pub(crate) fn document(shared: &Shared, exchange: &Exchange, document: &Document, (message, router): (&str, Router)) -> Result<Response, Stop> {
+pub(crate) fn document(shared: &ServerState, exchange: &Exchange, document: &Document, (message, router): (&str, Router)) -> Result<Response, Rejection> {
     let protobuf = shared.encoder.messages().contains(message);
     let accepted = accepted(exchange, Offer { protobuf, views: Views::None, router })?;
     let (bytes, form) = shared.encoder.document(document, accepted, Some(message));
@@ -56,7 +56,7 @@ pub(crate) fn document(shared: &Shared, exchange: &Exchange, document: &Document
 }
 
 /// Paths that are no resources.
-async fn path(shared: &Arc<Shared>, exchange: &mut Exchange, action: &Action) -> Result<Response, Stop> {
+async fn path(shared: &Arc<ServerState>, exchange: &mut Exchange, action: &Action) -> Result<Response, Rejection> {
     let path = action.path();
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     if path.len() > 1 && path.ends_with('/') && matches!(segments[0], "healthz" | "livez" | "readyz" | "metrics" | "openapi") {
@@ -64,7 +64,7 @@ async fn path(shared: &Arc<Shared>, exchange: &mut Exchange, action: &Action) ->
         return Ok(if segments.len() == 2 && segments[1] == "v3" { openapi::not_found() } else { status::not_found() });
     }
     let is_get = action.verb() == "get";
-    let get_only = || if is_get { Ok(()) } else { Err(Stop::from(method_not_allowed())) };
+    let get_only = || if is_get { Ok(()) } else { Err(Rejection::from(method_not_allowed())) };
     if path.starts_with("/apis//") {
         // Not the core group's, whose name is empty.
         return Ok(status::not_found());
@@ -97,7 +97,7 @@ async fn path(shared: &Arc<Shared>, exchange: &mut Exchange, action: &Action) ->
     }
 }
 
-async fn route(shared: &Shared, exchange: &mut Exchange, action: &Action) -> Result<Response, Stop> {
+async fn route(shared: &ServerState, exchange: &mut Exchange, action: &Action) -> Result<Response, Rejection> {
     let Some(route) = shared.routes.find(action.path()) else { return Ok(status::not_found()) };
     let mut head = http::Request::new(()).into_parts().0;
     head.method = exchange.head.method.clone();
@@ -110,7 +110,7 @@ async fn route(shared: &Shared, exchange: &mut Exchange, action: &Action) -> Res
         head.headers.remove(name);
     }
     let request = RouteRequest { path: action.path().to_owned(), head, body: exchange.take_body().unwrap_or_else(body::empty), user: exchange.user().clone() };
-    route.answer(request).await.map_err(Stop::from)
+    route.answer(request).await.map_err(Rejection::from)
 }
 
 fn is_claim(name: &HeaderName) -> bool {
@@ -118,7 +118,7 @@ fn is_claim(name: &HeaderName) -> bool {
 }
 
 /// The paths that there are.
-fn root(shared: &Shared) -> Result<Response, Stop> {
+fn root(shared: &ServerState) -> Result<Response, Rejection> {
     let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
         .map(str::to_owned)
         .to_vec();

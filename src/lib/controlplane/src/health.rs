@@ -1,7 +1,7 @@
 //! `/livez`, `/readyz`, `/healthz`: checks by name. Liveness reads from the store and looks at the committer's progress.
 
 use crate::action::Options;
-use crate::server::Shared;
+use crate::state::ServerState;
 use crate::status;
 use ferrokube_apimachinery::field::quote;
 use ferrokube_serve::Response;
@@ -90,7 +90,7 @@ impl Health {
     }
 
     /// Runs one check; what is wrong is for people.
-    fn check(&self, shared: &Shared, name: &str) -> Result<(), String> {
+    fn check(&self, shared: &ServerState, name: &str) -> Result<(), String> {
         match name {
             // Clients know the store by this name.
             "etcd" | "etcd-readiness" => storage(shared),
@@ -112,7 +112,7 @@ impl Health {
 }
 
 /// A real read, and that the committer moves and the journal works.
-fn storage(shared: &Shared) -> Result<(), String> {
+fn storage(shared: &ServerState) -> Result<(), String> {
     let store = shared.registry.store();
     if let Some(why) = store.failure() {
         return Err(format!("the journal failed: {why}"));
@@ -127,7 +127,7 @@ fn storage(shared: &Shared) -> Result<(), String> {
 }
 
 /// Answers a probe, or one check of it.
-pub(crate) fn respond(shared: &Shared, probe: &str, check: Option<&str>, options: &Options) -> Response {
+pub(crate) fn respond(shared: &ServerState, probe: &str, check: Option<&str>, options: &Options) -> Response {
     let health = &shared.health;
     if let Some(name) = check {
         if !health.names(probe).any(|other| other == name) {

@@ -1,13 +1,11 @@
 //! The API server as a library: request chain, routing, content negotiation, discovery, OpenAPI, watches, health, metrics, bootstrap.
 //!
-//! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the list of a request's links), `handler`, `router` and `verbs`.
+//! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the list of a request's filters), `handler`, `router` and `verbs`.
 
 mod action;
-mod audited;
 mod body;
 mod bootstrap;
 pub mod builder;
-mod chain;
 mod compress;
 mod custom;
 mod decode;
@@ -19,7 +17,7 @@ mod flow;
 mod fuzz;
 mod handler;
 mod health;
-mod links;
+mod filters;
 mod metrics;
 mod negotiate;
 mod observer;
@@ -27,12 +25,13 @@ mod openapi;
 pub mod route;
 mod router;
 mod routes;
-mod server;
+mod service;
+mod state;
 mod status;
 mod verbs;
 mod version;
 mod watch;
 
 pub use builder::{Builder, ControlPlane, Limits, StartError, Step, StepFuture};
-pub use observer::{Observer, Seen};
+pub use observer::{Observer, RequestRecord};
 pub use route::{Answer, DocumentRoute, Route, RouteRequest};

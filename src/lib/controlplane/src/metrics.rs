@@ -3,7 +3,7 @@
 mod text;
 
 use crate::action::{Action, Verb};
-use crate::server::Shared;
+use crate::state::ServerState;
 use crate::status;
 use ferrokube_serve::{Holdings, Response, Stats};
 use prometheus_client::encoding::{self, EncodeLabelSet};
@@ -277,7 +277,7 @@ impl Metrics {
     }
 
     /// The metrics in Prometheus' text format, or as OpenMetrics for clients that name it.
-    pub(crate) fn respond(&self, shared: &Shared, accept: &str) -> Response {
+    pub(crate) fn respond(&self, shared: &ServerState, accept: &str) -> Response {
         self.refresh(shared);
         let mut out = String::with_capacity(64 * 1024);
         match encoding::text::encode(&mut out, &self.registry) {
@@ -324,7 +324,7 @@ impl Metrics {
         listener.held_bytes.set(stats.held.bytes().try_into().unwrap_or(i64::MAX));
     }
 
-    fn refresh(&self, shared: &Shared) {
+    fn refresh(&self, shared: &ServerState) {
         self.refresh_trace(shared);
         self.refresh_listener();
         for (request_kind, (seated, waiting)) in ["readOnly", "mutating"].into_iter().zip(shared.flow.inflight()) {
@@ -361,7 +361,7 @@ impl Metrics {
 }
 
 impl Metrics {
-    fn refresh_trace(&self, shared: &Shared) {
+    fn refresh_trace(&self, shared: &ServerState) {
         let stamps = shared.registry.stamps();
         for (outcome, count) in [("stamped", stamps.stamped), ("skipped", stamps.skipped)] {
             self.trace.stamps.get_or_create(&OutcomeLabel { outcome }).inner().store(count, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 /// A request that wrote an object, or that says to whose family it belongs.
 #[derive(Debug)]
-pub struct Seen<'a> {
+pub struct RequestRecord<'a> {
     /// Its ids; the initial one is there.
     pub trace: &'a TraceContext,
     /// `create`, ...
@@ -30,5 +30,5 @@ pub struct Seen<'a> {
 /// Is told. Called on the way of every such request: must be quick and must not wait.
 pub trait Observer: Send + Sync {
     /// One request.
-    fn seen(&self, request: &Seen<'_>);
+    fn seen(&self, request: &RequestRecord<'_>);
 }

@@ -1,10 +1,10 @@
 //! Requests about resources: from an authorized action to the one verb that carries it out.
 
 use crate::action::{Depth, ResourceAction, Verb, no_such_resource};
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::handler::method_not_allowed;
-use crate::links::admit::Authorized;
-use crate::server::Shared;
+use crate::filters::admit::Authorized;
+use crate::state::ServerState;
 use crate::{decode, status, verbs, watch};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::{Served, Target};
@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 /// Answers a request about a resource.
-pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange, authorized: &Authorized) -> Result<Response, Stop> {
+pub(crate) async fn handle(shared: &Arc<ServerState>, exchange: &mut Exchange, authorized: &Authorized) -> Result<Response, Rejection> {
     let Some(action) = authorized.action().resource() else { return Ok(status::not_found()) };
     let Some(served) = shared.registry.catalog().find(action.group(), action.version(), action.plural()) else {
         return Err(unknown(shared, action));
@@ -33,7 +33,7 @@ pub(crate) async fn handle(shared: &Arc<Shared>, exchange: &mut Exchange, author
 }
 
 /// A resource that is not served: a `Status` below a native group, else what any unknown path gets.
-fn unknown(shared: &Shared, action: ResourceAction<'_>) -> Stop {
+fn unknown(shared: &ServerState, action: ResourceAction<'_>) -> Rejection {
     if shared.discovery.is_native(shared, action.group()) { no_such_resource().into() } else { status::not_found().into() }
 }
 
@@ -55,9 +55,9 @@ fn target(action: ResourceAction<'_>, served: Served) -> Target {
 }
 
 /// What a verb gives. Boxed: one small future for each, and the compiler proves that each may move between threads by itself.
-type Running<'a> = Pin<Box<dyn Future<Output = Result<Response, Stop>> + Send + 'a>>;
+type Running<'a> = Pin<Box<dyn Future<Output = Result<Response, Rejection>> + Send + 'a>>;
 
-fn run<'a>(shared: &'a Arc<Shared>, exchange: &'a mut Exchange, target: &'a Target, verb: Verb) -> Running<'a> {
+fn run<'a>(shared: &'a Arc<ServerState>, exchange: &'a mut Exchange, target: &'a Target, verb: Verb) -> Running<'a> {
     match verb {
         Verb::Get => Box::pin(verbs::get(shared, exchange, target)),
         Verb::List => Box::pin(verbs::list(shared, exchange, target)),
@@ -81,7 +81,7 @@ fn in_scope(action: ResourceAction<'_>, definition: &Definition, may_span: bool)
 }
 
 /// Native resources, as upstream's router: 404 when no method has such a path, 405 when another one has it.
-fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Stop> {
+fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Rejection> {
     let (definition, depth) = (&served.definition, action.depth());
     let spans = definition.scope == Scope::Namespaced && action.namespace().is_empty();
     let serves = match depth {
@@ -116,7 +116,7 @@ fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Stop>
 }
 
 /// Custom resources, as upstream's one handler of all of them: it looks at verb and subresource, and the method comes last.
-fn check_custom(exchange: &Exchange, action: ResourceAction<'_>, served: &Served) -> Result<(), Stop> {
+fn check_custom(exchange: &Exchange, action: ResourceAction<'_>, served: &Served) -> Result<(), Rejection> {
     let (definition, verb) = (&served.definition, action.verb());
     if !in_scope(action, definition, matches!(verb, Verb::List | Verb::Watch)) {
         return Err(status::not_found().into());

@@ -1,13 +1,13 @@
 //! Watches: one event at a time, each encoded once for all watchers of its form.
 
 use crate::encode::table::Include;
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::flow;
 use crate::handler::accepted;
-use crate::links::audit::Ending;
+use crate::filters::audit::Ending;
 use crate::metrics::WatchGauge;
 use crate::negotiate::{Form, Offer, View, Views};
-use crate::server::Shared;
+use crate::state::ServerState;
 use crate::status;
 use crate::verbs::{go_type, offer, streams};
 use bytes::{Bytes, BytesMut};
@@ -43,7 +43,7 @@ const MODIFIED: &str = "MODIFIED";
 const DELETED: &str = "DELETED";
 
 /// Answers a watch.
-pub(crate) async fn respond(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+pub(crate) async fn respond(shared: &Arc<ServerState>, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
     let accepted = accepted(exchange, Offer { router: streams(&target.served), ..offer(&target.served, Views::Single) })?;
     accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     if accepted.form == Form::Yaml {
@@ -95,7 +95,7 @@ fn jitter() -> u64 {
 /// A running watch.
 struct Stream {
     watch: Watch,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     frames: Frames,
     waiting: VecDeque<WatchItem>,
     ended: bool,

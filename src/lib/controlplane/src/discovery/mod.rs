@@ -7,10 +7,10 @@ mod legacy;
 pub(crate) use groups::Group;
 
 use crate::action::no_such_resource;
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::handler::{accepted, document, method_not_allowed};
 use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
-use crate::server::Shared;
+use crate::state::ServerState;
 use crate::status;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
@@ -39,7 +39,7 @@ struct Cached {
 type Aggregated = HashMap<bool, (Bytes, HeaderValue)>;
 
 impl Discovery {
-    fn cached(&self, shared: &Shared) -> Arc<Cached> {
+    fn cached(&self, shared: &ServerState) -> Arc<Cached> {
         let mut cache = self.cache.lock().expect("no panic while held");
         if let Some(cached) = &*cache
             && cached.change == shared.registry.catalog().change_number()
@@ -53,24 +53,24 @@ impl Discovery {
     }
 
     /// Whether a group's unknown resources are answered by a router (with a `Status`) and not by the plain 404 of unknown paths.
-    pub(crate) fn is_native(&self, shared: &Shared, group: &str) -> bool {
+    pub(crate) fn is_native(&self, shared: &ServerState, group: &str) -> bool {
         group.is_empty() || self.cached(shared).groups.iter().any(|known| known.name == group && known.native)
     }
 
     /// Groups and their versions, preferred first; the core group has the empty name.
-    pub(crate) fn group_versions(&self, shared: &Shared) -> Vec<(String, Vec<String>)> {
+    pub(crate) fn group_versions(&self, shared: &ServerState) -> Vec<(String, Vec<String>)> {
         let cached = self.cached(shared);
         cached.groups.iter().map(|group| (group.name.clone(), group.versions.iter().map(|version| version.name.clone()).collect())).collect()
     }
 
     /// `/api`
-    pub(crate) fn core(&self, shared: &Shared, exchange: &Exchange) -> Result<Response, Stop> {
+    pub(crate) fn core(&self, shared: &ServerState, exchange: &Exchange) -> Result<Response, Rejection> {
         let views = (Views::Discovery, Router::Objects);
         self.list(shared, exchange, true, views, |groups| legacy::core(groups, exchange.header(http::header::HOST)))
     }
 
     /// `/apis`
-    pub(crate) fn groups(&self, shared: &Shared, exchange: &Exchange) -> Result<Response, Stop> {
+    pub(crate) fn groups(&self, shared: &ServerState, exchange: &Exchange) -> Result<Response, Rejection> {
         // Upstream's handler of the aggregated form is mounted at the exact path.
         let views = if exchange.action.path().ends_with('/') { Views::None } else { Views::Discovery };
         self.list(shared, exchange, false, (views, Router::None), legacy::groups)
@@ -78,12 +78,12 @@ impl Discovery {
 
     fn list(
         &self,
-        shared: &Shared,
+        shared: &ServerState,
         exchange: &Exchange,
         core: bool,
         (views, router): (Views, Router),
         make: impl FnOnce(&[Group]) -> Document,
-    ) -> Result<Response, Stop> {
+    ) -> Result<Response, Rejection> {
         let message = format!("{META}.{}", if core { "APIVersions" } else { "APIGroupList" });
         let protobuf = shared.encoder.messages().contains(&message);
         let accepted = accepted(exchange, Offer { protobuf, views, router })?;
@@ -96,7 +96,7 @@ impl Discovery {
     }
 
     /// `/apis/<group>`
-    pub(crate) fn group(&self, shared: &Shared, exchange: &Exchange, name: &str) -> Result<Response, Stop> {
+    pub(crate) fn group(&self, shared: &ServerState, exchange: &Exchange, name: &str) -> Result<Response, Rejection> {
         let cached = self.cached(shared);
         let Some(group) = cached.groups.iter().find(|group| group.name == name && !name.is_empty()) else {
             return Ok(status::not_found());
@@ -105,7 +105,7 @@ impl Discovery {
     }
 
     /// `/api/<version>` and `/apis/<group>/<version>`
-    pub(crate) fn resources(&self, shared: &Shared, exchange: &Exchange, group: &str, version: &str) -> Result<Response, Stop> {
+    pub(crate) fn resources(&self, shared: &ServerState, exchange: &Exchange, group: &str, version: &str) -> Result<Response, Rejection> {
         let cached = self.cached(shared);
         let found = cached.groups.iter().find(|known| known.name == group);
         let Some(version) = found.and_then(|known| known.versions.iter().find(|known| known.name == version)) else {
@@ -120,7 +120,7 @@ impl Discovery {
     }
 }
 
-fn aggregate(shared: &Shared, cached: &Cached, exchange: &Exchange, core: bool, accepted: Accepted) -> Response {
+fn aggregate(shared: &ServerState, cached: &Cached, exchange: &Exchange, core: bool, accepted: Accepted) -> Response {
     let write = |accepted| shared.encoder.document(&aggregated::document(&cached.groups, core), accepted, Some(aggregated::MESSAGE));
     let (json, etag) = cached
         .aggregated

@@ -5,9 +5,9 @@ mod gnostic;
 mod paths;
 
 use crate::discovery::hash;
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::negotiate::media_types;
-use crate::server::Shared;
+use crate::state::ServerState;
 use crate::status;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Map, Value, json};
@@ -68,7 +68,7 @@ impl Made {
 }
 
 /// Which definitions are in which group version, by the path of its document.
-fn sorted(shared: &Shared) -> BTreeMap<String, Vec<Arc<Definition>>> {
+fn sorted(shared: &ServerState) -> BTreeMap<String, Vec<Arc<Definition>>> {
     let mut all: BTreeMap<String, Vec<Arc<Definition>>> = BTreeMap::new();
     for definition in shared.registry.catalog().all().1 {
         for version in definition.versions.iter().filter(|version| version.served) {
@@ -140,7 +140,7 @@ impl OpenApi {
     }
 
     /// `/openapi/v2`
-    pub(crate) async fn v2(&self, shared: &Arc<Shared>, exchange: &Exchange) -> Result<Response, Stop> {
+    pub(crate) async fn v2(&self, shared: &Arc<ServerState>, exchange: &Exchange) -> Result<Response, Rejection> {
         let protobuf = match wanted(exchange.header(http::header::ACCEPT), V2_PROTOBUF) {
             Some(protobuf) => protobuf,
             None => return Ok(varying_by_both(bare(406))),
@@ -150,7 +150,7 @@ impl OpenApi {
     }
 
     /// `/openapi/v3`: where the documents are, with their hashes.
-    pub(crate) async fn index(&self, shared: &Arc<Shared>) -> Result<Response, Stop> {
+    pub(crate) async fn index(&self, shared: &Arc<ServerState>) -> Result<Response, Rejection> {
         let mut paths = Map::new();
         for (path, definitions) in sorted(shared) {
             let made = self.v3_document(&path, definitions).await;
@@ -162,7 +162,7 @@ impl OpenApi {
     }
 
     /// `/openapi/v3/<group version>`
-    pub(crate) async fn v3(&self, shared: &Arc<Shared>, exchange: &Exchange, path: &str) -> Result<Response, Stop> {
+    pub(crate) async fn v3(&self, shared: &Arc<ServerState>, exchange: &Exchange, path: &str) -> Result<Response, Rejection> {
         let Some(definitions) = sorted(shared).remove(path) else { return Ok(not_found()) };
         let Some(protobuf) = wanted(exchange.header(http::header::ACCEPT), V3_PROTOBUF) else { return Ok(varying(bare(406), "Accept")) };
         let made = self.v3_document(path, definitions).await;

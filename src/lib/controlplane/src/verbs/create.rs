@@ -2,11 +2,12 @@
 
 use super::{offer, read_body, respond_written};
 use crate::action::WriteKind;
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::handler::accepted;
 use crate::negotiate::Views;
-use crate::server::Shared;
-use crate::{audited, decode, flow};
+use crate::state::ServerState;
+use crate::filters::audit_payload;
+use crate::{decode, flow};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::Level;
@@ -14,7 +15,7 @@ use ferrokube_registry::Target;
 use ferrokube_resource::Verbs;
 use ferrokube_serve::Response;
 
-pub(crate) async fn create(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+pub(crate) async fn create(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
     // What is only made and never read has no columns.
     let is_read = target.served.definition.verbs.has(Verbs::LIST) && target.subresource.is_empty();
     let accepted = accepted(exchange, offer(&target.served, if is_read { Views::Single } else { Views::Untabled }))?;
@@ -26,7 +27,7 @@ pub(crate) async fn create(shared: &Shared, exchange: &mut Exchange, target: &Ta
     if target.name.is_none() && exchange.audit.wants(Level::Metadata) {
         exchange.audit.name = body.document.name().into();
     }
-    audited::request(exchange, form, bytes, &body.document);
+    audit_payload::request(exchange, form, bytes, &body.document);
     let written = match &target.name {
         Some(name) if target.subresource.is_empty() => {
             check_name(name, &body.document)?;

@@ -2,17 +2,18 @@
 
 use super::{fit_one, offer, read_body, respond, settle};
 use crate::encode::slices;
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::handler::accepted;
 use crate::negotiate::{Accepted, Form, View, Views, body_form};
-use crate::server::Shared;
-use crate::{audited, decode, status};
+use crate::state::ServerState;
+use crate::filters::audit_payload;
+use crate::{decode, status};
 use ferrokube_apimachinery::status::{Details, Failure};
 use ferrokube_registry::{Deleted, Object, Target};
 use ferrokube_serve::Response;
 use http::header::CONTENT_TYPE;
 
-pub(crate) async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+pub(crate) async fn delete(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let options = delete_options(shared, exchange).await?;
     let (object, gone) = match shared.registry.delete(exchange.context(), target, &options).await? {
@@ -28,7 +29,7 @@ pub(crate) async fn delete(shared: &Shared, exchange: &mut Exchange, target: &Ta
     respond(shared, exchange, target, &object, (code, accepted)).await
 }
 
-pub(super) async fn delete_options(shared: &Shared, exchange: &mut Exchange) -> Result<ferrokube_registry::DeleteOptions, Failure> {
+pub(super) async fn delete_options(shared: &ServerState, exchange: &mut Exchange) -> Result<ferrokube_registry::DeleteOptions, Failure> {
     // Its own kind, with a protobuf form whatever is deleted.
     let form = body_form(exchange.header(CONTENT_TYPE), true);
     let bytes = read_body(shared, exchange, form.as_ref().copied().unwrap_or(Form::Json)).await?;
@@ -37,12 +38,12 @@ pub(super) async fn delete_options(shared: &Shared, exchange: &mut Exchange) -> 
     }
     let form = form?;
     let body = decode::delete_options(shared, form, &bytes)?;
-    audited::request(exchange, form, bytes, &body);
+    audit_payload::request(exchange, form, bytes, &body);
     exchange.action.options().delete(Some(&body))
 }
 
 /// The `Status` of a completed delete.
-fn deleted(shared: &Shared, exchange: &mut Exchange, target: &Target, (object, accepted): (&Object, Accepted)) -> Response {
+fn deleted(shared: &ServerState, exchange: &mut Exchange, target: &Target, (object, accepted): (&Object, Accepted)) -> Response {
     let definition = &target.served.definition;
     let uid = match object {
         Object::Stored(entry) => slices::uid(entry).to_owned(),
@@ -53,7 +54,7 @@ fn deleted(shared: &Shared, exchange: &mut Exchange, target: &Target, (object, a
     // Whatever view of the object was asked for, this is no object.
     let accepted = Accepted { view: View::Whole, ..accepted };
     let status = status::success(&details);
-    audited::status(exchange, &status);
+    audit_payload::status(exchange, &status);
     let (bytes, form) = shared.encoder.document(&status, accepted, Some(status::message()));
     status::with_form(200, bytes, form)
 }

@@ -3,15 +3,15 @@
 use super::delete::delete_options;
 use super::list::{convert, respond_list};
 use super::{go_type, include, offer};
-use crate::audited;
-use crate::exchange::{Exchange, Stop};
+use crate::filters::audit_payload;
+use crate::exchange::{Exchange, Rejection};
 use crate::handler::accepted;
 use crate::negotiate::Views;
-use crate::server::Shared;
+use crate::state::ServerState;
 use ferrokube_registry::{ListOptions, Target};
 use ferrokube_serve::Response;
 
-pub(crate) async fn delete_collection(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+pub(crate) async fn delete_collection(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
     let accepted = accepted(exchange, offer(&target.served, Views::List))?;
     let select = ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
     shared.registry.check_selection(target, &select)?;
@@ -20,6 +20,6 @@ pub(crate) async fn delete_collection(shared: &Shared, exchange: &mut Exchange, 
     let include = include(exchange, accepted)?;
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(shared, target, &mut page, accepted).await?;
-    audited::list(shared, exchange, target, (&page, accepted, include));
+    audit_payload::list(shared, exchange, target, (&page, accepted, include));
     Ok(respond_list(shared, exchange, target, (page, None), (accepted, include)))
 }

@@ -1,15 +1,15 @@
 //! GET of an object or subresource.
 
 use super::{ENCODED_BYTES, fit_one, is_partial, leave, offer, rendered_bytes, respond};
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::handler::accepted;
 use crate::negotiate::Views;
-use crate::server::Shared;
+use crate::state::ServerState;
 use ferrokube_registry::{Object, Target};
 use ferrokube_serve::{Kept, Response};
 use std::sync::Arc;
 
-pub(crate) async fn get(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+pub(crate) async fn get(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let mut object = shared.registry.get(exchange.context(), target, exchange.action.options().get()?).await?;
     fit_one(target, accepted)?;

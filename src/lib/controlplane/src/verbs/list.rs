@@ -3,12 +3,13 @@
 use super::{go_type, include, is_partial, offer, streams};
 use crate::encode::list;
 use crate::encode::table::{Include, Table};
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::flow::Grant;
 use crate::handler::accepted;
 use crate::negotiate::{Accepted, Form, Offer, View, Views};
-use crate::server::Shared;
-use crate::{audited, compress, flow};
+use crate::state::ServerState;
+use crate::filters::audit_payload;
+use crate::{compress, flow};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_registry::{ListOptions, ListPage, Reading, Target};
@@ -16,7 +17,7 @@ use ferrokube_serve::{Held, Kept, Response};
 use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
-pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+pub(crate) async fn list(shared: &Arc<ServerState>, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
     let accepted = accepted(exchange, Offer { router: streams(&target.served), ..offer(&target.served, Views::List) })?;
     let options = ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
     let listing = shared.registry.listing(target, &options).await?;
@@ -28,7 +29,7 @@ pub(crate) async fn list(shared: &Arc<Shared>, exchange: &mut Exchange, target: 
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(shared, target, &mut page, accepted).await?;
     let room = shared.flow.listed(exchange.class, bytes, shared.metrics.held()).await?;
-    audited::list(shared, exchange, target, (&page, accepted, include));
+    audit_payload::list(shared, exchange, target, (&page, accepted, include));
     if (accepted.form != Form::Json || matches!(accepted.view, View::Table(_))) && is_long(&page) {
         // Its items are measured, and its first ones written, before any is sent.
         leave_worker().await;
@@ -45,7 +46,7 @@ fn is_long(page: &ListPage) -> bool {
 }
 
 /// Has the items of a page converted where somebody else does that.
-pub(super) async fn convert(shared: &Shared, target: &Target, page: &mut ListPage, accepted: Accepted) -> Result<(), Failure> {
+pub(super) async fn convert(shared: &ServerState, target: &Target, page: &mut ListPage, accepted: Accepted) -> Result<(), Failure> {
     if !is_partial(accepted) {
         page.items = shared.registry.in_version(&target.served, std::mem::take(&mut page.items)).await?;
     }
@@ -57,7 +58,7 @@ fn takes_gzip(exchange: &Exchange) -> bool {
 }
 
 pub(super) fn respond_list(
-    shared: &Shared,
+    shared: &ServerState,
     exchange: &Exchange,
     target: &Target,
     (mut page, room): (ListPage, Option<Grant>),
@@ -77,7 +78,7 @@ pub(super) fn respond_list(
 }
 
 /// What a large list holds until it is sent, besides the objects that are stored: they are counted as what its client keeps from being freed.
-fn keep(shared: &Shared, target: &Target, page: &ListPage, accepted: Accepted) -> Option<(Arc<Reading>, Option<Held>)> {
+fn keep(shared: &ServerState, target: &Target, page: &ListPage, accepted: Accepted) -> Option<(Arc<Reading>, Option<Held>)> {
     let reading = page.reading.clone()?;
     let places = size_of_val(&*page.items);
     // Somebody else has converted them.

@@ -17,9 +17,9 @@ pub(crate) use patch::patch;
 pub(crate) use update::update;
 
 use crate::encode::table::{self, Include, Table};
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
-use crate::server::Shared;
+use crate::state::ServerState;
 use crate::status;
 use crate::{custom, flow};
 use bytes::Bytes;
@@ -72,7 +72,7 @@ fn include(exchange: &Exchange, accepted: Accepted) -> Result<Include, Failure> 
 }
 
 /// One object in the accepted form and view.
-async fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, object: &Object, (code, accepted): (u16, Accepted)) -> Result<Response, Stop> {
+async fn respond(shared: &ServerState, exchange: &mut Exchange, target: &Target, object: &Object, (code, accepted): (u16, Accepted)) -> Result<Response, Rejection> {
     if rendered_bytes(object, accepted) > ENCODED_BYTES {
         leave_worker().await;
     }
@@ -109,7 +109,7 @@ async fn respond(shared: &Shared, exchange: &mut Exchange, target: &Target, obje
     Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
 }
 
-async fn respond_written(shared: &Shared, exchange: &mut Exchange, target: &Target, written: &Written, accepted: Accepted) -> Result<Response, Stop> {
+async fn respond_written(shared: &ServerState, exchange: &mut Exchange, target: &Target, written: &Written, accepted: Accepted) -> Result<Response, Rejection> {
     settle(shared, target, &written.object).await;
     if let Object::Stored(entry) = &written.object {
         exchange.audit.written = Some(Arc::clone(entry));
@@ -128,7 +128,7 @@ fn fit_one(target: &Target, accepted: Accepted) -> Result<(), Failure> {
 }
 
 /// A definition that was written is served before its writer is told.
-async fn settle(shared: &Shared, target: &Target, object: &Object) {
+async fn settle(shared: &ServerState, target: &Target, object: &Object) {
     if target.served.definition.group == custom::GROUP
         && let Object::Stored(entry) = object
     {
@@ -137,7 +137,7 @@ async fn settle(shared: &Shared, target: &Target, object: &Object) {
 }
 
 /// Reads the body. What is done about one that may take long is done off the workers.
-async fn read_body(shared: &Shared, exchange: &mut Exchange, form: Form) -> Result<Bytes, Failure> {
+async fn read_body(shared: &ServerState, exchange: &mut Exchange, form: Form) -> Result<Bytes, Failure> {
     let bytes = crate::body::take(shared, exchange, form).await?;
     let is_long = match form {
         Form::Json => is_costly(&bytes),

@@ -3,15 +3,16 @@
 use super::update::forbid_create;
 use super::{offer, read_body, respond_written};
 use crate::action::WriteKind;
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::handler::accepted;
 use crate::negotiate::{Form, Views};
-use crate::server::Shared;
-use crate::{audited, decode, flow};
+use crate::state::ServerState;
+use crate::filters::audit_payload;
+use crate::{decode, flow};
 use ferrokube_registry::{Patch, Target, WriteOptions};
 use ferrokube_serve::Response;
 
-pub(crate) async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+pub(crate) async fn patch(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
     let kind = decode::patch_kind(exchange, &target.served)?;
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let (write_kind, form) = if kind == decode::PatchKind::Apply { (WriteKind::Apply, Form::Yaml) } else { (WriteKind::Patch, Form::Json) };
@@ -23,7 +24,7 @@ pub(crate) async fn patch(shared: &Shared, exchange: &mut Exchange, target: &Tar
     let patch = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default())?;
     flow::has_read(|| decode::patch_bytes(&patch));
     match &patch {
-        Patch::Apply(body) => audited::request(exchange, form, bytes, &body.document),
+        Patch::Apply(body) => audit_payload::request(exchange, form, bytes, &body.document),
         _ => exchange.audit.request = Some(bytes),
     }
     let written = shared.registry.patch(exchange.context(), target, patch, &options).await?;

@@ -2,17 +2,18 @@
 
 use super::{offer, read_body, respond_written};
 use crate::action::{Verb, WriteKind};
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::handler::accepted;
 use crate::negotiate::Views;
-use crate::server::Shared;
-use crate::{audited, decode, flow};
+use crate::state::ServerState;
+use crate::filters::audit_payload;
+use crate::{decode, flow};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::{Access, Decision};
 use ferrokube_registry::Target;
 use ferrokube_serve::Response;
 
-pub(crate) async fn update(shared: &Shared, exchange: &mut Exchange, target: &Target) -> Result<Response, Stop> {
+pub(crate) async fn update(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     // Upstream's order: a create looks at its body's type first.
     let mut options = exchange.action.options().write(WriteKind::Update)?;
@@ -23,13 +24,13 @@ pub(crate) async fn update(shared: &Shared, exchange: &mut Exchange, target: &Ta
     }
     let body = decode::object(shared, target, form, &bytes)?;
     flow::has_read(|| body.document.heap_bytes());
-    audited::request(exchange, form, bytes, &body.document);
+    audit_payload::request(exchange, form, bytes, &body.document);
     let written = shared.registry.update(exchange.context(), target, body, &options).await?;
     respond_written(shared, exchange, target, &written, accepted).await
 }
 
 /// Why the caller may not create the object that it updates or applies.
-pub(super) fn forbid_create(shared: &Shared, exchange: &Exchange) -> Option<Failure> {
+pub(super) fn forbid_create(shared: &ServerState, exchange: &Exchange) -> Option<Failure> {
     let access = Access { verb: Verb::Create.as_str(), ..exchange.action.access(exchange.user()) };
     match shared.authorizer.authorize(&access) {
         Decision::Allow(_) => None,

@@ -1,16 +1,16 @@
 //! Whether the request may go on: would it find room, is it allowed.
 
 use crate::action::{Action, Refusal, no_such_resource};
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::flow::{Seats, Subject};
-use crate::server::Shared;
+use crate::state::ServerState;
 use ferrokube_auth::Decision;
 pub(crate) use ferrokube_auth::access::ANONYMOUS;
 use std::sync::Arc;
 
 /// Classifies the request, and refuses it at once when it would not even find room to wait. Its seat is taken when its body is there, see
 /// [`crate::flow`]; watches and other long requests have none.
-pub(crate) fn flow(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn flow(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let action = &exchange.action;
     let seats = match (action.is_long_running(), action.is_read_only()) {
         (true, _) => Seats::None,
@@ -41,7 +41,7 @@ impl Authorized {
 }
 
 /// Asks the authorizer. Hostile paths are refused before, and some paths are open to everybody's reads.
-pub(crate) fn authorize(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn authorize(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let action = Arc::clone(&exchange.action);
     match action.refusal() {
         None | Some(Refusal::Nowhere) => {}

@@ -1,26 +1,12 @@
 //! The server's state, and one request from its arrival to its answer.
 
-use crate::builder::Limits;
-use crate::custom::Custom;
-use crate::discovery::Discovery;
-use crate::encode::Encoder;
-use crate::encode::chunk_cache::ChunkCache;
-use crate::exchange::{Exchange, Stop};
-use crate::flow::{self, Flow};
-use crate::health::Health;
-use crate::links::admit::ANONYMOUS;
-use crate::links::headers::AUDIT_ID;
-use crate::metrics::Metrics;
-use crate::observer::Observer;
-use crate::openapi::OpenApi;
-use crate::routes::Routes;
-use crate::watch::{EventCache, Watchers};
-use crate::{chain, handler, status};
+use crate::exchange::{Exchange, Rejection};
+use crate::flow;
+use crate::filters::admit::ANONYMOUS;
+use crate::filters::headers::AUDIT_ID;
+use crate::state::ServerState;
+use crate::{filters, handler, status};
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_auth::audit::AuditLog;
-use ferrokube_auth::{Authenticator, Authorizer, ImpersonationModes};
-use ferrokube_features::Gates;
-use ferrokube_registry::Registry;
 use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
 use ferrokube_trace::{request_span, scoped};
 use futures::FutureExt;
@@ -31,40 +17,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// Everything that requests share.
-pub(crate) struct Shared {
-    pub(crate) registry: Registry,
-    pub(crate) gates: Gates,
-    pub(crate) authenticators: Vec<Arc<dyn Authenticator>>,
-    pub(crate) anonymous: bool,
-    pub(crate) authorizer: Arc<dyn Authorizer>,
-    pub(crate) impersonation: ImpersonationModes,
-    pub(crate) audit: AuditLog,
-    pub(crate) encoder: Encoder,
-    pub(crate) limits: Limits,
-    pub(crate) routes: Routes,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
-    pub(crate) flow: Arc<Flow>,
-    pub(crate) metrics: Metrics,
-    pub(crate) discovery: Discovery,
-    pub(crate) openapi: OpenApi,
-    pub(crate) health: Health,
-    pub(crate) events: EventCache,
-    pub(crate) watchers: Watchers,
-    pub(crate) pieces: ChunkCache,
-    pub(crate) custom: Custom,
-}
-
-impl AsRef<Custom> for Server {
-    fn as_ref(&self) -> &Custom {
-        &self.0.custom
-    }
-}
-
-/// The server's state, for loops that run beside requests.
-pub(crate) struct Server(pub(crate) Arc<Shared>);
-
-impl Shared {
+impl ServerState {
     /// Answers one request; nothing that its handling does can end the server.
     pub(crate) async fn answer(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
         flow::seated(&self.flow, self.answer_seated(head, body)).await
@@ -99,14 +52,14 @@ impl Shared {
     }
 
     async fn process(self: &Arc<Self>, exchange: &mut Exchange) -> Response {
-        let outcome = match chain::enter(self, exchange).await {
+        let outcome = match filters::enter(self, exchange).await {
             Ok(()) => self.handle(exchange).await,
             Err(stop) => Err(stop),
         };
         match outcome {
             Ok(response) => response,
-            Err(Stop::Response(response)) => *response,
-            Err(Stop::Failure(failure)) => {
+            Err(Rejection::Response(response)) => *response,
+            Err(Rejection::Failure(failure)) => {
                 if failure.reason == Some(Reason::InternalError) {
                     ferrokube_trace::in_scope(&exchange.trace, || tracing::error!(why = failure.message, path = exchange.head.uri.path(), "a request failed"));
                 }
@@ -117,7 +70,7 @@ impl Shared {
         }
     }
 
-    async fn handle(self: &Arc<Self>, exchange: &mut Exchange) -> Result<Response, Stop> {
+    async fn handle(self: &Arc<Self>, exchange: &mut Exchange) -> Result<Response, Rejection> {
         let trace = exchange.trace;
         let span = request_span(&trace, &exchange.span_info());
         // A request whose time is over before it began does nothing.
@@ -159,7 +112,7 @@ fn wanted(head: &http::request::Parts, body: Body) -> Body {
 /// A request on its way through the chain. Dropped before it was answered (its client went away, the connection broke), it is recorded all the same:
 /// what it writes may be on its way to the disk (fault 55).
 struct UnderWay<'a> {
-    shared: &'a Shared,
+    shared: &'a ServerState,
     exchange: Exchange,
     left: bool,
 }
@@ -167,7 +120,7 @@ struct UnderWay<'a> {
 impl UnderWay<'_> {
     fn leave(&mut self, response: &mut Response) {
         self.left = true;
-        chain::leave(self.shared, &mut self.exchange, response);
+        filters::leave(self.shared, &mut self.exchange, response);
     }
 }
 
@@ -197,9 +150,9 @@ fn timed_out() -> Response {
 }
 
 /// What a listener calls.
-pub(crate) struct Front(pub(crate) Arc<Shared>);
+pub(crate) struct ApiHandler(pub(crate) Arc<ServerState>);
 
-impl Handler for Front {
+impl Handler for ApiHandler {
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         let (head, body) = request.into_parts();
         let body = if http_body::Body::is_end_stream(&body) { crate::body::empty() } else { ferrokube_serve::boxed(body.map_err(std::io::Error::other)) };

@@ -1,8 +1,8 @@
 //! The three ids (design section 5): read early so that log lines have local ids, believed only from those who may propagate.
 
-use crate::exchange::{Exchange, Stop};
+use crate::exchange::{Exchange, Rejection};
 use crate::metrics::Origin;
-use crate::server::Shared;
+use crate::state::ServerState;
 use ferrokube_auth::{Access, Decision};
 use ferrokube_features::{LOG_TRACKING, LOG_TRACKING_INTEROP};
 use ferrokube_registry::RequestContext;
@@ -21,13 +21,13 @@ const REFUSED_INITIAL: &str = "trace.kubernetes.io/refused-initial-trace-id";
 const MAX_AGENT_BYTES: usize = 1024;
 
 /// Reads `traceparent`; until the caller is known the request has ids of its own.
-pub(crate) fn parse(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn parse(_shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     exchange.claimed = extract(&exchange.head.headers);
     Ok(())
 }
 
 /// A new span in the sender's trace, if the sender (the real user, also under impersonation) is trusted; else a new trace with a link.
-pub(crate) fn adopt(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn adopt(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let claimed = exchange.claimed;
     let (origin, trace) = match claimed {
         Some(claimed) if is_believed(shared, exchange) => (Origin::Adopted, claimed.child()),
@@ -40,7 +40,7 @@ pub(crate) fn adopt(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop
 }
 
 /// The initial id, into the same context (KEP-1668: after the span context, in a handler of its own); then the context is complete.
-pub(crate) fn initial(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn initial(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let initial = extract_initial(&exchange.head.headers).or_else(|| from_baggage(shared, &exchange.head.headers));
     if initial.is_some() && is_believed(shared, exchange) {
         exchange.trace = exchange.trace.with_initial(initial);
@@ -58,7 +58,7 @@ pub(crate) fn initial(shared: &Shared, exchange: &mut Exchange) -> Result<(), St
 }
 
 /// The initial id of senders that know W3C baggage and not our header (gate `LogTrackingInterop`).
-fn from_baggage(shared: &Shared, headers: &HeaderMap) -> Option<InitialTraceId> {
+fn from_baggage(shared: &ServerState, headers: &HeaderMap) -> Option<InitialTraceId> {
     let mut values = headers.get_all(interop::BAGGAGE).iter().peekable();
     values.peek()?;
     if !shared.gates.enabled(&LOG_TRACKING_INTEROP) {
@@ -80,7 +80,7 @@ fn note_refused(context: &RequestContext, initial: Option<InitialTraceId>) {
 }
 
 /// Asked once, and only about those who claim something.
-fn is_believed(shared: &Shared, exchange: &mut Exchange) -> bool {
+fn is_believed(shared: &ServerState, exchange: &mut Exchange) -> bool {
     if let Some(trusted) = exchange.trusted {
         return trusted;
     }

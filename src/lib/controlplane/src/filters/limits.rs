@@ -1,14 +1,14 @@
 //! Bounds that need nothing but the head: the query's size. The body is bounded where it is read.
 
-use crate::exchange::{Exchange, Stop};
-use crate::server::Shared;
+use crate::exchange::{Exchange, Rejection};
+use crate::state::ServerState;
 use ferrokube_apimachinery::status::Failure;
 
 /// The longest query.
 const MAX_QUERY_BYTES: usize = 256 * 1024;
 
 /// Checks the head.
-pub(crate) fn enter(_shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn enter(_shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     exchange.audit_id = super::audit::id_of(&exchange.head.headers);
     let raw = exchange.head.uri.query();
     if raw.is_some_and(|raw| raw.len() > MAX_QUERY_BYTES) {

@@ -1,8 +1,9 @@
 //! Audit: who did what. A write is answered after its event is in the log.
 
 use crate::action::{Action, ResourceAction, Verb};
-use crate::exchange::{Exchange, Stop};
-use crate::server::{CLIENT_CLOSED_REQUEST, Shared};
+use crate::exchange::{Exchange, Rejection};
+use crate::service::CLIENT_CLOSED_REQUEST;
+use crate::state::ServerState;
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::Access;
@@ -74,12 +75,12 @@ pub(crate) fn id_of(headers: &HeaderMap) -> HeaderValue {
 }
 
 /// Nothing is known yet that a policy could match; from here on the end of the request is recorded.
-pub(crate) fn enter(_shared: &Shared, _exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn enter(_shared: &ServerState, _exchange: &mut Exchange) -> Result<(), Rejection> {
     Ok(())
 }
 
 /// Asks the policy, and records that the request came, if it wants that.
-pub(crate) fn received(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn received(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let plan = plan(shared, exchange);
     exchange.audit.plan = Some(plan);
     if plan.wants(Stage::RequestReceived) {
@@ -101,7 +102,7 @@ pub(crate) fn received(shared: &Shared, exchange: &mut Exchange) -> Result<(), S
 ///
 /// # Errors
 /// 500 while the log cannot be written.
-pub(crate) fn admit(shared: &Shared, exchange: &Exchange) -> Result<(), Failure> {
+pub(crate) fn admit(shared: &ServerState, exchange: &Exchange) -> Result<(), Failure> {
     let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
     if exchange.action.is_read_only() {
         return Ok(());
@@ -112,14 +113,14 @@ pub(crate) fn admit(shared: &Shared, exchange: &Exchange) -> Result<(), Failure>
     })
 }
 
-fn plan(shared: &Shared, exchange: &Exchange) -> Plan {
+fn plan(shared: &ServerState, exchange: &Exchange) -> Plan {
     let Access { user, verb, resource, path } = exchange.action.access(&exchange.real_user);
     let subject = Subject { user, verb, resource, path };
     shared.audit.plan(&subject)
 }
 
 /// Records how the request ended; for a watch, that its answer began (its end is recorded by the stream).
-pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
+pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
     let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
     // Whoever streams says so: its end is recorded by the stream.
     let streams = exchange.audit.ending.is_some() && response.status().is_success();
@@ -140,7 +141,7 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
     }
 }
 
-fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code: u16) -> Recorded {
+fn record(shared: &ServerState, exchange: &Exchange, plan: &Plan, stage: Stage, code: u16) -> Recorded {
     let mut annotations = exchange.context.as_ref().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
     if exchange.audit.left_out > 0 {
         annotations.insert(LEFT_OUT.to_owned(), exchange.audit.left_out.to_string());
@@ -179,7 +180,7 @@ fn record(shared: &Shared, exchange: &Exchange, plan: &Plan, stage: Stage, code:
 }
 
 /// What every stage's event says: who asks, from where, with what.
-fn event<'a>(shared: &Shared, exchange: &'a Exchange, stage: Stage, (source_ips, annotations): (&'a [String], &'a BTreeMap<String, String>)) -> Event<'a> {
+fn event<'a>(shared: &ServerState, exchange: &'a Exchange, stage: Stage, (source_ips, annotations): (&'a [String], &'a BTreeMap<String, String>)) -> Event<'a> {
     Event {
         id: exchange.audit_id.to_str().unwrap_or_default(),
         stage,
@@ -222,7 +223,7 @@ pub(crate) const DECISION: &str = "authorization.k8s.io/decision";
 pub(crate) const REASON: &str = "authorization.k8s.io/reason";
 
 /// The request's ids, and as initial id the family of the object that it writes (of a collection's objects each has its own); none while log tracking is off.
-fn trace_ids(shared: &Shared, exchange: &Exchange) -> Option<TraceIds> {
+fn trace_ids(shared: &ServerState, exchange: &Exchange) -> Option<TraceIds> {
     let trace = &exchange.trace;
     let of_each = exchange.action.resource().is_some_and(|action| action.verb() == Verb::DeleteCollection);
     let written = exchange.family().filter(|_| !of_each);
@@ -268,7 +269,7 @@ impl Late {
 
 /// What is needed to record the end of a long answer.
 pub(crate) struct Ending {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     plan: Plan,
     id: HeaderValue,
     uri: String,
@@ -286,7 +287,7 @@ pub(crate) struct Ending {
 
 impl Ending {
     /// For a request that is about to stream; `None` when its end is not recorded.
-    pub(crate) fn of(shared: &Arc<Shared>, exchange: &mut Exchange) -> Option<Self> {
+    pub(crate) fn of(shared: &Arc<ServerState>, exchange: &mut Exchange) -> Option<Self> {
         let late = exchange.audit.ending.get_or_insert_default().clone();
         let plan = exchange.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
         Some(Self {

@@ -1,16 +1,16 @@
 //! What the request is about; at the end, its log line and its metrics.
 
 use crate::action::{Action, Refusal, ResourceAction};
-use crate::exchange::{Exchange, Stop};
-use crate::observer::{Observer, Seen};
-use crate::server::Shared;
+use crate::exchange::{Exchange, Rejection};
+use crate::observer::{Observer, RequestRecord};
+use crate::state::ServerState;
 use ferrokube_auth::ResourceAccess;
 use ferrokube_serve::Response;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Reads method, path and query.
-pub(crate) fn enter(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn enter(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let action = Arc::new(Action::parse(&exchange.head.method, exchange.head.uri.path(), exchange.head.uri.query()));
     exchange.action = Arc::clone(&action);
     if matches!(action.refusal(), Some(Refusal::NoResource)) {
@@ -23,7 +23,7 @@ pub(crate) fn enter(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop
 }
 
 /// Counts and logs.
-pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
+pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
     let took = exchange.started.elapsed();
     let code = response.status().as_u16();
     let is_served = exchange.action.resource().is_some_and(|action| code < 400 || is_served(shared, action));
@@ -60,7 +60,7 @@ pub(crate) fn leave(shared: &Shared, exchange: &mut Exchange, response: &mut Res
 }
 
 /// Whether a resource exists: what does not must not make series in the metrics.
-fn is_served(shared: &Shared, action: ResourceAction<'_>) -> bool {
+fn is_served(shared: &ServerState, action: ResourceAction<'_>) -> bool {
     let subresource = action.subresource();
     let served = shared.registry.catalog().find(action.group(), action.version(), action.plural());
     served.is_some_and(|served| subresource.is_empty() || served.version().subresources.iter().any(|known| known.name == subresource))
@@ -72,7 +72,7 @@ fn observe(observer: &dyn Observer, exchange: &Exchange, code: u16, took: Durati
     let Some(resource) = exchange.action.resource().filter(|_| trace.initial.is_some()).map(ResourceAction::access) else { return };
     let written = exchange.audit.written.as_ref().map_or("", |entry| entry.key.name());
     let name = if resource.name.is_empty() { written } else { resource.name };
-    observer.seen(&Seen {
+    observer.seen(&RequestRecord {
         trace: &trace,
         verb: exchange.action.verb(),
         resource: ResourceAccess { name, ..resource },

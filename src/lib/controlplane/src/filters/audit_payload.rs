@@ -5,7 +5,7 @@ use crate::encode::stream::Fill;
 use crate::encode::table::{Include, Table};
 use crate::exchange::Exchange;
 use crate::negotiate::{Accepted, Form, View};
-use crate::server::Shared;
+use crate::state::ServerState;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::json;
@@ -29,7 +29,7 @@ pub(crate) fn status(exchange: &mut Exchange, status: &Document) {
 }
 
 /// Keeps a list, unless it is too large for an event.
-pub(crate) fn list(shared: &Shared, exchange: &mut Exchange, target: &Target, (page, accepted, include): (&ListPage, Accepted, Include)) {
+pub(crate) fn list(shared: &ServerState, exchange: &mut Exchange, target: &Target, (page, accepted, include): (&ListPage, Accepted, Include)) {
     if !exchange.audit.wants(Level::RequestResponse) {
         return;
     }

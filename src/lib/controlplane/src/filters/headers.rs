@@ -1,7 +1,7 @@
 //! Headers that every answer has.
 
 use crate::exchange::Exchange;
-use crate::server::Shared;
+use crate::state::ServerState;
 use ferrokube_serve::{CloseConnection, Response};
 use http::header::{CACHE_CONTROL, HeaderName, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
@@ -12,7 +12,7 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 const MAX_WARNING_BYTES: usize = 16 * 1024;
 
 /// Sets them.
-pub(crate) fn leave(_shared: &Shared, exchange: &mut Exchange, response: &mut Response) {
+pub(crate) fn leave(_shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
     if exchange.head.version == http::Version::HTTP_2 && is_unknown(exchange) {
         // Whoever does not say who it is gets no connection to reuse (fault 37).
         response.extensions_mut().insert(CloseConnection);

@@ -1,7 +1,7 @@
 //! Who asks: credentials, then impersonation.
 
-use crate::exchange::{Exchange, Stop};
-use crate::server::Shared;
+use crate::exchange::{Exchange, Rejection};
+use crate::state::ServerState;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::access::{ANONYMOUS, UNAUTHENTICATED, add_authenticated};
 use ferrokube_auth::{CatchUp, Credentials, Impersonated, Impersonation};
@@ -14,7 +14,7 @@ const MAX_VALUES: usize = 1000;
 
 /// Asks the authenticators in order: the first that knows who it is decides, also when others of the credentials are wrong. Only wrong ones are 401 on every
 /// path; none at all are anonymous.
-pub(crate) fn authenticate(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn authenticate(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let peer = exchange.peer().cloned();
     let remote = peer.as_ref().filter(|peer| !peer.proxy_certificates.is_empty()).map_or_else(Vec::new, |_| texts_of(&exchange.head.headers));
     let credentials = Credentials {
@@ -45,7 +45,7 @@ pub(crate) fn authenticate(shared: &Shared, exchange: &mut Exchange) -> Result<(
     Ok(())
 }
 
-fn unauthorized() -> Stop {
+fn unauthorized() -> Rejection {
     Failure::new(Reason::Unauthorized, "Unauthorized").into()
 }
 
@@ -63,7 +63,7 @@ fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 /// Replaces the identity, if the caller may impersonate every part of it.
-pub(crate) fn impersonate(shared: &Shared, exchange: &mut Exchange) -> Result<(), Stop> {
+pub(crate) fn impersonate(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let headers = exchange.head.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
     // A name that cannot be read must not be skipped: the request would run with the caller's own rights.
     let texts: Option<Vec<(&str, &str)>> = headers.map(|(name, value)| Some((name.as_str(), std::str::from_utf8(value.as_bytes()).ok()?))).collect();
@@ -76,12 +76,12 @@ pub(crate) fn impersonate(shared: &Shared, exchange: &mut Exchange) -> Result<()
 }
 
 /// What decides about the caller knows everything that was acknowledged before the request came.
-pub(crate) fn rights<'a>(shared: &'a Shared, exchange: &Exchange) -> Option<CatchUp<'a>> {
+pub(crate) fn rights<'a>(shared: &'a ServerState, exchange: &Exchange) -> Option<CatchUp<'a>> {
     shared.authorizer.catch_up(&exchange.real_user)
 }
 
 /// The same about whom the caller has become: masters have waited for nothing.
-pub(crate) fn impersonated_rights<'a>(shared: &'a Shared, exchange: &Exchange) -> Option<CatchUp<'a>> {
+pub(crate) fn impersonated_rights<'a>(shared: &'a ServerState, exchange: &Exchange) -> Option<CatchUp<'a>> {
     shared.authorizer.catch_up(exchange.acting.as_ref()?)
 }
 

@@ -1,0 +1,52 @@
+//! The state that all requests share.
+
+use crate::builder::Limits;
+use crate::custom::Custom;
+use crate::discovery::Discovery;
+use crate::encode::Encoder;
+use crate::encode::chunk_cache::ChunkCache;
+use crate::flow::Flow;
+use crate::health::Health;
+use crate::metrics::Metrics;
+use crate::observer::Observer;
+use crate::openapi::OpenApi;
+use crate::routes::Routes;
+use crate::watch::{EventCache, Watchers};
+use ferrokube_auth::audit::AuditLog;
+use ferrokube_auth::{Authenticator, Authorizer, ImpersonationModes};
+use ferrokube_features::Gates;
+use ferrokube_registry::Registry;
+use std::sync::Arc;
+
+/// Everything that requests share.
+pub(crate) struct ServerState {
+    pub(crate) registry: Registry,
+    pub(crate) gates: Gates,
+    pub(crate) authenticators: Vec<Arc<dyn Authenticator>>,
+    pub(crate) anonymous: bool,
+    pub(crate) authorizer: Arc<dyn Authorizer>,
+    pub(crate) impersonation: ImpersonationModes,
+    pub(crate) audit: AuditLog,
+    pub(crate) encoder: Encoder,
+    pub(crate) limits: Limits,
+    pub(crate) routes: Routes,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) flow: Arc<Flow>,
+    pub(crate) metrics: Metrics,
+    pub(crate) discovery: Discovery,
+    pub(crate) openapi: OpenApi,
+    pub(crate) health: Health,
+    pub(crate) events: EventCache,
+    pub(crate) watchers: Watchers,
+    pub(crate) pieces: ChunkCache,
+    pub(crate) custom: Custom,
+}
+
+impl AsRef<Custom> for Server {
+    fn as_ref(&self) -> &Custom {
+        &self.0.custom
+    }
+}
+
+/// The server's state, for loops that run beside requests.
+pub(crate) struct Server(pub(crate) Arc<ServerState>);
