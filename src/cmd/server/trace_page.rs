@@ -3,7 +3,7 @@
 
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::{Access, Authorizer, ResourceAccess};
-use ferrokube_controlplane::{Answer, Observer, Route, RouteRequest, RequestRecord};
+use ferrokube_controlplane::{Answer, Observer, RequestRecord, Route, RouteRequest};
 use ferrokube_registry::UserInfo;
 use ferrokube_serve::{Response, full};
 use ferrokube_timeline::line::LoggedRequest;

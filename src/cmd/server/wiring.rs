@@ -16,7 +16,7 @@ use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
 use ferrokube_controlplane::{Builder, ControlPlane, DocumentRoute, Route};
 use ferrokube_pki::Pki;
-use ferrokube_registry::{Catalog, Registry, RequestContext, Target, ComputedResource};
+use ferrokube_registry::{Catalog, ComputedResource, Registry, RequestContext, Target};
 use ferrokube_schema::Schema;
 use ferrokube_storage::Store;
 use ferrokube_timeline::TracePages;

@@ -1,9 +1,9 @@
 //! One request on its way through the chain: what is known so far.
 
 use crate::action::{Action, ResourceAction};
-use crate::flow::Class;
 use crate::filters::admit::Authorized;
 use crate::filters::audit::Audit;
+use crate::flow::Class;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{RequestContext, UserInfo};
 use ferrokube_serve::{Body, Peer, Response};

@@ -12,12 +12,12 @@ mod decode;
 mod discovery;
 mod encode;
 mod exchange;
+mod filters;
 mod flow;
 #[cfg(test)]
 mod fuzz;
 mod handler;
 mod health;
-mod filters;
 mod metrics;
 mod negotiate;
 mod observer;

@@ -2,8 +2,8 @@
 
 use crate::action::{Depth, ResourceAction, Verb, no_such_resource};
 use crate::exchange::{Exchange, Rejection};
-use crate::handler::method_not_allowed;
 use crate::filters::admit::Authorized;
+use crate::handler::method_not_allowed;
 use crate::state::ServerState;
 use crate::{decode, status, verbs, watch};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};

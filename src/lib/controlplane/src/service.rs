@@ -1,9 +1,9 @@
 //! The server's state, and one request from its arrival to its answer.
 
 use crate::exchange::{Exchange, Rejection};
-use crate::flow;
 use crate::filters::admit::ANONYMOUS;
 use crate::filters::headers::AUDIT_ID;
+use crate::flow;
 use crate::state::ServerState;
 use crate::{filters, handler, status};
 use ferrokube_apimachinery::status::{Failure, Reason};

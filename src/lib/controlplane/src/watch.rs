@@ -2,9 +2,9 @@
 
 use crate::encode::table::Include;
 use crate::exchange::{Exchange, Rejection};
+use crate::filters::audit::Ending;
 use crate::flow;
 use crate::handler::accepted;
-use crate::filters::audit::Ending;
 use crate::metrics::WatchGauge;
 use crate::negotiate::{Form, Offer, View, Views};
 use crate::state::ServerState;

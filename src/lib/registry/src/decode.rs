@@ -1,6 +1,6 @@
 //! From a body to an object of the endpoint's kind: type names, JSON types, unknown and repeated fields, defaults.
 
-use crate::catalog::{Catalog, Served, ComputedResource};
+use crate::catalog::{Catalog, ComputedResource, Served};
 use crate::context::{FieldValidation, RequestContext, Target};
 use crate::pipeline::Body;
 use ferrokube_apimachinery::document::{Document, Value};

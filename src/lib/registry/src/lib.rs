@@ -25,7 +25,7 @@ pub mod pipeline;
 pub mod read;
 
 pub use admission::{Admission, Attributes, Effects, Operation, RequestOptions, Stamps};
-pub use catalog::{Catalog, Served, ComputedResource};
+pub use catalog::{Catalog, ComputedResource, Served};
 pub use context::{FieldValidation, RequestContext, Target, UserInfo};
 pub use decode::{internal_package, unrecognized};
 pub use ids::{keep_ids, show_ids};

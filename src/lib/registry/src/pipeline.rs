@@ -5,11 +5,11 @@
 mod collection;
 mod create;
 mod delete;
-mod write_op;
 mod options;
 mod patching;
 mod turn;
 mod update;
+mod write_op;
 
 use crate::admission::{Admission, Stamps};
 use crate::catalog::{Catalog, Served};

@@ -1,7 +1,7 @@
 //! One connection: handshake, protocol by ALPN, requests, drain.
 
-use crate::body::{WRITE_BYTES, empty, full};
 use crate::bad_head;
+use crate::body::{WRITE_BYTES, empty, full};
 use crate::cork::{Cork, Turns};
 use crate::drained::Drained;
 use crate::gate::gated;
@@ -11,8 +11,8 @@ use crate::peer::Shown;
 use crate::plain;
 use crate::server::{CloseConnection, Handler, Kept, Limits, Request, Response, Stats};
 use crate::shutdown::Shutdown;
-use crate::socket::Socket;
 use crate::slow_client::TICKS;
+use crate::socket::Socket;
 use crate::tls::Tls;
 use http::header::CONTENT_LENGTH;
 use http::{Method, StatusCode, Version};

@@ -4,8 +4,8 @@
 //! hyper's own header timeout also runs while a connection is idle between requests, so it cannot be short without closing connections that clients
 //! are about to use again. Here the time starts with a head's first byte.
 
-use crate::body::{Body, Chunk, WRITE_BYTES};
 use crate::bad_head::{self, KEPT_BYTES};
+use crate::body::{Body, Chunk, WRITE_BYTES};
 use crate::connection::Shared;
 use crate::frames::{Frames, GO_AWAY};
 use crate::gate::Gate;

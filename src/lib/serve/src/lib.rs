@@ -3,8 +3,8 @@
 //! Used by every role that listens. Must never know routes or kinds. Start reading at [`server`].
 
 mod admission;
-pub mod body;
 mod bad_head;
+pub mod body;
 mod connection;
 mod cork;
 mod drained;
@@ -18,8 +18,8 @@ mod plain;
 pub mod reload;
 pub mod server;
 pub mod shutdown;
-mod socket;
 mod slow_client;
+mod socket;
 pub mod tls;
 
 pub use body::{Body, BodyError, Chunk, WRITE_BYTES, boxed, chunks, empty, full, read_body, read_body_within, short_slices, stream};

@@ -5,7 +5,7 @@ use crate::access::{Access, Authorizer, Decision, ResourceAccess};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::{RequestContext, Target, UserInfo, ComputedResource};
+use ferrokube_registry::{ComputedResource, RequestContext, Target, UserInfo};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;

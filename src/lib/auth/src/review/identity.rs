@@ -6,7 +6,7 @@ use crate::authenticate::{Bearer, Unauthenticated};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time;
-use ferrokube_registry::{RequestContext, Target, ComputedResource};
+use ferrokube_registry::{ComputedResource, RequestContext, Target};
 use std::future::Future;
 use std::pin::Pin;
 

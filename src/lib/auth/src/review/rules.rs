@@ -5,7 +5,7 @@ use crate::rbac::{Rbac, Rule};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::offload::leave_worker;
-use ferrokube_registry::{RequestContext, Target, UserInfo, ComputedResource};
+use ferrokube_registry::{ComputedResource, RequestContext, Target, UserInfo};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

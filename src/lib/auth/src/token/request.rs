@@ -8,7 +8,7 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::time;
-use ferrokube_registry::{RequestContext, Target, ComputedResource};
+use ferrokube_registry::{ComputedResource, RequestContext, Target};
 use std::future::Future;
 use std::pin::Pin;
 

@@ -6,7 +6,7 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::context::RequestContext;
-use ferrokube_registry::{Target, ComputedResource};
+use ferrokube_registry::{ComputedResource, Target};
 use ferrokube_resource::Column;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
 use ferrokube_schema::apply::Replicas;

@@ -5,10 +5,10 @@
 //! joined in any order; the checksums are combined. Never several gzip members: many clients stop after the first. The rivals, compressing or transcoding
 //! every answer anew, cost ten times the rest of a large list.
 
-use super::vectored::Lent;
 use super::rows::{Draft, Rows};
 use super::stream::{Fill, WARMED};
 use super::table::Include;
+use super::vectored::Lent;
 use bytes::{Buf, Bytes};
 use ferrokube_resource::Definition;
 use ferrokube_serve::{Chunk, WRITE_BYTES};

@@ -1,11 +1,11 @@
 //! Lists: items are slices of stored bytes, streamed in frames of some size with the length known beforehand; in other forms they are written while they are
 //! sent.
 
-use super::vectored::ByteOwner;
 use super::chunk_cache::{self, ChunkCache, Scope, Source};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
 use super::slices::ItemSlice;
 use super::stream::{self, Fill, Items, Offloaded, Streamed};
+use super::vectored::ByteOwner;
 use super::{Encoder, entry_document, protobuf};
 use crate::negotiate::{Accepted, Form, View};
 use crate::{body, compress, status};

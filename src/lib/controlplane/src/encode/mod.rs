@@ -1,8 +1,7 @@
 //! Objects into bytes: slices of stored bytes where that is the answer, documents written on demand where it is not.
 
-pub(crate) mod vectored;
-pub(crate) mod list;
 pub(crate) mod chunk_cache;
+pub(crate) mod list;
 pub(crate) mod pretty;
 pub(crate) mod protobuf;
 mod rendered;
@@ -10,6 +9,7 @@ pub(crate) mod rows;
 pub(crate) mod slices;
 pub(crate) mod stream;
 pub(crate) mod table;
+pub(crate) mod vectored;
 
 use crate::negotiate::{Accepted, Form, View};
 use bytes::Bytes;

@@ -1,6 +1,6 @@
 //! Protobuf around messages: envelopes, lengths, lists.
 
-use super::chunk_cache::{Form, ChunkCache, Scope};
+use super::chunk_cache::{ChunkCache, Form, Scope};
 use super::stream::Fill;
 use super::{Encoder, META, entry_document, list};
 use crate::negotiate::View;

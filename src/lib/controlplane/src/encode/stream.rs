@@ -1,7 +1,7 @@
 //! Bodies that are written while they are sent, in frames of some size; and items between a head and a tail as such a body.
 
-use super::vectored::{ByteOwner, Lent};
 use super::slices::ItemSlice;
+use super::vectored::{ByteOwner, Lent};
 use crate::{body, compress, status};
 use bytes::{Buf, BufMut};
 use ferrokube_registry::offload::{caller, compute};

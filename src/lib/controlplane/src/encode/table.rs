@@ -1,11 +1,11 @@
 //! Tables: what kubectl prints. Rows carry cells and, as asked, nothing, the metadata or the whole object.
 
-use super::vectored::Lent;
-use super::chunk_cache::{self, Listing, ChunkCache, Scope};
+use super::chunk_cache::{self, ChunkCache, Listing, Scope};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
 use super::rows::{Ages, Draft, Filling, Future, Rows};
 use super::slices::ItemSlice;
 use super::stream::{self, Fill, Streamed, WARMED, warm};
+use super::vectored::Lent;
 use super::{canonical, entry_document, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
 use crate::{body, status};

@@ -3,10 +3,10 @@
 use super::{offer, read_body, respond_written};
 use crate::action::WriteKind;
 use crate::exchange::{Exchange, Rejection};
+use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::state::ServerState;
-use crate::filters::audit_payload;
 use crate::{decode, flow};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;

@@ -3,10 +3,10 @@
 use super::{fit_one, offer, read_body, respond, settle};
 use crate::encode::slices;
 use crate::exchange::{Exchange, Rejection};
+use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::{Accepted, Form, View, Views, body_form};
 use crate::state::ServerState;
-use crate::filters::audit_payload;
 use crate::{decode, status};
 use ferrokube_apimachinery::status::{Details, Failure};
 use ferrokube_registry::{Deleted, Object, Target};

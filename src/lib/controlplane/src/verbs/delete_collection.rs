@@ -3,8 +3,8 @@
 use super::delete::delete_options;
 use super::list::{convert, respond_list};
 use super::{go_type, include, offer};
-use crate::filters::audit_payload;
 use crate::exchange::{Exchange, Rejection};
+use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::state::ServerState;

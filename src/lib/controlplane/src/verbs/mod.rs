@@ -72,7 +72,13 @@ fn include(exchange: &Exchange, accepted: Accepted) -> Result<Include, Failure> 
 }
 
 /// One object in the accepted form and view.
-async fn respond(shared: &ServerState, exchange: &mut Exchange, target: &Target, object: &Object, (code, accepted): (u16, Accepted)) -> Result<Response, Rejection> {
+async fn respond(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    target: &Target,
+    object: &Object,
+    (code, accepted): (u16, Accepted),
+) -> Result<Response, Rejection> {
     if rendered_bytes(object, accepted) > ENCODED_BYTES {
         leave_worker().await;
     }

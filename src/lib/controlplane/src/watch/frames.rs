@@ -1,9 +1,9 @@
 //! How events of one watch are written.
 
-use crate::encode::vectored::Lent;
 use crate::encode::protobuf::put_message;
 use crate::encode::slices::ItemSlice;
 use crate::encode::table::{Include, Table};
+use crate::encode::vectored::Lent;
 use crate::encode::{Encoder, document_of, partial_document};
 use crate::negotiate::{Accepted, Form, View};
 use crate::status;

@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::json;
 use ferrokube_auth::audit::{AuditLog, Config, Policy};
 use ferrokube_registry::catalog::VirtualFuture;
-use ferrokube_registry::{RequestContext, Target, ComputedResource};
+use ferrokube_registry::{ComputedResource, RequestContext, Target};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -7,7 +7,7 @@ use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::{Access, Authorizer, Decision};
 use ferrokube_controlplane::{Answer as Answering, Route, RouteRequest};
 use ferrokube_registry::catalog::VirtualFuture;
-use ferrokube_registry::{Operation, RequestContext, Target, ComputedResource};
+use ferrokube_registry::{ComputedResource, Operation, RequestContext, Target};
 use http_body_util::BodyExt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,8 +1,8 @@
 //! POST: a new object, or a computed answer.
 
-use super::write_op::{Draft, WriteOp, Request};
 use super::options::check_write;
 use super::turn::{ATTEMPTS, Plan};
+use super::write_op::{Draft, Request, WriteOp};
 use super::{Body, Object, Registry, WriteOptions, Written, key};
 use crate::admission::{Attributes, Effects, Operation, RequestOptions};
 use crate::catalog::ComputedResource;

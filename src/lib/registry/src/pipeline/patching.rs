@@ -207,7 +207,9 @@ impl WriteOp<'_> {
         }
         // What cannot be applied at all is told first.
         self.strictness(body).enforce(&[], None).map_err(|misfit| match misfit {
-            DecodeError::Strict(why) if !body.noted.is_empty() => Failure::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")),
+            DecodeError::Strict(why) if !body.noted.is_empty() => {
+                Failure::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}"))
+            }
             misfit => self.body_shape.bad_request(misfit, body, self.registry.catalog()),
         })?;
         self.body_shape.fit_applied(object).map_err(|misfit| match misfit {

@@ -1,9 +1,9 @@
 //! PUT and PATCH, of an object or a subresource; both may create where the kind or an apply allows it.
 
-use super::write_op::{Draft, WriteOp, Request, version_number};
 use super::options::{check_patch, check_write};
 use super::patching::Input;
 use super::turn::Plan;
+use super::write_op::{Draft, Request, WriteOp, version_number};
 use super::{Body, Object, Patch, Registry, WriteOptions, Written, key, view};
 use crate::admission::Operation;
 use crate::catalog::ComputedResource;

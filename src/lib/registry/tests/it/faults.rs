@@ -4,7 +4,7 @@ use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::catalog::VirtualFuture;
-use ferrokube_registry::{DeleteOptions, ListOptions, Local, RequestContext, Target, ComputedResource, WatchItem, WatchOptions, WriteOptions};
+use ferrokube_registry::{ComputedResource, DeleteOptions, ListOptions, Local, RequestContext, Target, WatchItem, WatchOptions, WriteOptions};
 use std::sync::Arc;
 
 #[tokio::test]
