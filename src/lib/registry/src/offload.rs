@@ -1,7 +1,7 @@
 //! Long computations off the async workers: bodies and objects of many values, resources whose rules took long before, answers that cost much to write.
 //!
 //! What may take more than some 0.2 ms is computed in a slot. There are few, and callers share them by time: one caller's computations, however many, delay
-//! another's by one at most. A slot is held for one poll, never while a request waits.
+//! another's by one of each other caller at most. A slot is held for one poll, never while a request waits.
 //!
 //! A request runs inside [`Offload::run`]. When it calls [`leave_worker`], the rest of it is polled on threads that may block, few at a time, while the
 //! workers go on with other requests. Outside [`Offload::run`] (tests) that changes nothing. What is one closure uses [`compute`], anywhere. Both wait for the
@@ -20,8 +20,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Bodies and objects of more bytes than this are read and computed off the workers, shorter ones where they are of many values: see [`is_costly`].
+/// What is written or converted is off the workers if it is of more bytes than this.
 pub const INLINE_BYTES: usize = 8 * 1024;
+/// Bodies and objects of more bytes than this are read and computed off the workers, shorter ones where they are of many values: see [`is_costly`].
+const PLAIN_BYTES: usize = 64 * 1024;
 /// Shorter ones cannot be of many values.
 const FEW_BYTES: usize = 1024;
 /// Commas, colons and brackets that are read, changed and written in about 0.2 ms.
@@ -58,8 +60,13 @@ thread_local! {
 
 /// Whether JSON may take long to be read, changed and written.
 pub fn is_costly(json: &[u8]) -> bool {
-    let is_mark = |byte: &&u8| matches!(byte, b',' | b':' | b'[');
-    json.len() > INLINE_BYTES || (json.len() > FEW_BYTES && json.iter().filter(is_mark).count() > INLINE_MARKS)
+    json.len() > PLAIN_BYTES || (json.len() > FEW_BYTES && marks(json) > INLINE_MARKS)
+}
+
+fn marks(json: &[u8]) -> usize {
+    let is_mark = |byte: &u8| u8::from(matches!(byte, b',' | b':' | b'['));
+    // As many as an u8 can count, for the compiler to take many at a time.
+    json.chunks(255).map(|part| usize::from(part.iter().map(is_mark).sum::<u8>())).sum()
 }
 
 /// Caller whose request the current thread polls.
@@ -98,12 +105,13 @@ pub async fn leave_worker() {
     .await;
 }
 
-/// Slots of the process for long computations: one fewer than cores, at least one. More would take the cores from short requests.
+/// Slots of the process for long computations: one fewer than cores, at least one. More would take the cores from short requests. As many are spare.
 fn room() -> &'static Arc<Slots> {
     static ROOM: OnceLock<Arc<Slots>> = OnceLock::new();
     ROOM.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Slots::new(cores.saturating_sub(1).max(1))
+        let slots = cores.saturating_sub(1).max(1);
+        Slots::new(slots, slots)
     })
 }
 
@@ -278,15 +286,16 @@ mod tests {
     async fn all_slots() -> Vec<slots::Slot> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let mut all = Vec::new();
-        for _ in 0..cores.saturating_sub(1).max(1) {
-            all.push(room().wait(INTERNAL).await);
+        // A caller each: nobody has two while there are spare ones.
+        for caller in 0..2 * cores.saturating_sub(1).max(1) as u64 {
+            all.push(room().wait(u64::MAX - caller).await);
         }
         all
     }
 
     #[test]
     fn fault_34_the_cost_of_json_is_that_of_its_values() {
-        assert!(!is_costly(&[b'x'; INLINE_BYTES]) && is_costly(&[b'x'; INLINE_BYTES + 1]));
+        assert!(!is_costly(&[b'x'; PLAIN_BYTES]) && is_costly(&[b'x'; PLAIN_BYTES + 1]));
         let few = |count: usize| format!("[{}]", vec!["0"; count].join(",")).into_bytes();
         assert!(!is_costly(&few(INLINE_MARKS)) && is_costly(&few(INLINE_MARKS + 1)));
     }

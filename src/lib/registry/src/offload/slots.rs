@@ -1,4 +1,7 @@
 //! Slots for computations, shared among callers by time: the next one goes to the caller whose computations took least.
+//!
+//! A computation cannot be interrupted, so a few slots are spare: only a caller that computes nothing gets one. It waits for nobody's long computation, and the
+//! threads share the cores.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
@@ -15,6 +18,7 @@ pub(super) struct Slots(Mutex<State>);
 
 struct State {
     free: usize,
+    spare: usize,
     /// Time granted to the caller that got the last slot, in microseconds.
     now: u64,
     tickets: u64,
@@ -27,6 +31,8 @@ struct State {
 struct Caller {
     given: u64,
     running: usize,
+    /// One of the running has a spare slot.
+    has_spare: bool,
     waiting: VecDeque<(u64, oneshot::Sender<()>)>,
 }
 
@@ -47,8 +53,8 @@ pub(super) struct Slot {
 }
 
 impl Slots {
-    pub(super) fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { free: count, now: 0, tickets: 0, callers: HashMap::new(), line: BTreeSet::new() })))
+    pub(super) fn new(free: usize, spare: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { free, spare, now: 0, tickets: 0, callers: HashMap::new(), line: BTreeSet::new() })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -80,11 +86,16 @@ impl Slots {
 
     fn give_back(&self, caller: u64, took: u64) {
         let mut state = self.lock();
-        state.free += 1;
-        state.change(caller, |caller| {
+        let is_spare = state.change(caller, |caller| {
             caller.running -= 1;
             caller.given += took.saturating_sub(GUESS);
+            // Its last one gives back the spare slot, if it ever had one.
+            caller.running == 0 && std::mem::take(&mut caller.has_spare)
         });
+        match is_spare {
+            true => state.spare += 1,
+            false => state.free += 1,
+        }
         state.serve();
     }
 }
@@ -108,19 +119,34 @@ impl State {
     }
 
     fn serve(&mut self) {
-        while self.free > 0
-            && let Some((given, _, caller)) = self.line.first().copied()
-        {
+        while let Some((given, caller, is_spare)) = self.next() {
             self.now = self.now.max(given);
-            self.free -= 1;
+            match is_spare {
+                true => self.spare -= 1,
+                false => self.free -= 1,
+            }
             let first = self.change(caller, |caller| {
                 caller.running += 1;
+                caller.has_spare |= is_spare;
                 caller.given += GUESS;
                 caller.waiting.pop_front()
             });
             // Whoever goes away meanwhile gives it back: see `Waiting`.
             first.map(|(_, granted)| granted.send(()));
         }
+    }
+
+    /// Whom the next slot goes to, what it was given, and whether the slot is a spare one.
+    fn next(&self) -> Option<(u64, u64, bool)> {
+        if self.free > 0 {
+            return self.line.first().map(|(given, _, caller)| (*given, *caller, false));
+        }
+        if self.spare == 0 {
+            return None;
+        }
+        // Few compute at a time: no more callers than that are passed over.
+        let idle = self.line.iter().find(|(_, _, caller)| self.callers.get(caller).is_some_and(|caller| caller.running == 0));
+        idle.map(|(given, _, caller)| (*given, *caller, true))
     }
 }
 
@@ -171,7 +197,7 @@ mod tests {
 
     #[test]
     fn fault_34_one_callers_line_is_nobody_elses() {
-        let slots = Slots::new(1);
+        let slots = Slots::new(1, 0);
         let mut greedy: Vec<Waiting> = (0..100).map(|_| slots.wait(1)).collect();
         let first = take(&mut greedy[0]).expect("nobody is before it");
         let mut other = slots.wait(2);
@@ -185,7 +211,7 @@ mod tests {
 
     #[test]
     fn fault_34_slots_are_shared_by_time() {
-        let slots = Slots::new(1);
+        let slots = Slots::new(1, 0);
         let held = take(&mut slots.wait(0)).expect("it is free");
         let mut waiting: Vec<(u64, Waiting)> = [1, 1, 1, 2, 2, 2].into_iter().map(|caller| (caller, slots.wait(caller))).collect();
         drop(held);
@@ -202,8 +228,27 @@ mod tests {
     }
 
     #[test]
+    fn fault_34_a_caller_that_computes_nothing_waits_for_no_computation() {
+        let slots = Slots::new(1, 1);
+        let mut greedy: Vec<Waiting> = (0..3).map(|_| slots.wait(1)).collect();
+        let long = take(&mut greedy[0]).expect("it is free");
+        let mut others: Vec<Waiting> = (0..2).map(|_| slots.wait(2)).collect();
+        let spare = take(&mut others[0]).expect("a spare one");
+        assert!(take(&mut greedy[1]).is_none() && take(&mut others[1]).is_none(), "one each");
+        drop(spare);
+        let spare = take(&mut others[1]).expect("it has least time");
+        assert!(take(&mut greedy[1]).is_none(), "the spare one is not for a caller that computes");
+        drop((long, spare));
+        let next = take(&mut greedy[1]).expect("both are free");
+        assert!(take(&mut greedy[2]).is_none());
+        drop((next, greedy));
+        let state = slots.lock();
+        assert!(state.free == 1 && state.spare == 1 && state.callers.is_empty());
+    }
+
+    #[test]
     fn who_leaves_the_line_leaves_nothing() {
-        let slots = Slots::new(1);
+        let slots = Slots::new(1, 0);
         let mut first = slots.wait(1);
         let (second, granted) = (slots.wait(1), slots.wait(2));
         assert_eq!(slots.waiting(1), 1);
